@@ -1,0 +1,65 @@
+"""Durable, replayable agents on an event log.
+
+What most programs need can be imported from here; it is loaded when it is first asked for, because a
+program that only appends events should not wait for LangGraph.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from noesium_stream.agent import BaseAgent, BaseGraphicAgent, BaseResearcher
+    from noesium_stream.client import Client, SyncClient
+    from noesium_stream.config import AgentConfig, NoesiumConfig, load_config
+    from noesium_stream.errors import NoesiumError
+    from noesium_stream.event import DomainEvent, EventEnvelope
+    from noesium_stream.kernel import current_step, kernel_node
+    from noesium_stream.log import EventLog, open_log
+    from noesium_stream.projection import BaseProjection, catch_up
+    from noesium_stream.worker import Worker
+
+__all__ = [
+    "AgentConfig",
+    "BaseAgent",
+    "BaseGraphicAgent",
+    "BaseProjection",
+    "BaseResearcher",
+    "Client",
+    "DomainEvent",
+    "EventEnvelope",
+    "EventLog",
+    "NoesiumConfig",
+    "NoesiumError",
+    "SyncClient",
+    "Worker",
+    "catch_up",
+    "current_step",
+    "kernel_node",
+    "load_config",
+    "open_log",
+]
+
+_LAYERS: Final = {
+    "agent": ("BaseAgent", "BaseGraphicAgent", "BaseResearcher"),
+    "client": ("Client", "SyncClient"),
+    "config": ("AgentConfig", "NoesiumConfig", "load_config"),
+    "errors": ("NoesiumError",),
+    "event": ("DomainEvent", "EventEnvelope"),
+    "kernel": ("current_step", "kernel_node"),
+    "log": ("EventLog", "open_log"),
+    "projection": ("BaseProjection", "catch_up"),
+    "worker": ("Worker",),
+}
+_LAYER_OF: Final = {name: layer for layer, names in _LAYERS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAYER_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAYER_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

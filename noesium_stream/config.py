@@ -1,0 +1,342 @@
+"""Settings of the framework and of agents (RFC-1001 §13), and where each value came from.
+
+An option of the command line beats a `NOESIUM_*` variable, which beats `noesium.toml` (or
+`[tool.noesium]` of `pyproject.toml`) in the current folder, which beats the default. An empty variable
+counts as not set.
+
+RFC-1001 names two settings that are one here: `event_bus_backend` and `event_store_backend` are the
+scheme of `log`, because the log is the bus.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from noesium_stream.errors import ConfigError
+
+DEFAULT: Final = "default"
+_SECRET_NAME: Final = re.compile(r"pass|secret|token|key|credential|jaas|private", re.IGNORECASE)
+_USERINFO: Final = re.compile(r"(?<=://)[^?\s]*@")
+_NO_PORT: Final = re.compile(r"((?<!sqlite)://[^:/?@\[,\s]*):(?!\d*(?:[,/?\s]|$))\S*")
+_QUERY_VALUE: Final = re.compile(r"(?<=[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s]*)")
+_HIDDEN: Final = "***"
+
+
+class ExecutionMode(StrEnum):
+    """How freely a node may act (RFC-1001 §12.3)."""
+
+    STRICT = "strict"
+    PRAGMATIC = "pragmatic"
+    SANDBOX = "sandbox"
+
+
+class NoesiumConfig(BaseModel):
+    """Settings of the framework (RFC-1001 §13.2)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    runtime_id: str = Field(
+        "local", min_length=1, description="Which installation events say they come from."
+    )
+    home: Path = Field(
+        default_factory=lambda: Path(".noesium"),
+        validate_default=True,
+        description="Folder of the embedded log, of indexes and of the local broker.",
+    )
+    log: str = Field(
+        default_factory=lambda known: f"sqlite:///{quote(str(known['home'] / 'log.db'))}",
+        min_length=1,
+        description="URL of the event log: memory://, sqlite:///PATH or kafka://HOST:PORT.",
+    )
+    namespace: str = Field(
+        "noesium", pattern=r"^[a-z][a-z0-9_-]{0,62}$", description="First part of the names of all topics."
+    )
+    partitions: int = Field(8, ge=1, le=1000, description="Partitions of a topic that is made new.")
+    default_execution_mode: ExecutionMode = Field(
+        ExecutionMode.PRAGMATIC, description="Execution mode of agents that do not choose one."
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "WARNING", description="What is logged on standard error."
+    )
+    schema_registry: str | None = Field(
+        None,
+        min_length=1,
+        description="URL of a schema registry; records are then written in the Confluent wire format.",
+    )
+    public_keys: Path | None = Field(
+        None,
+        description="JSON file of Ed25519 public keys by id, base64; signed events are verified by them.",
+    )
+    signatures: Literal["optional", "required"] = Field(
+        "optional", description="Whether events without a signature are taken."
+    )
+    tracing_enabled: bool = Field(
+        True, description="Whether events carry W3C trace context in their headers."
+    )
+
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, home: Path) -> Path:
+        return home.expanduser().absolute()
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, level: object) -> object:
+        return level.upper() if isinstance(level, str) else level
+
+
+class AgentConfig(BaseModel):
+    """Settings of one agent (RFC-1001 §13.1).
+
+    Without `llm_model` an agent works without a model. `llm_config` goes to the provider as it is.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    agent_id: str | None = Field(
+        None, min_length=1, description="Name of the agent for good; its type if not set."
+    )
+    llm_provider: str = Field("openai", min_length=1, description="Provider of the model.")
+    llm_model: str | None = Field(None, min_length=1, description="Name of the model; none if not set.")
+    llm_config: dict[str, Any] = Field(default_factory=dict, description="More for the provider, as JSON.")
+    execution_mode: ExecutionMode | None = Field(
+        None, description="Execution mode; default_execution_mode if not set."
+    )
+    enable_projections: bool = Field(False, description="Whether the agent folds projections of its own.")
+    enable_capabilities: bool = Field(True, description="Whether the agent's capabilities are registered.")
+    enable_tracing: bool = Field(True, description="Whether the agent's steps are traced.")
+    memory_config: dict[str, Any] = Field(
+        default_factory=dict, description="More for the agent's memory, as JSON."
+    )
+
+    @property
+    def model(self) -> str | None:
+        """`PROVIDER:NAME`, or None without a model."""
+        return f"{self.llm_provider}:{self.llm_model}" if self.llm_model else None
+
+
+VARIABLES: Final[Mapping[str, str]] = {
+    "runtime_id": "NOESIUM_RUNTIME_ID",
+    "home": "NOESIUM_HOME",
+    "log": "NOESIUM_LOG",
+    "namespace": "NOESIUM_NAMESPACE",
+    "partitions": "NOESIUM_PARTITIONS",
+    "default_execution_mode": "NOESIUM_EXECUTION_MODE",
+    "log_level": "NOESIUM_LOG_LEVEL",
+    "schema_registry": "NOESIUM_SCHEMA_REGISTRY",
+    "public_keys": "NOESIUM_PUBLIC_KEYS",
+    "signatures": "NOESIUM_SIGNATURES",
+    "tracing_enabled": "NOESIUM_TRACING_ENABLED",
+    "agent.agent_id": "NOESIUM_AGENT_ID",
+    "agent.llm_provider": "NOESIUM_LLM_PROVIDER",
+    "agent.llm_model": "NOESIUM_LLM_MODEL",
+    "agent.llm_config": "NOESIUM_LLM_CONFIG",
+    "agent.execution_mode": "NOESIUM_AGENT_EXECUTION_MODE",
+    "agent.enable_projections": "NOESIUM_ENABLE_PROJECTIONS",
+    "agent.enable_capabilities": "NOESIUM_ENABLE_CAPABILITIES",
+    "agent.enable_tracing": "NOESIUM_ENABLE_TRACING",
+    "agent.memory_config": "NOESIUM_MEMORY_CONFIG",
+}
+"""The environment variable of each setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value in force: `source` is `default`, a variable's name, an option's name or a file's name."""
+
+    name: str
+    value: Any
+    source: str
+    variable: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """All that is in force; `sources` tells for each setting where its value came from."""
+
+    noesium: NoesiumConfig
+    agent: AgentConfig
+    sources: Mapping[str, str]
+
+    @property
+    def shown_log(self) -> str:
+        """The log's URL without secrets."""
+        return str(hide_secrets(self.noesium.log))
+
+    def settings(self) -> list[Setting]:
+        """Every setting, in the order of the models; secrets are hidden."""
+        found = []
+        for prefix, model in (("", self.noesium), ("agent.", self.agent)):
+            values = model.model_dump(mode="json")
+            for field, info in type(model).model_fields.items():
+                name = prefix + field
+                value = hide_secrets(values[field])
+                found.append(
+                    Setting(name, value, self.sources[name], VARIABLES[name], info.description or "")
+                )
+        return found
+
+
+def load_config(
+    options: Mapping[str, Any] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> NoesiumConfig:
+    """The framework's settings in force; see `load_all`."""
+    return load_all(options, env=env, folder=folder).noesium
+
+
+def load_agent_config(
+    options: Mapping[str, Any] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> AgentConfig:
+    """The agents' settings in force; see `load_all`."""
+    return load_all(options, env=env, folder=folder).agent
+
+
+def load_all(
+    options: Mapping[str, Any] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Loaded:
+    """Read settings from `options` (by name, `agent.` before an agent's), variables, file and defaults.
+
+    Options that are None count as not given. `folder` (default: the current one) is where `noesium.toml`
+    or `pyproject.toml` is looked for.
+
+    Raises:
+        ConfigError: a value is not allowed, or a file has a setting that does not exist; names both.
+    """
+    values: dict[str, Any] = {}
+    sources = dict.fromkeys(VARIABLES, DEFAULT)
+    file_name, from_file = _read_file(folder or Path.cwd())
+    variables = os.environ if env is None else env
+    # Weakest first: each later source replaces what it has.
+    for name, value in from_file.items():
+        values[name], sources[name] = value, file_name
+    for name, variable in VARIABLES.items():
+        if variables.get(variable):
+            values[name], sources[name] = _from_text(name, variables[variable], variable), variable
+    for name, value in (options or {}).items():
+        if value is not None:
+            values[name], sources[name] = value, f"--{name.removeprefix('agent.').replace('_', '-')}"
+    _refuse_unknown(values, sources)
+    noesium = _validated(NoesiumConfig, "", values, sources)
+    agent = _validated(AgentConfig, "agent.", values, sources)
+    return Loaded(noesium, agent, sources)
+
+
+def hide_secrets(value: Any, name: str = "") -> Any:
+    """`value` for human eyes: passwords in URLs and values under secret-looking names become `***`."""
+    if isinstance(value, dict):
+        return {key: hide_secrets(item, str(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [hide_secrets(item, name) for item in value]
+    if name and value is not None and _SECRET_NAME.search(name):
+        return _HIDDEN
+    if isinstance(value, str) and "://" in value:
+        return _hide_in_url(value)
+    return value
+
+
+def _hide_in_url(url: str) -> str:
+    def query(match: re.Match[str]) -> str:
+        name = match["name"]
+        return f"{name}={_HIDDEN}" if _SECRET_NAME.search(name) else match[0]
+
+    def userinfo(match: re.Match[str]) -> str:
+        user, colon, _ = match[0].removesuffix("@").partition(":")
+        return f"{user}:{_HIDDEN}@" if colon else f"{user}@"
+
+    hidden, logins = _USERINFO.subn(userinfo, url)
+    if not logins:
+        # What should be a port is the beginning of a password, which a `?` in it cuts off from its `@`.
+        hidden = _NO_PORT.sub(rf"\1:{_HIDDEN}", hidden)
+    return _QUERY_VALUE.sub(query, hidden)
+
+
+def _read_file(folder: Path) -> tuple[str, dict[str, Any]]:
+    """The name of the settings' file and what it says, flat (`agent.` before an agent's settings)."""
+    own, project = folder / "noesium.toml", folder / "pyproject.toml"
+    if own.is_file():
+        return own.name, _flat(_toml(own))
+    if project.is_file():
+        table = _toml(project).get("tool", {}).get("noesium", {})
+        return f"{project.name} [tool.noesium]", _flat(table)
+    return own.name, {}
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    agent = table.get("agent", {})
+    flat = {name: value for name, value in table.items() if name != "agent"}
+    if not isinstance(agent, Mapping):
+        return {**flat, "agent": agent}
+    return {**flat, **{f"agent.{name}": value for name, value in agent.items()}}
+
+
+def _from_text(name: str, text: str, variable: str) -> Any:
+    if name not in ("agent.llm_config", "agent.memory_config"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{variable} is not valid JSON: {error}.",
+            hint='It takes an object, for example {"temperature": 0}.',
+        ) from error
+
+
+def _refuse_unknown(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    for name in values:
+        if name not in VARIABLES:
+            known = ", ".join(VARIABLES)
+            raise ConfigError(f"{sources[name]}: there is no setting {name!r}.", hint=f"There are: {known}.")
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _validated(
+    model: type[_Model], prefix: str, values: Mapping[str, Any], sources: Mapping[str, str]
+) -> _Model:
+    own = {name.removeprefix(prefix): values[name] for name in values if ("." in name) == bool(prefix)}
+    try:
+        return model.model_validate(own)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = prefix + str(first["loc"][0])
+        value = hide_secrets(first["input"], str(first["loc"][-1]))
+        reason = first["msg"][:1].lower() + first["msg"][1:]
+        raise ConfigError(
+            f"{sources[name]}: {value!r} cannot be the value of {name}: {reason}.", hint=_what(model, name)
+        ) from error
+
+
+def _what(model: type[BaseModel], name: str) -> str:
+    info = model.model_fields[name.rpartition(".")[2]]
+    return f"{name} ({VARIABLES[name]}): {info.description}"

@@ -1,0 +1,243 @@
+"""The one error tree (RFC-1001 §14.1).
+
+    NoesiumError
+    ├── ConfigError                     a setting, a URL or an option is wrong
+    │   └── LogUrlError                 a log URL cannot be read
+    ├── EventError
+    │   ├── EventValidationError        an event is not what it says it is (field, reason)
+    │   │   ├── UnknownSchemaError      its type, its version or its writer schema is not known here
+    │   │   └── SignatureError          it is signed and the signature does not hold
+    │   └── EventStoreError             the log cannot do what was asked
+    │       ├── LogUnavailableError     nobody answers at the log's address            (retriable)
+    │       ├── LogFullError            no room left under the log                     (retriable)
+    │       ├── LogCorruptError         the log's file is torn, foreign or damaged
+    │       ├── LogClosedError          used after `close`
+    │       ├── FencedError             another writer of the same id has taken over
+    │       ├── CommitUnknownError      a commit's outcome is not known: open the writer again and read
+    │       ├── LogTruncatedError       the cursor lies below the first retained offset
+    │       ├── CorruptRecordError      one record cannot be decoded (topic, partition, offset)
+    │       ├── RecordTooLargeError     a record exceeds what the log takes
+    │       ├── TopicNotFoundError      no such topic
+    │       └── TopicConfigError        a topic exists with settings that would lose or reorder events
+    ├── BrokerError                     the local broker cannot be started, stopped or found
+    ├── KernelError
+    │   ├── NodeExecutionError          a node of a graph failed
+    │   ├── CheckpointError             a run cannot be restored from its journal
+    │   ├── StateError                  a graph's state or delta cannot be recorded (names the path)
+    │   └── ReplayDivergenceError       a node did something else than what is recorded
+    ├── RunError
+    │   ├── RunNotFoundError            no run of this id
+    │   ├── RunEndedError               the run has ended already and takes no more messages
+    │   ├── RunFailedError              the run ended with an error
+    │   ├── RunCancelledError           the run was cancelled
+    │   └── RunTimeoutError             no outcome within the time the caller would wait (retriable)
+    ├── AgentError
+    │   └── AgentLoadError              an agent's module cannot be imported or holds no agent
+    ├── ProjectionError
+    └── CapabilityError
+        └── CapabilityNotFoundError     no agent offers what was asked for
+
+Every error is one sentence that says what was wrong and where; `hint` says what to do about it.
+`retriable` tells whether the same call may succeed later without any change.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class NoesiumError(Exception):
+    """Base of all errors of this package; `retriable` and `hint` are part of its contract."""
+
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
+
+
+def brief(error: BaseException, limit: int = 2_000) -> str:
+    """What an error says, in at most `limit` characters; its type where it says nothing.
+
+    Half a surrogate pair, as names of files may hold, is written out: UTF-8 cannot write it.
+    """
+    text = error.message if isinstance(error, NoesiumError) else str(error)
+    text = (text or type(error).__name__).encode(errors="backslashreplace").decode()
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+class ConfigError(NoesiumError):
+    """A setting, a URL or an option is wrong."""
+
+
+class LogUrlError(ConfigError):
+    """A log URL cannot be read."""
+
+
+class EventError(NoesiumError):
+    """Event system errors."""
+
+
+class EventValidationError(EventError):
+    """An event is not what it says it is.
+
+    `field` is the path of the offending part (`payload.order`, `value` for the raw bytes), `reason`
+    one sentence about it.
+    """
+
+    def __init__(self, field: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{field}: {reason}", hint=hint)
+        self.field = field
+        self.reason = reason
+
+
+class UnknownSchemaError(EventValidationError):
+    """The event's type, version or writer schema is not known here."""
+
+
+class SignatureError(EventValidationError):
+    """The event is signed and the signature does not hold."""
+
+
+class EventStoreError(EventError):
+    """Event store read or write failure (RFC-1001 §14.1): base of everything the log raises."""
+
+
+class LogUnavailableError(EventStoreError):
+    """Nobody answers at the log's address."""
+
+    retriable = True
+
+
+class LogFullError(EventStoreError):
+    """There is no room left under the log; nothing of the refused commit was written."""
+
+    retriable = True
+
+
+class LogCorruptError(EventStoreError):
+    """The log's file is torn, foreign or damaged."""
+
+
+class LogClosedError(EventStoreError):
+    """The log, a writer or a subscription was used after it was closed."""
+
+
+class FencedError(EventStoreError):
+    """Another writer of the same id has taken over; nothing of this commit is visible."""
+
+
+class CommitUnknownError(EventStoreError):
+    """The outcome of a commit is not known: open the writer again and read what is there."""
+
+
+class LogTruncatedError(EventStoreError):
+    """The cursor lies below the first retained offset of its partition."""
+
+    def __init__(self, topic: str, partition: int, wanted: int, first: int) -> None:
+        super().__init__(
+            f"{topic}/{partition}: offset {wanted} is no longer there, the first retained one is {first}.",
+            hint="The events between were removed by retention. Rebuild from a snapshot that covers them, "
+            "or start from the first retained offset on purpose.",
+        )
+        self.topic = topic
+        self.partition = partition
+        self.wanted = wanted
+        self.first = first
+
+
+class CorruptRecordError(EventStoreError):
+    """One record cannot be decoded; `cause` is the `EventValidationError` that says why."""
+
+    def __init__(self, topic: str, partition: int, offset: int, cause: EventValidationError) -> None:
+        super().__init__(f"{topic}/{partition}@{offset}: {cause.message}", hint=cause.hint)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.cause = cause
+
+
+class RecordTooLargeError(EventStoreError):
+    """A record exceeds what the log takes; nothing of its commit was written."""
+
+
+class TopicNotFoundError(EventStoreError):
+    """There is no topic of this name."""
+
+
+class TopicConfigError(EventStoreError):
+    """A topic exists with settings that would lose or reorder events."""
+
+
+class BrokerError(NoesiumError):
+    """The local broker cannot be started, stopped or found."""
+
+
+class KernelError(NoesiumError):
+    """Kernel execution errors."""
+
+
+class NodeExecutionError(KernelError):
+    """A node of a graph failed."""
+
+
+class CheckpointError(KernelError):
+    """A run cannot be restored from its journal."""
+
+
+class StateError(KernelError):
+    """A graph's state or delta cannot be recorded; the message names the path in it."""
+
+
+class ReplayDivergenceError(KernelError):
+    """A node did something else than what its run's journal records."""
+
+
+class RunError(NoesiumError):
+    """Errors about one run."""
+
+
+class RunNotFoundError(RunError):
+    """There is no run of this id on this log."""
+
+
+class RunEndedError(RunError):
+    """The run has ended already: it takes no more messages."""
+
+
+class RunFailedError(RunError):
+    """The run ended with an error; the message is the run's own."""
+
+
+class RunCancelledError(RunError):
+    """The run was cancelled."""
+
+
+class RunTimeoutError(RunError):
+    """No outcome within the time that the caller was ready to wait; the run itself goes on."""
+
+    retriable = True
+
+
+class AgentError(NoesiumError):
+    """Errors about agents as programs."""
+
+
+class AgentLoadError(AgentError):
+    """An agent's module cannot be imported, or holds no agent."""
+
+
+class ProjectionError(NoesiumError):
+    """Projection computation errors."""
+
+
+class CapabilityError(NoesiumError):
+    """Capability registry and resolution errors."""
+
+
+class CapabilityNotFoundError(CapabilityError):
+    """No matching capability found."""

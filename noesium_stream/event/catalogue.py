@@ -1,0 +1,272 @@
+"""The catalogue: which event types and versions are known here, and what their payloads look like.
+
+A version is known through its JSON Schema (2020-12), generated from the event's class or registered
+alone. An event is judged by the schema of its own minor version, or, if that is newer than all known
+ones, by the newest known of its major: a higher minor only adds fields, which are kept. Another major
+is another language: it is known through a schema of its own, and upcasters translate old payloads into
+the newest major, one major at a time (RFC-0002: at least two majors are readable at once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, TypeVar
+
+import jsonschema_rs
+from pydantic import ValidationError
+
+from noesium_stream.errors import ConfigError, EventValidationError, UnknownSchemaError
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.json_schema import JsonSchema, class_schema, meaning, refuse_remote_references
+from noesium_stream.event.json_text import refuse_non_json
+from noesium_stream.event.parts import check_kind
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+"""Takes a copy of a payload of one major version and returns it in the words of the next."""
+
+EventClass = TypeVar("EventClass", bound=type[DomainEvent])
+_Version = tuple[int, int, int]
+_MAX_MESSAGE = 300
+
+
+class _Entry:
+    """One version of a type; its schema is made when it is first wanted, for start-up's sake."""
+
+    def __init__(
+        self, version: _Version, event_class: type[DomainEvent] | None, schema: JsonSchema | None = None
+    ) -> None:
+        self.version = version
+        self.event_class = event_class
+        self._given = schema
+
+    @cached_property
+    def schema(self) -> JsonSchema:
+        if self._given is not None or self.event_class is None:
+            return self._given or {}
+        return class_schema(self.event_class)
+
+    @cached_property
+    def validator(self) -> jsonschema_rs.Draft202012Validator:
+        refuse_remote_references(self.schema)
+        try:
+            return jsonschema_rs.Draft202012Validator(self.schema)
+        except ValueError as error:
+            raise ConfigError(
+                f"{self.schema.get('$id', 'a schema')} is no JSON Schema 2020-12: {error}"
+            ) from None
+
+
+class Catalogue:
+    """Event types by name and version; makes and compiles each schema once."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, dict[_Version, _Entry]] = {}
+        self._upcasters: dict[tuple[str, int], Upcaster] = {}
+        self._found: dict[tuple[str, str], _Entry] = {}
+
+    def register(self, event_class: EventClass, *, lazily: bool = False) -> EventClass:
+        """Make a class known under its type and version; returns it, so that it serves as a decorator.
+
+        `lazily` puts off making its schema until the first event of this type, and with that the errors.
+
+        Raises:
+            ConfigError: it has no type, no schema can be made of it, or this type and version is known
+                with another schema.
+        """
+        name, version = event_class.event_type(), event_class.event_version()
+        self._add(name, _Entry(_checked(name, version, event_class.__name__), event_class), lazily)
+        return event_class
+
+    def register_schema(self, event_type: str, version: str, schema: JsonSchema) -> None:
+        """Make a type and version known by its JSON Schema alone: no class of it is needed to read it.
+
+        Raises:
+            ConfigError: it is no self-contained JSON Schema, or the version is known with another one.
+        """
+        self._add(event_type, _Entry(_checked(event_type, version, "a schema"), None, schema), False)
+
+    def register_upcaster(self, event_type: str, from_major: int, upcaster: Upcaster) -> None:
+        """Translate payloads of `from_major` into those of the next major.
+
+        Raises:
+            ConfigError: there is one already.
+        """
+        if self._upcasters.setdefault((event_type, from_major), upcaster) is not upcaster:
+            raise ConfigError(f"{event_type} has an upcaster from major {from_major} already.")
+
+    def types(self) -> tuple[str, ...]:
+        """The known event types, sorted."""
+        return tuple(sorted(self._entries))
+
+    def versions(self, event_type: str) -> tuple[str, ...]:
+        """The known versions of a type, oldest first; none for an unknown type."""
+        return tuple(_dotted(version) for version in sorted(self._entries.get(event_type, ())))
+
+    def schemas(self) -> Iterator[tuple[str, str, JsonSchema]]:
+        """Type, version and JSON Schema of everything known, sorted."""
+        for event_type in self.types():
+            for version, entry in sorted(self._entries[event_type].items()):
+                yield event_type, _dotted(version), entry.schema
+
+    def upcasts(self, event_type: str, from_major: int) -> bool:
+        """Whether payloads of this major can be brought to the newest known one."""
+        newest = max(self._entries.get(event_type, {(from_major, 0, 0): None}))[0]
+        return all((event_type, major) in self._upcasters for major in range(from_major, newest))
+
+    def validate(self, envelope: EventEnvelope) -> None:
+        """Check the payload against the schema of its type and version.
+
+        Raises:
+            UnknownSchemaError: the type, or this major version of it, is not known here.
+            EventValidationError: the payload is not as its schema wants it; names the field.
+        """
+        entry = self._found.get((envelope.event_type, envelope.event_version))
+        if entry is None:
+            entry = self._find(envelope.event_type, envelope.event_version)
+        try:
+            entry.validator.validate(envelope.payload)
+        except jsonschema_rs.ValidationError as error:
+            raise _refusal(error) from None
+        except ValueError as error:
+            # The validator met something that is no JSON; it does not say where.
+            refuse_non_json(envelope.payload, "payload")
+            raise EventValidationError("payload", str(error)[:_MAX_MESSAGE]) from None
+
+    def upcast(self, envelope: EventEnvelope) -> EventEnvelope:
+        """The event in the newest known major version of its type; itself where it is that already.
+
+        What it says afterwards was not signed by anybody, so that a signature is left behind.
+
+        Raises:
+            UnknownSchemaError: the major version is not known here, or no upcaster leads on from it.
+            EventValidationError: an upcaster made a payload that its schema refuses, or failed.
+        """
+        event_type = envelope.event_type
+        entry = self._find(event_type, envelope.event_version)
+        newest = max(self._entries[event_type])
+        if entry.version[0] == newest[0]:
+            return envelope
+        payload = _copied(envelope.payload)
+        for major in range(entry.version[0], newest[0]):
+            upcaster = self._upcasters.get((event_type, major))
+            if upcaster is None:
+                raise UnknownSchemaError(
+                    "event_version",
+                    f"{event_type} {envelope.event_version} cannot be read as {_dotted(newest)}: "
+                    f"no upcaster leads on from major {major}",
+                    hint="Register one with Catalogue.register_upcaster.",
+                )
+            payload = _translated(upcaster, payload, f"{event_type} from major {major}")
+        event = envelope.replace(event_version=_dotted(newest), payload=payload, signature=None)
+        self.validate(event)
+        return event
+
+    def parse(self, envelope: EventEnvelope) -> DomainEvent:
+        """The typed event, after upcasting; fields that its class does not know are kept on it.
+
+        Raises:
+            UnknownSchemaError: no class of this type and major version is known here.
+            EventValidationError: the payload does not fit; names the field.
+        """
+        event = self.upcast(envelope)
+        entry = self._find(event.event_type, event.event_version)
+        if entry.event_class is None:
+            raise UnknownSchemaError(
+                "event_type",
+                f"{event.event_type} {event.event_version} is known by its schema alone",
+                hint="Register its class with Catalogue.register.",
+            )
+        try:
+            return entry.event_class.model_validate(event.payload)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            field = ".".join(["payload", *(str(part) for part in first["loc"])])
+            raise EventValidationError(field, first["msg"]) from None
+
+    def _add(self, event_type: str, entry: _Entry, lazily: bool) -> None:
+        entries = self._entries.get(event_type, {})
+        known = entries.get(entry.version)
+        if not lazily:
+            entry.validator  # noqa: B018 - a schema that is none is refused here
+        if known is None:
+            self._entries.setdefault(event_type, {})[entry.version] = entry
+        elif known.event_class is not entry.event_class and meaning(known.schema) != meaning(entry.schema):
+            raise ConfigError(
+                f"{event_type} {_dotted(entry.version)} is registered already, with another schema.",
+                hint="A changed payload is a new version: the minor number for a new optional field, the "
+                "major one for everything else. Two classes of one type need two versions.",
+            )
+        elif known.event_class is None:
+            entries[entry.version] = entry
+        self._found.clear()
+
+    def _find(self, event_type: str, version: str) -> _Entry:
+        entries = self._entries.get(event_type)
+        if entries is None:
+            raise UnknownSchemaError(
+                "event_type",
+                f"{event_type} is not known here",
+                hint="Register its class with the catalogue, or start an agent whose `events` name it.",
+            )
+        wanted = _number(version)
+        same_major = sorted(number for number in entries if number[0] == wanted[0])
+        if not same_major:
+            known = ", ".join(self.versions(event_type))
+            raise UnknownSchemaError(
+                "event_version",
+                f"{event_type} {version} has a major version that is not known here ({known})",
+            )
+        # The newest that is not newer than the event; where all are, the oldest: minors only add.
+        older = [number for number in same_major if number[:2] <= wanted[:2]]
+        entry = entries[older[-1] if older else same_major[0]]
+        if len(self._found) < 4096:
+            self._found[event_type, version] = entry
+        return entry
+
+
+def _checked(event_type: str, version: str, who: str) -> _Version:
+    try:
+        check_kind("1.0.0", event_type, version)
+    except EventValidationError as error:
+        raise ConfigError(
+            f"{who} cannot be registered: {error.message}.",
+            hint='Give the class its type: class Drafted(DomainEvent, event_type="reply.drafted").',
+        ) from None
+    return _number(version)
+
+
+def _number(version: str) -> _Version:
+    major, minor, patch = version.split(".")
+    return int(major), int(minor), int(patch)
+
+
+def _dotted(version: _Version) -> str:
+    return ".".join(map(str, version))
+
+
+def _refusal(error: jsonschema_rs.ValidationError) -> EventValidationError:
+    path = ["payload", *(str(part) for part in error.instance_path)]
+    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
+        path.append(str(error.kind.property))
+        return EventValidationError(".".join(path)[:_MAX_MESSAGE], "is missing")
+    return EventValidationError(".".join(path)[:_MAX_MESSAGE], error.message[:_MAX_MESSAGE])
+
+
+def _translated(upcaster: Upcaster, payload: dict[str, Any], what: str) -> dict[str, Any]:
+    try:
+        return upcaster(payload)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise EventValidationError(
+            "payload", f"the upcaster of {what} failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _copied(value: Any) -> Any:
+    """A copy of JSON values that an upcaster may change."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value

@@ -1,0 +1,360 @@
+"""The event envelope (RFC-0002, RFC-1001 §6.1): one immutable fact, and who said it about what.
+
+Decision record: RFC-1001 sketches the envelope as a pydantic model. Building one costs 9-13 µs and a
+frozen slotted dataclass 8 µs, a slotted class that refuses assignment 2 µs and less; a reader builds
+one per event, so it is the last. Construction validates; `trusted` (for the codec, which has checked
+the bytes) does not.
+
+The payload is held **by reference to its parts**: the outer dict is copied at construction, what lies
+inside is not, and a reader gets the very dict that the codec has parsed. Treat it as frozen; copy
+before changing (`copy.deepcopy` of an envelope, or of its payload, gives one of your own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, cast
+
+from noesium_stream.clock import to_datetime, to_rfc3339
+from noesium_stream.errors import EventValidationError
+from noesium_stream.event.limits import MAX_ITEMS
+from noesium_stream.event.parts import (
+    MAX_INT,
+    MAX_TIMESTAMP_MS,
+    SPEC_VERSION,
+    AgentRef,
+    SignatureBlock,
+    TraceContext,
+    check_id,
+    check_kind,
+    check_producer,
+    check_signature,
+    check_text,
+    check_trace,
+    check_whole,
+    keep_unknown,
+    read_part,
+    read_timestamp,
+    short,
+)
+
+__all__ = [
+    "MAX_INT",
+    "SPEC_VERSION",
+    "AgentRef",
+    "EventEnvelope",
+    "SignatureBlock",
+    "TraceContext",
+    "check_envelope",
+    "from_fields",
+    "trusted",
+]
+
+_FIELDS: Final = (
+    "spec_version",
+    "event_id",
+    "event_type",
+    "event_version",
+    "timestamp_ms",
+    "producer",
+    "trace",
+    "causation_id",
+    "correlation_id",
+    "idempotency_key",
+    "partition_key",
+    "ttl_ms",
+    "payload",
+    "metadata",
+    "signature",
+    "stream_sequence",
+    "stream_final",
+    "extensions",
+)
+_OPTIONAL: Final = (
+    "causation_id",
+    "correlation_id",
+    "idempotency_key",
+    "partition_key",
+    "ttl_ms",
+    "stream_sequence",
+    "stream_final",
+)
+_KNOWN: Final = frozenset(_FIELDS) - {"timestamp_ms", "extensions"} | {"timestamp"}
+
+
+class EventEnvelope:
+    """One immutable event.
+
+    Attributes are those of RFC-0002. `timestamp_ms` is the producer's UTC time in milliseconds
+    (`timestamp` the same as a datetime); `extensions` holds optional fields of newer specifications
+    that this version does not know, so that they survive a round trip (`producer.x` and `trace.x` are
+    fields within those parts).
+
+    Raises:
+        EventValidationError: a field is missing or malformed; its `field` names it.
+    """
+
+    __slots__ = _FIELDS
+
+    spec_version: str
+    event_id: str
+    event_type: str
+    event_version: str
+    timestamp_ms: int
+    producer: AgentRef
+    trace: TraceContext
+    causation_id: str | None
+    correlation_id: str | None
+    idempotency_key: str | None
+    partition_key: str | None
+    ttl_ms: int | None
+    payload: dict[str, Any]
+    metadata: dict[str, Any]
+    signature: SignatureBlock | None
+    stream_sequence: int | None
+    stream_final: bool | None
+    extensions: dict[str, Any]
+
+    def __new__(
+        cls,
+        *,
+        event_id: str,
+        event_type: str,
+        timestamp_ms: int,
+        producer: AgentRef,
+        trace: TraceContext,
+        payload: Mapping[str, Any],
+        event_version: str = "1.0.0",
+        spec_version: str = SPEC_VERSION,
+        causation_id: str | None = None,
+        correlation_id: str | None = None,
+        idempotency_key: str | None = None,
+        partition_key: str | None = None,
+        ttl_ms: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        signature: SignatureBlock | None = None,
+        stream_sequence: int | None = None,
+        stream_final: bool | None = None,
+        extensions: Mapping[str, Any] | None = None,
+    ) -> EventEnvelope:
+        """Checked; see the class."""
+        event = trusted(
+            spec_version,
+            event_id,
+            event_type,
+            event_version,
+            timestamp_ms,
+            producer,
+            trace,
+            causation_id,
+            correlation_id,
+            idempotency_key,
+            partition_key,
+            ttl_ms,
+            _own("payload", payload),
+            _own("metadata", metadata) if metadata else {},
+            signature,
+            stream_sequence,
+            stream_final,
+            _own("extensions", extensions) if extensions else {},
+        )
+        check_envelope(event)
+        return event
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"an event is immutable: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"an event is immutable: {name} cannot be removed")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EventEnvelope):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
+
+    def __hash__(self) -> int:
+        return hash(self.event_id)
+
+    def __repr__(self) -> str:
+        return f"<{self.event_type} {self.event_version} {self.event_id} of {self.producer.agent_id}>"
+
+    def __reduce__(self) -> tuple[Callable[..., EventEnvelope], tuple[Any, ...]]:
+        # For pickle, and for deepcopy: `copy.deepcopy` copies the arguments, so the payload is one's own.
+        return trusted, tuple(getattr(self, name) for name in _FIELDS)
+
+    @property
+    def timestamp(self) -> datetime:
+        """The producer's time, UTC, to the millisecond."""
+        return to_datetime(self.timestamp_ms)
+
+    def replace(self, **changes: Any) -> EventEnvelope:
+        """A copy with some fields changed, validated again."""
+        fields = {name: getattr(self, name) for name in _FIELDS}
+        return EventEnvelope(**{**fields, **changes})
+
+    @classmethod
+    def from_dict(cls, form: Mapping[str, Any]) -> EventEnvelope:
+        """The event of its JSON form, validated; what is not known here is kept in `extensions`.
+
+        Raises:
+            EventValidationError: a field is missing or malformed.
+        """
+        rest = dict(_own("value", form))
+        fields: dict[str, Any] = {name: rest.pop(name) for name in _PLAIN if name in rest}
+        fields["timestamp_ms"] = read_timestamp(rest.pop("timestamp", None))
+        return from_fields(fields, rest, {})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form (RFC-0002): absent optional fields are left out, time is RFC 3339.
+
+        The values are this event's own, not copies.
+        """
+        out: dict[str, Any] = {
+            "spec_version": self.spec_version,
+            "event_id": self.event_id,
+            "event_type": self.event_type,
+            "event_version": self.event_version,
+            "timestamp": to_rfc3339(self.timestamp_ms),
+            "producer": {name: getattr(self.producer, name) for name in AgentRef.__slots__},
+        }
+        trace = {name: getattr(self.trace, name) for name in TraceContext.__slots__}
+        out["trace"] = {name: value for name, value in trace.items() if value is not None}
+        for name in _OPTIONAL:
+            value = getattr(self, name)
+            if value is not None:
+                out[name] = value
+        out["payload"] = self.payload
+        out["metadata"] = self.metadata
+        if self.signature is not None:
+            out["signature"] = {name: getattr(self.signature, name) for name in SignatureBlock.__slots__}
+        for name, value in self.extensions.items():
+            part, _, inner = name.partition(".")
+            if inner and part in _PARTS:
+                out[part][inner] = value
+            else:
+                out[name] = value
+        return out
+
+
+class _Trusted:
+    """Fills the slots of an event, then becomes one.
+
+    A class with the same slots and without the refusal to be assigned to: 18 plain stores and a change
+    of class take 0.5 µs, 18 calls of `object.__setattr__` 2 µs.
+    """
+
+    __slots__ = _FIELDS
+
+    def __init__(
+        self,
+        spec_version: str,
+        event_id: str,
+        event_type: str,
+        event_version: str,
+        timestamp_ms: int,
+        producer: AgentRef,
+        trace: TraceContext,
+        causation_id: str | None,
+        correlation_id: str | None,
+        idempotency_key: str | None,
+        partition_key: str | None,
+        ttl_ms: int | None,
+        payload: dict[str, Any],
+        metadata: dict[str, Any],
+        signature: SignatureBlock | None,
+        stream_sequence: int | None,
+        stream_final: bool | None,
+        extensions: dict[str, Any],
+    ) -> None:
+        self.spec_version = spec_version
+        self.event_id = event_id
+        self.event_type = event_type
+        self.event_version = event_version
+        self.timestamp_ms = timestamp_ms
+        self.producer = producer
+        self.trace = trace
+        self.causation_id = causation_id
+        self.correlation_id = correlation_id
+        self.idempotency_key = idempotency_key
+        self.partition_key = partition_key
+        self.ttl_ms = ttl_ms
+        self.payload = payload
+        self.metadata = metadata
+        self.signature = signature
+        self.stream_sequence = stream_sequence
+        self.stream_final = stream_final
+        self.extensions = extensions
+        self.__class__ = EventEnvelope  # type: ignore[assignment]
+
+
+trusted: Final = cast("Callable[..., EventEnvelope]", _Trusted)
+"""An event of fields that are known to be right, in the order of `EventEnvelope.__slots__`; unchecked.
+
+The dicts become the event's own and are not copied.
+"""
+
+_PLAIN: Final = ("spec_version", "event_id", "event_type", "event_version", *_OPTIONAL, "payload", "metadata")
+_REQUIRED: Final = ("event_id", "event_type", "payload")
+_PARTS: Final[dict[str, type[Any]]] = {"producer": AgentRef, "trace": TraceContext}
+
+
+def from_fields(fields: dict[str, Any], rest: dict[str, Any], extensions: dict[str, Any]) -> EventEnvelope:
+    """An event of `fields` that are plain values, of the parts in `rest`, and of what is left there.
+
+    Raises:
+        EventValidationError: a field is missing, malformed, or unknown where nothing may be unknown.
+    """
+    for name in _REQUIRED:
+        if name not in fields:
+            raise EventValidationError(name, "is missing")
+    fields["producer"] = read_part(AgentRef, "producer", rest.pop("producer", None), extensions)
+    fields["trace"] = read_part(TraceContext, "trace", rest.pop("trace", None), extensions)
+    if (signature := rest.pop("signature", None)) is not None:
+        unknown: dict[str, Any] = {}
+        fields["signature"] = read_part(SignatureBlock, "signature", signature, unknown)
+        for name in unknown:
+            raise EventValidationError(name, "is no field of a signature, and no signature vouches for it")
+    for name, value in rest.items():
+        keep_unknown(extensions, name, value)
+    return EventEnvelope(**fields, extensions=extensions)
+
+
+def check_envelope(event: EventEnvelope) -> None:
+    """Raise `EventValidationError` for the first field that is not as RFC-0002 wants it."""
+    check_kind(event.spec_version, event.event_type, event.event_version)
+    check_id(event.event_id)
+    check_whole("timestamp", event.timestamp_ms, MAX_TIMESTAMP_MS)
+    check_producer(event.producer)
+    check_trace(event.trace)
+    for name in ("causation_id", "correlation_id", "idempotency_key", "partition_key"):
+        value = getattr(event, name)
+        if value is not None:
+            check_text(name, value)
+    for name in ("ttl_ms", "stream_sequence"):
+        value = getattr(event, name)
+        if value is not None:
+            check_whole(name, value)
+    if event.stream_final is not None and not isinstance(event.stream_final, bool):
+        raise EventValidationError("stream_final", f"{short(event.stream_final)} is neither true nor false")
+    if event.signature is not None:
+        check_signature(event.signature)
+    if event.extensions:
+        _check_extensions(event.extensions)
+
+
+def _check_extensions(extensions: Mapping[str, Any]) -> None:
+    if len(extensions) > MAX_ITEMS:
+        raise EventValidationError("extensions", f"are more than {MAX_ITEMS}")
+    for name in extensions:
+        check_text("extensions", name)
+        part, _, inner = name.partition(".")
+        known = name in _KNOWN or (part in _PARTS and inner in _PARTS[part].__slots__)
+        if known or part == "signature":
+            raise EventValidationError(f"extensions.{name}", "is a field of the envelope itself")
+
+
+def _own(field: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise EventValidationError(field, f"{short(value)} is not a mapping")
+    return dict(value)

@@ -1,0 +1,164 @@
+"""Ed25519 signatures over canonical envelopes (RFC-0002).
+
+A signature is over values (the RFC 8785 form of everything but the signature itself), an event on a log
+is bytes; many bytes could stand for the same values. So that no bit of a signed event can be changed
+unnoticed, a signed event has exactly one encoding:
+
+- its payload, metadata and extensions travel as canonical JSON, extensions in the order of their names;
+  the signature is verified over their texts as they came, so that other text does not verify;
+- after the signature has been verified, the event is encoded again, and every byte has to be the same;
+- what the signature does not cover, its own block, has one form too: the algorithm is `Ed25519`, a
+  verifier knows each key under one id only, and base64 is url-safe, unpadded, its spare bits zero.
+
+The codec verifies before the catalogue, or anybody else, sees the event. A signature that cannot be
+verified (bad, of an unknown key, or because the codec was given no keys) is refused: RFC-0002 wants a
+signature that is present to hold.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from noesium_stream.errors import ConfigError, SignatureError
+from noesium_stream.event.canonical import canonical_envelope
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.parts import SignatureBlock, short
+
+ALGORITHM: Final = "Ed25519"
+
+
+class Signer:
+    """Signs events with one private key.
+
+    `private_key` is an `Ed25519PrivateKey` or its 32 raw bytes; `public_key_id` is the name under which
+    verifiers know the public half.
+
+    Raises:
+        ConfigError: the key or its id is not one.
+    """
+
+    def __init__(self, private_key: Ed25519PrivateKey | bytes, public_key_id: str) -> None:
+        if not public_key_id:
+            raise ConfigError("a signing key needs an id under which verifiers know it.")
+        if isinstance(private_key, bytes):
+            try:
+                private_key = Ed25519PrivateKey.from_private_bytes(private_key)
+            except ValueError:
+                raise ConfigError("a private key of Ed25519 has 32 bytes.") from None
+        self._key = private_key
+        self.public_key_id = public_key_id
+
+    @property
+    def public_key(self) -> Ed25519PublicKey:
+        """The half that verifiers need."""
+        return self._key.public_key()
+
+    def sign(self, event: EventEnvelope) -> EventEnvelope:
+        """The same event with a signature, in place of any that it had.
+
+        Raises:
+            EventValidationError: it has no canonical form (whole numbers beyond ±(2^53-1), NaN, ...).
+        """
+        signature = self._key.sign(canonical_envelope(event))
+        text = base64.urlsafe_b64encode(signature).rstrip(b"=").decode()
+        return event.replace(signature=SignatureBlock(ALGORITHM, self.public_key_id, text))
+
+
+class Verifier:
+    """Verifies events against known public keys, by id.
+
+    Keys are `Ed25519PublicKey`s or their 32 raw bytes. With `required`, an event without a signature is
+    refused as well.
+
+    Raises:
+        ConfigError: a key is not one, or two ids name the same key (see the module's text).
+    """
+
+    def __init__(
+        self, keys: Mapping[str, Ed25519PublicKey | bytes] | None = None, *, required: bool = False
+    ) -> None:
+        self.required = required
+        self._keys: dict[str, Ed25519PublicKey] = {}
+        seen: dict[bytes, str] = {}
+        for key_id, key in (keys or {}).items():
+            public = _public_key(key_id, key)
+            other = seen.setdefault(public.public_bytes_raw(), key_id)
+            if other != key_id:
+                raise ConfigError(f"the ids {other} and {key_id} name the same public key.")
+            self._keys[key_id] = public
+
+    @classmethod
+    def from_file(cls, path: Path | None, *, required: bool = False) -> Verifier:
+        """The keys of a JSON file `{"id": "base64 of 32 bytes"}`; without a file no key is known.
+
+        Raises:
+            ConfigError: the file cannot be read, or holds something else.
+        """
+        if path is None:
+            return cls(required=required)
+        try:
+            found = json.loads(path.expanduser().read_text())
+            keys = {key_id: base64.b64decode(_padded(text), altchars=b"-_") for key_id, text in found.items()}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"{path} is no file of public keys: {error}",
+                hint='It is a JSON object of ids and keys: {"ops-2026": "base64 of the 32 bytes"}.',
+            ) from None
+        return cls(keys, required=required)
+
+    def verify(self, event: EventEnvelope, texts: Mapping[str, bytes] | None = None) -> None:
+        """Check the event's signature, if it has one; `texts` as for `canonical_envelope`.
+
+        Raises:
+            SignatureError: it does not hold, its key is not known, or there is none and one is required.
+        """
+        block = event.signature
+        if block is None:
+            if self.required:
+                raise SignatureError("signature", "is missing, and here only signed events are accepted")
+            return
+        if block.algorithm != ALGORITHM:
+            raise SignatureError("signature.algorithm", f"{short(block.algorithm)} is not {ALGORITHM}")
+        key = self._keys.get(block.public_key_id)
+        if key is None:
+            raise SignatureError(
+                "signature.public_key_id",
+                f"the key {short(block.public_key_id)} is not known here: it cannot be verified",
+                hint="Hand over the key: open_log(url, verifier=Verifier({id: public_key})).",
+            )
+        try:
+            key.verify(_signature_bytes(block.signature), canonical_envelope(event, texts))
+        except InvalidSignature:
+            raise SignatureError("signature", f"{event.event_id} is not what was signed") from None
+
+
+def _public_key(key_id: str, key: Ed25519PublicKey | bytes) -> Ed25519PublicKey:
+    if isinstance(key, Ed25519PublicKey):
+        return key
+    try:
+        return Ed25519PublicKey.from_public_bytes(key)
+    except (ValueError, TypeError):
+        raise ConfigError(f"the key {key_id} is not a public key of Ed25519 (32 bytes).") from None
+
+
+def _padded(text: str) -> str:
+    """Base64 in the url-safe alphabet, padded."""
+    return text.replace("+", "-").replace("/", "_") + "=" * (-len(text) % 4)
+
+
+def _signature_bytes(text: str) -> bytes:
+    try:
+        signature = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        signature = b""
+    if len(signature) != 64 or base64.urlsafe_b64encode(signature).rstrip(b"=").decode() != text:
+        raise SignatureError("signature.signature", "is not 64 bytes in unpadded url-safe base64")
+    return signature

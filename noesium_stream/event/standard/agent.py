@@ -1,0 +1,161 @@
+"""Life of agents, of their partitions and of their runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from noesium_stream.event.domain import DomainEvent
+
+
+class AgentStarted(DomainEvent, event_type="agent.started"):
+    """A process began to work for an agent (RFC-1001 §6.2)."""
+
+    agent_id: str
+    agent_type: str
+    agent_version: str
+    instance_id: str
+    capabilities: list[str] = Field(default_factory=list)
+
+
+class AgentStopped(DomainEvent, event_type="agent.stopped"):
+    """A process ended its work for an agent, in order."""
+
+    agent_id: str
+    agent_type: str
+    instance_id: str
+    reason: str
+
+
+class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):
+    """A sign of life; `sequence` counts from 0 within a process."""
+
+    agent_id: str
+    agent_type: str
+    instance_id: str
+    sequence: int = Field(ge=0)
+    open_runs: int = Field(ge=0)
+    interval_ms: int = Field(gt=0)
+
+
+class AgentUnavailable(DomainEvent, event_type="agent.unavailable"):
+    """An agent missed its heartbeats (RFC-0005)."""
+
+    agent_id: str
+    agent_type: str
+    reason: str
+    last_heartbeat_id: str | None = None
+
+
+class AgentRecovered(DomainEvent, event_type="agent.recovered"):
+    """An agent that was unavailable gives signs of life again (RFC-0005)."""
+
+    agent_id: str
+    agent_type: str
+    heartbeat_id: str | None = None
+
+
+class PartitionAcquired(DomainEvent, event_type="partition.acquired"):
+    """A process owns a partition from here on; first record of its writer's epoch.
+
+    `inbox_id` is the id of the inbox topic: offsets of copies that follow count in that topic, and not in
+    one that was made anew under the same name.
+    """
+
+    agent_type: str
+    partition: int = Field(ge=0)
+    writer_id: str
+    epoch: int = Field(ge=0)
+    instance_id: str
+    inbox_id: str
+
+
+class ReplyTo(BaseModel):
+    """Who waits for the answer: a run of an agent, and its call within that run."""
+
+    agent_type: str
+    run_id: str
+    call_id: str
+
+
+class GraphRef(BaseModel):
+    """What a run is pinned to: a graph's id, its semantic version and its fingerprint."""
+
+    graph_id: str
+    version: str
+    fingerprint: str
+
+
+class RunRequested(DomainEvent, event_type="run.requested"):
+    """A command: run an agent on this input; `run_id` is the partition key."""
+
+    run_id: str
+    agent_type: str
+    input: dict[str, Any]
+    reply_to: ReplyTo | None = None
+
+
+class RunStarted(DomainEvent, event_type="run.started"):
+    """The owner took a command up; all that the run will be is pinned here.
+
+    The input is in the command, whose copy comes before this in the same commit.
+    """
+
+    run_id: str
+    agent_type: str
+    agent_version: str
+    graph: GraphRef
+    capability_id: str | None = None
+    reply_to: ReplyTo | None = None
+
+
+class RunCompleted(DomainEvent, event_type="run.completed"):
+    """The run has its result; nothing follows."""
+
+    run_id: str
+    result: Any = None
+    duration_ms: int = Field(ge=0)
+
+
+class RunFailed(DomainEvent, event_type="run.failed"):
+    """The run ended with an error; nothing follows."""
+
+    run_id: str
+    error_type: str
+    message: str
+    node: str | None = None
+    duration_ms: int = Field(ge=0)
+
+
+class RunCancelled(DomainEvent, event_type="run.cancelled"):
+    """The run ended because somebody asked for it; nothing follows."""
+
+    run_id: str
+    reason: str | None = None
+    requested_by: str
+    duration_ms: int = Field(ge=0)
+
+
+class RunCancelRequested(DomainEvent, event_type="run.cancel.requested"):
+    """A command: end this run."""
+
+    run_id: str
+    reason: str | None = None
+
+
+class RunSignalled(DomainEvent, event_type="run.signalled"):
+    """A message from outside to an open run."""
+
+    run_id: str
+    name: str
+    value: Any = None
+
+
+class CommandExpired(DomainEvent, event_type="command.expired"):
+    """A command was older than its `ttl_ms` when its turn came, and was not executed (RFC-0002)."""
+
+    run_id: str
+    command_id: str
+    ttl_ms: int
+    age_ms: int

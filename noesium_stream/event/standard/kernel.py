@@ -1,0 +1,110 @@
+"""What the kernel says of a run's steps (RFC-0003, RFC-1001 §6.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from noesium_stream.event.domain import DomainEvent
+
+
+class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
+    """A node begins; `task_path` identifies the task within its superstep."""
+
+    run_id: str
+    node: str
+    step: int = Field(ge=0)
+    task_path: str
+    attempt: int = Field(ge=1)
+    deterministic: bool
+    entropy_sources: list[str] = Field(default_factory=list)
+
+
+class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
+    """A node is done: `delta` is what it returned, in a form that can be replayed.
+
+    `entropy_sources` says what it drew on if it is not deterministic (RFC-0002).
+    """
+
+    run_id: str
+    node: str
+    step: int = Field(ge=0)
+    task_path: str
+    attempt: int = Field(ge=1)
+    delta: Any = None
+    duration_ms: int = Field(ge=0)
+    entropy_sources: list[str] = Field(default_factory=list)
+
+
+class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
+    """A node raised (RFC-0003 §11)."""
+
+    run_id: str
+    node: str
+    step: int = Field(ge=0)
+    task_path: str
+    attempt: int = Field(ge=1)
+    error_type: str
+    message: str
+    duration_ms: int = Field(ge=0)
+
+
+class NodeRetried(DomainEvent, event_type="kernel.node.retried"):
+    """A node that failed begins again on the same input state (RFC-0003 §9)."""
+
+    run_id: str
+    node: str
+    step: int = Field(ge=0)
+    task_path: str
+    attempt: int = Field(ge=2)
+    cause: str
+
+
+class CheckpointCreated(DomainEvent, event_type="kernel.checkpoint.created"):
+    """A superstep ended and the state is recorded (RFC-0003 §10)."""
+
+    run_id: str
+    checkpoint_id: str
+    parent_id: str | None = None
+    step: int
+    nodes: list[str] = Field(default_factory=list)
+
+
+class EffectRequested(DomainEvent, event_type="effect.requested"):
+    """The intent to do something outside; written before it is done (law 5)."""
+
+    run_id: str
+    effect_id: str
+    name: str
+    effect_class: str
+    fingerprint: str
+    idempotency_key: str
+    arguments: Any = None
+
+
+class EffectCompleted(DomainEvent, event_type="effect.completed"):
+    """The outside did it; replay reads `result`."""
+
+    run_id: str
+    effect_id: str
+    result: Any = None
+    duration_ms: int = Field(ge=0)
+
+
+class EffectFailed(DomainEvent, event_type="effect.failed"):
+    """The outside refused, or it could not be asked; a repetition has another idempotency key."""
+
+    run_id: str
+    effect_id: str
+    error_type: str
+    message: str
+    duration_ms: int = Field(ge=0)
+
+
+class EffectOutcomeUnknown(DomainEvent, event_type="effect.outcome.unknown"):
+    """It was begun and nobody knows whether it was done; a person decides."""
+
+    run_id: str
+    effect_id: str
+    reason: str

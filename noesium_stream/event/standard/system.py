@@ -1,0 +1,38 @@
+"""Memory, and failures of the system itself (RFC-0004, RFC-0002, RFC-1001 §14.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from noesium_stream.event.domain import DomainEvent
+
+
+class MemoryWritten(DomainEvent, event_type="memory.written"):
+    """Durable memory changed: the event is the memory, everything else is derived (RFC-0004)."""
+
+    key: str
+    value: Any = None
+    value_type: str
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+
+class ErrorOccurred(DomainEvent, event_type="system.error.occurred"):
+    """Something failed that no other event describes."""
+
+    error_type: str
+    message: str
+    original_event_id: str | None = None
+    stack_trace: str | None = None
+
+
+class EventValidationFailed(DomainEvent, event_type="system.event.validation_failed"):
+    """A record was refused (RFC-0002 §14): which one, why, and what was found on the way."""
+
+    original_event_id: str | None = None
+    failure_reason: str
+    validation_trace: list[str] = Field(default_factory=list)
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
