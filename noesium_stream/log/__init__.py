@@ -1,0 +1,42 @@
+"""The event log: the port, its backends, topics and routing."""
+
+from noesium_stream.log.open import open_log
+from noesium_stream.log.port import (
+    Cursor,
+    EventLog,
+    Handler,
+    LogWriter,
+    OnAssigned,
+    OnRevoked,
+    Outgoing,
+    Position,
+    Subscription,
+    TopicInfo,
+    TopicPartition,
+    Transaction,
+)
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import TopicKind, TopicSpec, Topology, partition_of, record_key, route
+
+__all__ = [
+    "Cursor",
+    "EventLog",
+    "Handler",
+    "LogWriter",
+    "OnAssigned",
+    "OnRevoked",
+    "Outgoing",
+    "Position",
+    "Record",
+    "Subscription",
+    "TopicInfo",
+    "TopicKind",
+    "TopicPartition",
+    "TopicSpec",
+    "Topology",
+    "Transaction",
+    "open_log",
+    "partition_of",
+    "record_key",
+    "route",
+]

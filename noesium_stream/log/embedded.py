@@ -1,0 +1,364 @@
+"""What the embedded backends share: the port on top of a store in this process.
+
+A store keeps records and knows transactions; this module routes, encodes, reads, tails and subscribes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import LogClosedError, LogTruncatedError, TopicConfigError, TopicNotFoundError
+from noesium_stream.event.catalogue import Catalogue
+from noesium_stream.event.codec import EnvelopeCodec
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.group import Coordinator, Member
+from noesium_stream.log.headers import TypeFilter, type_filter
+from noesium_stream.log.port import (
+    Cursor,
+    Handler,
+    LogWriter,
+    OnAssigned,
+    OnRevoked,
+    Position,
+    Subscription,
+    TopicInfo,
+    TopicPartition,
+    Types,
+)
+from noesium_stream.log.prepare import Prepared, check_partition, prepare_append
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import TopicSpec, Topology, partition_of
+from noesium_stream.log.wakeup import Signal
+
+FETCH_RECORDS: Final = 1000
+"""Most records of one partition that a reader takes at a time."""
+
+
+class Topic(NamedTuple):
+    """A topic of a store; `slot` numbers its partitions among all of the store, from there on."""
+
+    name: str
+    partitions: int
+    retention_ms: int | None
+    uid: str
+    slot: int
+
+
+class Bounds(NamedTuple):
+    """First retained offset, and high watermark."""
+
+    first: int
+    end: int
+
+
+class Store(Protocol):
+    """Where an embedded log keeps its records."""
+
+    changes: Signal
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name."""
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+
+    async def create(self, specs: Sequence[TopicSpec]) -> None:
+        """Create those that are missing; those that exist stay as they are."""
+
+    async def append(self, records: Sequence[Prepared], partitions: Sequence[int]) -> list[Position]:
+        """Write all or none, each record into the partition given for it."""
+
+    def fetch(
+        self, topic: Topic, partition: int, offset: int, limit: int, keep: TypeFilter | None
+    ) -> tuple[list[Record], int]:
+        """Committed records from `offset` on, at most about `limit`, and the next offset to read.
+
+        Raises `LogTruncatedError`.
+        """
+
+    def bounds(self, topic: Topic) -> list[Bounds]:
+        """Of every partition."""
+
+    def size(self, topic: Topic) -> tuple[int, int | None]:
+        """Records and bytes."""
+
+    async def truncate(self, topic: Topic, partition: int, before: int) -> None:
+        """Remove records below `before`."""
+
+    async def writer(self, writer_id: str) -> LogWriter:
+        """See `EventLog.writer`."""
+
+    def coordinator(self, group: str, member: str, topics: Sequence[Topic]) -> Coordinator:
+        """A new member's view of a group."""
+
+    def watch(self) -> None:
+        """From now on `changes` tells of other processes' commits too."""
+
+    async def pause(self) -> None:
+        """Called before and after every operation: where a seeded scheduler interleaves."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
+
+
+class EmbeddedLog:
+    """An `EventLog` on a `Store`; see `noesium_stream.log.port` for all methods."""
+
+    def __init__(
+        self, url: str, topology: Topology, store: Store, codec: EnvelopeCodec, clock: Clock
+    ) -> None:
+        self._url = url
+        self._topology = topology
+        self._store = store
+        self._codec = codec
+        self._clock = clock
+        self._closed = False
+        self._members: set[Member] = set()
+        self._writers: list[LogWriter] = []
+
+    @property
+    def url(self) -> str:
+        """See `EventLog.url`."""
+        return self._url
+
+    @property
+    def topology(self) -> Topology:
+        """See `EventLog.topology`."""
+        return self._topology
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """See `EventLog.catalogue`."""
+        return self._codec.catalogue
+
+    async def append(self, envelopes: Sequence[EventEnvelope], *, topic: str | None = None) -> list[Position]:
+        """See `EventLog.append`."""
+        self._check_open()
+        prepared = prepare_append(envelopes, topic, self._topology, self._codec)
+        if not prepared:
+            return []
+        await self._store.pause()
+        # 1. Everything is encoded: nothing can be refused any more. 2. Topics. 3. One transaction.
+        counts = await self._partition_counts({record.topic for record in prepared})
+        partitions = [partition_of(record[2], counts[record[0]]) for record in prepared]
+        positions = await self._store.append(prepared, partitions)
+        await self._store.pause()
+        return positions
+
+    async def publish(self, envelope: EventEnvelope) -> Position:
+        """See `EventLog.publish`."""
+        return (await self.append((envelope,)))[0]
+
+    async def writer(self, writer_id: str) -> LogWriter:
+        """See `EventLog.writer`."""
+        self._check_open()
+        await self._store.pause()
+        writer = await self._store.writer(writer_id)
+        self._writers.append(writer)
+        await self._store.pause()
+        return writer
+
+    async def read(
+        self, topic: str, cursor: Cursor, *, until: Cursor | None = None, types: Types = None
+    ) -> AsyncIterator[Record]:
+        """See `EventLog.read`."""
+        async for batch in self.read_batches(topic, cursor, until=until, types=types):
+            for record in batch:
+                yield record
+
+    async def read_batches(
+        self, topic: str, cursor: Cursor, *, until: Cursor | None = None, types: Types = None
+    ) -> AsyncIterator[Sequence[Record]]:
+        """See `EventLog.read_batches`."""
+        self._check_open()
+        await self._store.pause()
+        info = self._topic(topic)
+        keep = type_filter(types)
+        positions = self._start(info, cursor, range(info.partitions) if until is None else sorted(until))
+        changes = self._store.changes
+        self._store.watch()
+        while True:
+            seen, moved = changes.count, False
+            for partition, offset in list(positions.items()):
+                stop = None if until is None else until[partition]
+                if stop is not None and offset >= stop:
+                    del positions[partition]
+                    continue
+                records, after = self._store.fetch(info, partition, offset, FETCH_RECORDS, keep)
+                if after == offset:
+                    continue
+                positions[partition], moved = after, True
+                if stop is not None and after > stop:
+                    records = [record for record in records if record.offset < stop]
+                if records:
+                    yield records
+                self._check_open()
+            if not positions:
+                return
+            if moved:
+                await asyncio.sleep(0)
+            else:
+                await changes.wait(seen)
+            await self._store.pause()
+            self._check_open()
+
+    async def end(self, topic: str) -> dict[int, int]:
+        """See `EventLog.end`."""
+        return {partition: bounds.end for partition, bounds in enumerate(await self._bounds(topic))}
+
+    async def beginning(self, topic: str) -> dict[int, int]:
+        """See `EventLog.beginning`."""
+        return {partition: bounds.first for partition, bounds in enumerate(await self._bounds(topic))}
+
+    async def last_offset(self, topic: str) -> int:
+        """See `EventLog.last_offset`."""
+        return sum(bounds.end for bounds in await self._bounds(topic))
+
+    async def read_by_correlation(self, correlation_id: str, topics: Sequence[str]) -> AsyncIterator[Record]:
+        """See `EventLog.read_by_correlation`."""
+        wanted = correlation_id.encode()
+        for topic in topics:
+            for partition, end in (await self.end(topic)).items():
+                first = (await self.beginning(topic))[partition]
+                async for record in self.read(topic, {partition: first}, until={partition: end}):
+                    # Text lies in Avro as it is: most records are told apart without decoding.
+                    if wanted in record.value and record.envelope.correlation_id == correlation_id:
+                        yield record
+
+    async def subscribe(
+        self,
+        group: str,
+        topics: Sequence[str],
+        handler: Handler,
+        *,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnRevoked | None = None,
+        types: Types = None,
+    ) -> Subscription:
+        """See `EventLog.subscribe`."""
+        self._check_open()
+        await self._store.pause()
+        infos = {name: self._topic(name) for name in dict.fromkeys(topics)}
+        keep = type_filter(types)
+        store = self._store
+
+        def fetch(tp: TopicPartition, offset: int, limit: int) -> tuple[Sequence[Record], int]:
+            return store.fetch(infos[tp.topic], tp.partition, offset, limit, keep)
+
+        def beginning(tp: TopicPartition) -> int:
+            return store.bounds(infos[tp.topic])[tp.partition].first
+
+        store.watch()
+        coordinator = store.coordinator(group, self._clock.uuid7(), list(infos.values()))
+        member = Member(coordinator, fetch, store.changes, handler, on_assigned, on_revoked, beginning)
+        self._members.add(member)
+        return member
+
+    async def ensure_topics(self, specs: Sequence[TopicSpec]) -> None:
+        """See `EventLog.ensure_topics`."""
+        self._check_open()
+        await self._store.pause()
+        for spec in specs:
+            check_spec(spec, self._store.topic(spec.name))
+        await self._store.create(specs)
+        for spec in specs:
+            check_spec(spec, self._store.topic(spec.name))
+
+    async def topics(self) -> list[TopicInfo]:
+        """See `EventLog.topics`."""
+        self._check_open()
+        await self._store.pause()
+        prefix = self._topology.namespace + "."
+        return [
+            TopicInfo(topic.name, topic.partitions, *self._store.size(topic), topic.retention_ms)
+            for topic in self._store.topics()
+            if topic.name.startswith(prefix)
+        ]
+
+    async def topic_id(self, topic: str) -> str:
+        """See `EventLog.topic_id`."""
+        self._check_open()
+        return self._topic(topic).uid
+
+    async def truncate(self, topic: str, before: Cursor) -> None:
+        """See `EventLog.truncate`."""
+        self._check_open()
+        await self._store.pause()
+        info = self._topic(topic)
+        for partition in before:
+            check_partition(topic, partition, info.partitions)
+        for partition, offset in before.items():
+            await self._store.truncate(info, partition, offset)
+
+    async def close(self) -> None:
+        """See `EventLog.close`."""
+        if self._closed:
+            return
+        for member in self._members:
+            await member.close()
+        for writer in self._writers:
+            await writer.close()
+        self._closed = True
+        self._store.changes.notify()
+        await self._store.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogClosedError(f"{self._url} is closed.", hint="Open it again with open_log.")
+
+    def _topic(self, name: str) -> Topic:
+        info = self._store.topic(name)
+        if info is None:
+            raise TopicNotFoundError(
+                f"{self._url} has no topic {name}.",
+                hint="It is made when the first event is appended to it, or by ensure_topics.",
+            )
+        return info
+
+    async def _partition_counts(self, names: set[str]) -> dict[str, int]:
+        missing = [name for name in names if self._store.topic(name) is None]
+        if missing:
+            await self._store.create([self._topology.spec(name) for name in missing])
+        return {name: self._topic(name).partitions for name in names}
+
+    async def _bounds(self, topic: str) -> list[Bounds]:
+        self._check_open()
+        await self._store.pause()
+        return self._store.bounds(self._topic(topic))
+
+    def _start(self, info: Topic, cursor: Cursor, partitions: Sequence[int]) -> dict[int, int]:
+        """Where to read from, checked against what is retained."""
+        for partition in {*cursor, *partitions}:
+            check_partition(info.name, partition, info.partitions)
+        bounds = self._store.bounds(info)
+        for partition in partitions:
+            if cursor.get(partition, bounds[partition].first) < bounds[partition].first:
+                raise LogTruncatedError(info.name, partition, cursor[partition], bounds[partition].first)
+        return {partition: cursor.get(partition, bounds[partition].first) for partition in partitions}
+
+
+def check_spec(spec: TopicSpec, topic: Topic | None) -> None:
+    """Refuse a topic whose settings would lose or reorder events.
+
+    Raises:
+        TopicConfigError: says which setting and why.
+    """
+    if topic is None:
+        return
+    if topic.partitions < spec.partitions:
+        raise TopicConfigError(
+            f"{topic.name} has {topic.partitions} partitions, {spec.partitions} are wanted.",
+            hint="A topic's partitions cannot be added without reordering its keys. "
+            f"Work with {topic.partitions}, or use another namespace.",
+        )
+    if topic.retention_ms is not None and (
+        spec.retention_ms is None or topic.retention_ms < spec.retention_ms
+    ):
+        wanted = "for good" if spec.retention_ms is None else f"for {spec.retention_ms} ms"
+        raise TopicConfigError(
+            f"{topic.name} keeps its records for {topic.retention_ms} ms, they have to be kept {wanted}.",
+            hint="Events that somebody still needs would be removed. Change the topic's retention.",
+        )

@@ -1,0 +1,267 @@
+"""Consumer groups of the embedded backends: who reads which partition, and the loop of one member.
+
+There is no leader and no barrier: every member computes the same assignment from the same table
+(`assign`), gives up what is not its own any more, and takes what is free. A partition is free only
+after its holder has handled its last batch and returned from `on_revoked`, or has lost its lease. Each
+taking counts the partition's epoch up; offsets are committed with it, so that a member that lost a
+partition cannot move the group's offset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from noesium_stream.log.port import Handler, OnAssigned, OnRevoked, TopicPartition
+from noesium_stream.log.record import Record
+from noesium_stream.log.wakeup import Signal
+
+BATCH_RECORDS: Final = 500
+"""Most records that a handler is given at once."""
+
+Fetch = Callable[[TopicPartition, int, int], tuple[Sequence[Record], int]]
+"""(partition, offset, most records) -> the records that are wanted, and the next offset to read."""
+
+
+class Claim(NamedTuple):
+    """A partition that this member holds: its epoch, and the group's offset (None: never committed)."""
+
+    epoch: int
+    offset: int | None
+
+
+class Plan(NamedTuple):
+    """What a member holds, and which of it is to go to others."""
+
+    held: Mapping[TopicPartition, Claim]
+    leaving: frozenset[TopicPartition]
+
+
+class Coordinator(Protocol):
+    """One member's view of its group's table."""
+
+    beat_s: float | None
+    """How often the lease has to be renewed; None where members cannot vanish."""
+
+    def changed(self) -> bool:
+        """Whether the table has changed since the last `poll`; cheap."""
+
+    async def poll(self) -> Plan:
+        """Renew the lease, drop members whose lease has run out, take what is free."""
+
+    async def beat(self) -> None:
+        """Renew the lease."""
+
+    def holds(self, claims: Mapping[TopicPartition, Claim]) -> bool:
+        """Whether all of these are still this member's, in these epochs."""
+
+    async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Set the group's next offsets, given as (offset, epoch); of lost partitions nothing is set."""
+
+    async def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let others take these."""
+
+    async def leave(self) -> None:
+        """Let others take everything; this member is gone."""
+
+
+def assign(
+    members: Mapping[str, frozenset[str]],
+    partitions: Iterable[TopicPartition],
+    owners: Mapping[TopicPartition, str],
+) -> dict[TopicPartition, str]:
+    """Who is to read what: even to one partition, moving as few as possible; the same for everybody.
+
+    Args:
+        members: the topics that each member reads.
+        partitions: all partitions of those topics.
+        owners: who has which now; members that are gone may be among them.
+    """
+    target: dict[TopicPartition, str] = {}
+    held: dict[str, list[TopicPartition]] = {member: [] for member in sorted(members)}
+    free = []
+    for tp in sorted(partitions):
+        owner = owners.get(tp)
+        if owner in held and tp.topic in members[owner]:
+            target[tp] = owner
+            held[owner].append(tp)
+        else:
+            free.append(tp)
+    for tp in free:
+        able = [member for member in held if tp.topic in members[member]]
+        if able:
+            chosen = min(able, key=lambda member: len(held[member]))
+            target[tp] = chosen
+            held[chosen].append(tp)
+    while move := _next_move(members, held):
+        tp, source, chosen = move
+        held[source].remove(tp)
+        held[chosen].append(tp)
+        target[tp] = chosen
+    return target
+
+
+def _next_move(
+    members: Mapping[str, frozenset[str]], held: Mapping[str, list[TopicPartition]]
+) -> tuple[TopicPartition, str, str] | None:
+    """The partition to move so that two members come closer, if any."""
+    by_load = sorted(held, key=lambda member: len(held[member]))
+    for source in reversed(by_load):
+        for chosen in by_load:
+            if len(held[source]) - len(held[chosen]) <= 1:
+                break
+            for tp in reversed(held[source]):
+                if tp.topic in members[chosen]:
+                    return tp, source, chosen
+    return None
+
+
+class Member:
+    """A member of a group: a task that rebalances, fetches, hands over and commits; see `Subscription`."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        fetch: Fetch,
+        changes: Signal,
+        handler: Handler,
+        on_assigned: OnAssigned | None,
+        on_revoked: OnRevoked | None,
+        beginning: Callable[[TopicPartition], int],
+    ) -> None:
+        self._coordinator = coordinator
+        self._fetch = fetch
+        self._changes = changes
+        self._handler = handler
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._beginning = beginning
+        self._claims: dict[TopicPartition, Claim] = {}
+        self._positions: dict[TopicPartition, int] = {}
+        self._uncommitted: set[TopicPartition] = set()
+        self._turn = 0
+        self._closing = False
+        self._task = asyncio.create_task(self._run(), name="noesium group member")
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """See `Subscription.assignment`."""
+        return frozenset(self._positions)
+
+    async def wait(self) -> None:
+        """See `Subscription.wait`."""
+        await asyncio.shield(self._task)
+
+    async def close(self) -> None:
+        """See `Subscription.close`. What the handler raised is `wait`'s to tell."""
+        self._closing = True
+        self._changes.notify()
+        if asyncio.current_task() is not self._task:
+            await asyncio.wait((self._task,))
+
+    async def _run(self) -> None:
+        beats = None
+        if self._coordinator.beat_s is not None:
+            beats = asyncio.create_task(self._beat(self._coordinator.beat_s))
+        try:
+            while not self._closing:
+                if beats is not None and beats.done():
+                    await beats
+                await self._step()
+        finally:
+            if beats is not None:
+                beats.cancel()
+            # Let go in the order of a rebalance: the owner first, then the table, then the others.
+            try:
+                await self._revoke(frozenset(self._positions))
+            finally:
+                await self._coordinator.leave()
+                self._changes.notify()
+
+    async def _step(self) -> None:
+        """One turn: rebalance if something changed; a batch if there is one, else wait."""
+        seen = self._changes.count
+        if self._coordinator.changed():
+            await self._rebalance()
+        if not await self._deliver():
+            await self._commit()
+            await self._changes.wait(seen, self._coordinator.beat_s)
+
+    async def _beat(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            await self._coordinator.beat()
+
+    async def _rebalance(self) -> None:
+        plan = await self._coordinator.poll()
+        lost = frozenset(
+            tp
+            for tp, claim in self._claims.items()
+            if tp not in plan.held or plan.held[tp].epoch != claim.epoch
+        )
+        if lost:
+            # Somebody else may have them already: nothing of them may be committed.
+            self._uncommitted -= lost
+            await self._revoke(lost)
+        if plan.leaving:
+            await self._revoke(plan.leaving)
+            await self._coordinator.release(plan.leaving)
+            self._changes.notify()
+        await self._take({tp: plan.held[tp] for tp in plan.held.keys() - self._claims.keys() - plan.leaving})
+
+    async def _take(self, claims: Mapping[TopicPartition, Claim]) -> None:
+        if not claims:
+            return
+        self._claims.update(claims)
+        starts = await self._on_assigned(frozenset(claims)) if self._on_assigned is not None else None
+        for tp in sorted(claims):
+            start = (starts or {}).get(tp, claims[tp].offset)
+            self._positions[tp] = self._beginning(tp) if start is None else start
+
+    async def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
+        gone = partitions & self._positions.keys()
+        await self._commit()
+        for tp in partitions:
+            self._positions.pop(tp, None)
+        try:
+            if gone and self._on_revoked is not None:
+                await self._on_revoked(gone)
+        finally:
+            for tp in partitions:
+                self._claims.pop(tp, None)
+
+    async def _deliver(self) -> bool:
+        """Hand over one batch; False if there is none."""
+        batch: list[Record] = []
+        moved: dict[TopicPartition, int] = {}
+        held = list(self._positions)
+        self._turn += 1
+        for index in range(len(held)):
+            tp = held[(index + self._turn) % len(held)]
+            records, after = self._fetch(tp, self._positions[tp], BATCH_RECORDS - len(batch))
+            if after != self._positions[tp]:
+                moved[tp] = after
+                batch.extend(records)
+            if len(batch) >= BATCH_RECORDS:
+                break
+        if not moved:
+            return False
+        if not self._coordinator.holds({tp: self._claims[tp] for tp in moved}):
+            await self._rebalance()
+            return True
+        if batch:
+            await self._handler(batch)
+        self._positions.update(moved)
+        self._uncommitted.update(moved)
+        if batch:
+            await self._commit()
+        else:
+            await asyncio.sleep(0)
+        return True
+
+    async def _commit(self) -> None:
+        if self._uncommitted:
+            offsets = {tp: (self._positions[tp], self._claims[tp].epoch) for tp in self._uncommitted}
+            self._uncommitted = set()
+            await self._coordinator.commit(offsets)

@@ -1,0 +1,204 @@
+"""From the errors of both clients to those of this package; and what a broken connection sounds like."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Final
+
+from aiokafka import errors as aio
+from confluent_kafka import KafkaError, KafkaException
+
+from noesium_stream.errors import (
+    EventStoreError,
+    FencedError,
+    LogFullError,
+    LogUnavailableError,
+    RecordTooLargeError,
+    TopicNotFoundError,
+)
+
+OPEN_TIMEOUT_S: Final = 5.0
+"""How long opening waits for a broker's first answer."""
+
+PATIENCE_S: Final = 30.0
+"""How long running operations wait for a broker that has gone (a restart takes 3-10 s)."""
+
+FENCED: Final = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+_REFUSED: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError._SSL,
+    }
+)
+_AWAY: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+    }
+)
+
+
+def quiet_loggers() -> None:
+    """Keep aiokafka from standard error: what it tells there this package tells as errors.
+
+    Whoever wants to hear it sets the level of the logger `aiokafka`.
+    """
+    logger = logging.getLogger("aiokafka")
+    if logger.level == logging.NOTSET:
+        logger.addHandler(logging.NullHandler())
+        logger.setLevel(logging.CRITICAL + 1)
+
+
+def unavailable(
+    bootstrap: str, waited_s: float = OPEN_TIMEOUT_S, reason: str | None = None
+) -> LogUnavailableError:
+    """The error for a broker that does not answer."""
+    detail = f" {reason}." if reason else ""
+    return LogUnavailableError(
+        f"no Kafka broker answers at {bootstrap} (tried for {waited_s:.0f} s).{detail}",
+        hint="Start one with `noesium broker up`, or give another address with --log or NOESIUM_LOG.",
+    )
+
+
+def refused(bootstrap: str, reason: str) -> LogUnavailableError:
+    """The error for a broker that does not let this client in, or that this client does not trust."""
+    if "certificate verify failed" in reason:
+        return LogUnavailableError(
+            f"the certificate of the Kafka broker at {bootstrap} cannot be trusted: no authority that is "
+            "known here has signed it, it is out of date, or it is not for this host.",
+            hint="Name the file of its authority's certificate with ?ca=FILE or NOESIUM_KAFKA_CA, and the "
+            "host as the certificate does.",
+        )
+    return LogUnavailableError(
+        f"the Kafka broker at {bootstrap} does not let us in: {_plain(reason)}.",
+        hint="Check security, mechanism and ca, NOESIUM_KAFKA_USERNAME and NOESIUM_KAFKA_PASSWORD.",
+    )
+
+
+_HANGS_UP_ON: Final = {
+    "PLAINTEXT": "It may want TLS (?security=tls), or a user name and a password (NOESIUM_KAFKA_USERNAME and "
+    "NOESIUM_KAFKA_PASSWORD).",
+    "SSL": "It may want a user name and a password (NOESIUM_KAFKA_USERNAME and NOESIUM_KAFKA_PASSWORD), a "
+    "certificate of ours (cert and key), or no TLS (?security=plaintext).",
+    "SASL_PLAINTEXT": "It may want TLS (?security=sasl_ssl).",
+    "SASL_SSL": "It may want a certificate of ours (cert and key), or no TLS (?security=sasl_plaintext).",
+}
+
+
+def hangs_up(bootstrap: str, security: str, waited_s: float) -> LogUnavailableError:
+    """The error for a broker that takes connections and ends them; `security` as in `KafkaSettings`."""
+    kind = "encrypted" if security.endswith("SSL") else "plain"
+    return LogUnavailableError(
+        f"what listens at {bootstrap} hangs up on our {kind} connection (tried for {waited_s:.0f} s).",
+        hint=_HANGS_UP_ON[security],
+    )
+
+
+def _plain(reason: str) -> str:
+    """What librdkafka says, without its names for connections and their states."""
+    reason = re.sub(r"^(?:\w+://)?\S+/(?:bootstrap|\d+): ", "", reason)
+    return re.sub(r" \(after \d+ms in state \w+[^)]*\)$", "", reason).rstrip(".: ")
+
+
+def translated(error: KafkaError | KafkaException, bootstrap: str, what: str) -> EventStoreError:
+    """This package's error for librdkafka's; `what` was being done, e.g. `the commit of writer w`."""
+    cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+    code, text = cause.code(), cause.str()
+    if code in FENCED:
+        return fenced(what)
+    if code in _REFUSED:
+        return refused(bootstrap, text)
+    if code in _AWAY:
+        return unavailable(bootstrap, PATIENCE_S, f"{what}: {text}")
+    if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
+        return RecordTooLargeError(f"{what}: the broker takes no record of this size ({text}).")
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        return TopicNotFoundError(f"{what}: the topic is not there ({text}).")
+    if code == KafkaError.KAFKA_STORAGE_ERROR:
+        return LogFullError(f"{what}: the broker cannot write ({text}).", hint="Is its disk full?")
+    return EventStoreError(f"{what} has failed: {cause.name()}: {text}")
+
+
+def translated_aio(error: Exception, bootstrap: str, what: str) -> EventStoreError:
+    """This package's error for aiokafka's."""
+    if isinstance(error, aio.AuthenticationFailedError | aio.SaslAuthenticationFailed):
+        return refused(bootstrap, str(error))
+    if isinstance(error, aio.TopicAuthorizationFailedError | aio.GroupAuthorizationFailedError):
+        return refused(bootstrap, str(error))
+    if isinstance(error, aio.MessageSizeTooLargeError | aio.RecordListTooLargeError):
+        return RecordTooLargeError(f"{what}: the broker takes no record of this size.")
+    if isinstance(error, aio.UnknownTopicOrPartitionError):
+        return TopicNotFoundError(f"{what}: the topic is not there.")
+    return unavailable(bootstrap, PATIENCE_S, f"{what}: {type(error).__name__}")
+
+
+def fenced(what: str) -> FencedError:
+    """The error for a writer whose id somebody else holds now."""
+    return FencedError(
+        f"{what} was fenced: a newer writer holds its id.",
+        hint="Nothing of this commit is on the log. Stop, or open the writer again.",
+    )
+
+
+class ClientLog:
+    """Takes librdkafka's log lines in place of a logger, and its errors: nothing is printed, this is noticed.
+
+    `epoch`: the producer id and epoch that a transactional producer was given, as one number that grows.
+    `disturbed`: the connection to the transaction coordinator broke or a request timed out there, so that a
+    copy of a request may still be under way; set to False before what is to be watched.
+    `hung_up`: the last connection that failed was taken, and ended by the other side.
+    `refusal`: a broker has not let us in, or we do not trust it (`on_error` is the client's `error_cb`).
+    """
+
+    _ACQUIRED: Final = re.compile(r"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.disturbed = False
+        self.hung_up = False
+        self.refusal: KafkaError | None = None
+
+    def on_error(self, error: KafkaError) -> None:
+        """Called by the client's `poll` for each error that is nobody's answer."""
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            self.refusal = error
+
+    def log(self, level: int, message: str, *arguments: str) -> None:
+        """Called by the client's `poll` for each line; `arguments` are facility, client and text."""
+        facility, text = arguments[0], arguments[-1]
+        if facility == "GETPID":
+            acquired = self._ACQUIRED.search(text)
+            if acquired is not None:
+                self.epoch = int(acquired[1]) << 16 | int(acquired[2])
+            return
+        if facility == "FAIL":
+            self.hung_up = "Disconnected" in text or "SSL alert" in text
+        if facility in ("REQTMOUT", "FAIL") and "TxnCoordinator" in text:
+            self.disturbed = True

@@ -1,0 +1,285 @@
+"""A member of a consumer group on Kafka: librdkafka on a thread, the owner's callbacks on the event loop.
+
+The thread polls, hands a batch to the handler on the event loop, waits for it and then commits. Partitions
+change hands inside `poll`, so between two batches: whoever loses one has handled its last record. A handler
+that takes long keeps its partitions: from `_POLL_AFTER_S` on they are paused and polling goes on beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from noesium_stream.errors import EventStoreError
+from noesium_stream.log.headers import TypeFilter
+from noesium_stream.log.kafka_admin import KafkaAdmin
+from noesium_stream.log.kafka_errors import PATIENCE_S, ClientLog, translated
+from noesium_stream.log.kafka_reader import (
+    OUT_OF_RANGE,
+    Message,
+    consumer_config,
+    out_of_range,
+    poll_batch,
+    to_record,
+    wanted,
+)
+from noesium_stream.log.kafka_settings import KafkaSettings
+from noesium_stream.log.port import Handler, OnAssigned, OnRevoked, TopicPartition
+from noesium_stream.log.record import Decoder, Record
+
+_POLL_AFTER_S: Final = 10.0
+_WAIT_S: Final = 0.1
+
+
+class KafkaSubscription:
+    """A `Subscription` on Kafka."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        admin: KafkaAdmin,
+        group: str,
+        topics: Sequence[str],
+        decoder: Decoder,
+        handler: Handler,
+        on_assigned: OnAssigned | None,
+        on_revoked: OnRevoked | None,
+        keep: TypeFilter | None,
+    ) -> None:
+        self._bootstrap = settings.bootstrap
+        self._admin = admin
+        self._topics = list(topics)
+        self._decoder = decoder
+        self._handler = handler
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._keep = keep
+        self._loop = asyncio.get_running_loop()
+        self._closing = threading.Event()
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._inside: set[asyncio.Task[Any]] = set()
+        self._assigned: frozenset[TopicPartition] = frozenset()
+        self._positions: dict[TopicPartition, int] = {}
+        self._busy: Future[Any] | None = None
+        self._after: Mapping[TopicPartition, int] = {}
+        self._held: list[Message] = []
+        self._failure: BaseException | None = None
+        config = {
+            **consumer_config(settings, group),
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 1_000,
+            "enable.partition.eof": False,
+        }
+        self._log = ClientLog()
+        self._consumer = Consumer({**config, "error_cb": self._log.on_error}, logger=self._log)
+        self._thread = threading.Thread(target=self._run, name=f"noesium group {group}", daemon=True)
+        self._thread.start()
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """See `Subscription.assignment`."""
+        return self._assigned
+
+    async def wait(self) -> None:
+        """See `Subscription.wait`."""
+        await asyncio.shield(self._done)
+
+    async def close(self) -> None:
+        """See `Subscription.close`. What the handler raised is `wait`'s to tell."""
+        self._closing.set()
+        # From within a callback it is the end of that callback that the thread is waiting for.
+        if asyncio.current_task() not in self._inside:
+            await asyncio.wait((self._done,))
+
+    def _run(self) -> None:
+        """The thread: from the first poll to the last goodbye."""
+        try:
+            self._consumer.subscribe(
+                self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose
+            )
+            while not self._closing.is_set() and self._failure is None:
+                held, self._held = self._held, []
+                self._take(held or poll_batch(self._consumer))
+                if self._log.refusal is not None:
+                    # A broker that comes up may refuse what it accepts a moment later: ask once more.
+                    self._log.refusal = None
+                    self._call(self._admin.still_let_in())
+        except BaseException as error:
+            self._failure = self._failure or error
+        try:
+            # Commits are done, callbacks are called, the others are told: in this order, by the client.
+            self._consumer.close()
+        except BaseException as error:
+            self._failure = self._failure or error
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        if self._done.done():
+            return
+        if self._failure is None:
+            self._done.set_result(None)
+        else:
+            self._done.set_exception(self._failure)
+            self._done.exception()  # asked for here: nobody has to wait, and asyncio shall not complain
+
+    def _take(self, messages: Iterable[Message]) -> None:
+        """Hand a batch to the handler, then commit it."""
+        records: list[Record] = []
+        after: dict[TopicPartition, int] = {}
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                self._check(error, message)
+                continue
+            tp = TopicPartition(message.topic(), message.partition())
+            if tp not in self._positions:
+                continue  # prefetched before the partition went to somebody else
+            after[tp] = message.offset() + 1
+            if self._keep is None or wanted(message, self._keep, self._decoder):
+                records.append(to_record(message, self._decoder))
+        if records:
+            self._deliver(records, after)
+        else:
+            self._positions.update(after)
+        if after:
+            self._commit({tp: offset for tp, offset in after.items() if tp in self._positions}, wait=False)
+
+    def _deliver(self, records: Sequence[Record], after: Mapping[TopicPartition, int]) -> None:
+        """Wait for the handler; where it takes long, poll beside it with everything paused."""
+        self._busy, self._after = self._submit(self._handler(records)), after
+        if not self._wait(self._busy, _POLL_AFTER_S):
+            while not self._busy.done():
+                assigned = self._consumer.assignment()
+                if assigned:
+                    self._consumer.pause(assigned)
+                message = self._consumer.poll(_WAIT_S)
+                if message is not None:
+                    self._held.append(message)
+                if self._busy is None:
+                    break  # a rebalance has waited for it
+            assigned = self._consumer.assignment()
+            if assigned:
+                self._consumer.resume(assigned)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait for the handler, if it runs, and count its batch as handled; raises what it raised."""
+        busy, self._busy = self._busy, None
+        if busy is None:
+            return
+        self._wait(busy, None)
+        busy.result()
+        self._positions.update({tp: offset for tp, offset in self._after.items() if tp in self._positions})
+
+    def _check(self, error: KafkaError, message: Message) -> None:
+        """Raise what cannot be waited for."""
+        if error.code() in OUT_OF_RANGE and (message.partition() or -1) >= 0:
+            tp = TopicPartition(message.topic(), message.partition())
+            raise self._call(out_of_range(self._admin, tp.topic, tp.partition, self._positions.get(tp, 0)))
+        found = translated(error, self._bootstrap, f"reading {', '.join(self._topics)}")
+        if not found.retriable:
+            raise found
+
+    def _commit(self, offsets: Mapping[TopicPartition, int], *, wait: bool) -> None:
+        """Tell the group; a commit that comes too late is no harm (at least once)."""
+        parts = [KafkaPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+        try:
+            if wait:
+                self._consumer.commit(offsets=parts, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=parts, asynchronous=True)
+        except KafkaException as error:
+            if error.args[0].code() in (
+                KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                KafkaError.GROUP_AUTHORIZATION_FAILED,
+            ):
+                raise translated(error, self._bootstrap, "committing the group's offsets") from error
+
+    def _assign(self, consumer: Consumer, parts: list[KafkaPartition]) -> None:
+        """New partitions: ask the owner where to start, else the group, else at the beginning."""
+        try:
+            tps = frozenset(TopicPartition(part.topic, part.partition) for part in parts)
+            committed = consumer.committed(parts, timeout=PATIENCE_S) if parts else []
+            starts = {
+                TopicPartition(part.topic, part.partition): part.offset
+                if part.offset >= 0
+                else OFFSET_BEGINNING
+                for part in committed
+            }
+            if self._on_assigned is not None and tps:
+                starts.update(self._call(self._on_assigned(tps)) or {})
+            self._positions.update({tp: starts[tp] for tp in tps})
+            self._assigned = frozenset(self._positions)
+            consumer.incremental_assign([KafkaPartition(tp.topic, tp.partition, starts[tp]) for tp in tps])
+        except BaseException as error:
+            # A callback of librdkafka has nobody to raise to.
+            self._failure = self._failure or error
+
+    def _revoke(self, consumer: Consumer, parts: list[KafkaPartition]) -> None:
+        """Partitions that go: their offsets are committed first, then the owner is told."""
+        tps = frozenset(TopicPartition(part.topic, part.partition) for part in parts) & self._positions.keys()
+        try:
+            self._settle()
+            handled = {tp: self._positions[tp] for tp in tps if self._positions[tp] >= 0}
+            if handled:
+                self._commit(handled, wait=True)
+            self._drop(tps)
+        except BaseException as error:
+            self._failure = self._failure or error
+        if parts:
+            consumer.incremental_unassign(parts)
+
+    def _lose(self, consumer: Consumer, parts: list[KafkaPartition]) -> None:
+        """Partitions that others have already: nothing of them may be committed."""
+        try:
+            self._drop(frozenset(TopicPartition(part.topic, part.partition) for part in parts))
+        except BaseException as error:
+            self._failure = self._failure or error
+        if parts:
+            consumer.incremental_unassign(parts)
+
+    def _drop(self, tps: frozenset[TopicPartition]) -> None:
+        gone = tps & self._positions.keys()
+        for tp in gone:
+            del self._positions[tp]
+        self._assigned = frozenset(self._positions)
+        if gone and self._on_revoked is not None:
+            self._call(self._on_revoked(gone))
+
+    def _call(self, callback: Awaitable[Any]) -> Any:
+        """Run a callback of the owner on the event loop and wait; raises what it raises."""
+        future = self._submit(callback)
+        self._wait(future, None)
+        return future.result()
+
+    def _submit(self, callback: Awaitable[Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(self._entered(callback), self._loop)
+
+    def _wait(self, future: Future[Any], timeout_s: float | None) -> bool:
+        """Whether it is done within the time (None: as long as it takes, or the event loop lives)."""
+        waited = 0.0
+        while not future.done():
+            if timeout_s is not None and waited >= timeout_s:
+                return False
+            if self._loop.is_closed():
+                raise EventStoreError("the event loop of a subscription was closed.")
+            wait((future,), _WAIT_S)
+            waited += _WAIT_S
+        return True
+
+    async def _entered(self, callback: Awaitable[Any]) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        self._inside.add(task)
+        try:
+            return await callback
+        finally:
+            self._inside.discard(task)

@@ -1,0 +1,301 @@
+"""One transactional producer of librdkafka: initialised, filled, committed; discarded when in doubt.
+
+Decision record: producing is done on the caller's thread (it only copies into librdkafka's queue), and only
+what waits for the broker is put on another one. A commit whose acknowledgement did not come plainly ends the
+producer: a copy of its EndTxn request may still be under way and, under the old transaction protocol that
+librdkafka speaks, would commit the first half of the *next* transaction of the same producer. A producer
+made anew has another epoch, which such a copy does not fit.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from noesium_stream.errors import CommitUnknownError, EventStoreError, FencedError, LogClosedError
+from noesium_stream.log.headers import headers_of_text
+from noesium_stream.log.kafka_errors import (
+    FENCED,
+    PATIENCE_S,
+    ClientLog,
+    fenced,
+    refused,
+    translated,
+    unavailable,
+)
+from noesium_stream.log.kafka_settings import KafkaSettings
+from noesium_stream.log.port import Headers, Position
+from noesium_stream.log.prepare import Prepared
+
+T = TypeVar("T")
+
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+"""After this the broker aborts what an owner left open: as long are readers of its partitions held back."""
+
+_COMMIT_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 5
+_INIT_TURN_S: Final = 1.0
+_QUEUE_MESSAGES: Final = 1_000_000
+
+
+def called(function: Callable[..., T], *arguments: Any) -> T:
+    """Call the client; what it raises is an exception.
+
+    confluent-kafka also raises fatal errors as bare `KafkaError`s. Those are no exceptions: `except
+    BaseException` does not catch them, an executor's thread dies of one, and who awaits it waits for ever.
+    """
+    try:
+        return function(*arguments)
+    except BaseException:
+        raise
+    except:  # noqa: E722
+        error = sys.exc_info()[1]
+        raise KafkaException(error) from None
+
+
+class TransactionalProducer:
+    """A producer of one transactional id; not to be used from two threads at once.
+
+    `what` names it in errors. `usable` is False once it may not begin another transaction.
+    """
+
+    def __init__(self, settings: KafkaSettings, transactional_id: str, what: str) -> None:
+        self.what = what
+        self.usable = True
+        self._bootstrap = settings.bootstrap
+        self._log = ClientLog()
+        self._fatal: EventStoreError | None = None
+        self._failed: KafkaError | None = None
+        self._offsets: dict[tuple[str, int], list[int]] = {}
+        self._records: list[Prepared] = []
+        config: dict[str, Any] = {
+            **settings.confluent(),
+            "error_cb": self._log.on_error,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "acks": "all",
+            "enable.idempotence": True,
+            "compression.type": "lz4",
+            # A flush before each commit ends the lingering at once: it only gathers what is being produced.
+            "linger.ms": 5,
+            "retry.backoff.ms": 5,
+            "queue.buffering.max.messages": _QUEUE_MESSAGES,
+            "message.max.bytes": 1_048_588,
+            "debug": "eos",  # the one place where the epoch is told
+        }
+        self._client: Producer | None = Producer(config, logger=self._log)
+
+    @property
+    def epoch(self) -> int:
+        """Grows with every producer of the same transactional id."""
+        return self._log.epoch
+
+    @property
+    def ended_by(self) -> EventStoreError | None:
+        """What made this producer useless, if it is known."""
+        return self._fatal
+
+    @property
+    def _producer(self) -> Producer:
+        if self._client is None:
+            raise LogClosedError(f"{self.what} is closed.")
+        return self._client
+
+    def init(self) -> None:
+        """Fence the holder of this id, abort what it left open, wait until that is settled. Blocks.
+
+        Raises:
+            LogUnavailableError: no broker answers, or it does not let us in.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                # In short turns: what the client notices meanwhile is told between them.
+                called(self._producer.init_transactions, _INIT_TURN_S)
+                break
+            except KafkaException as error:
+                self.serve()
+                if self._log.refusal is not None:
+                    raise refused(self._bootstrap, self._log.refusal.str()) from error
+                code = error.args[0].code()
+                # The broker is still ending what the previous holder left open: that passes.
+                passing = error.args[0].retriable() or code == KafkaError.CONCURRENT_TRANSACTIONS
+                if not passing or time.monotonic() > deadline:
+                    raise translated(error, self._bootstrap, f"opening {self.what}") from error
+        self.serve()
+
+    def begin(self) -> None:
+        """Begin a transaction.
+
+        Raises:
+            FencedError, EventStoreError: this producer has ended.
+        """
+        if self._fatal is not None:
+            raise self._fatal
+        self.serve()
+        self._log.disturbed = False
+        self._failed = None
+        self._offsets = {}
+        self._records = []
+        try:
+            called(self._producer.begin_transaction)
+        except KafkaException as error:
+            raise self._translated(error) from error
+
+    def produce(self, records: Sequence[Prepared], headers: Sequence[Headers] | None = None) -> None:
+        """Hand over records; `headers` of each come after its own. Partitions are given.
+
+        Raises:
+            RecordTooLargeError, LogUnavailableError, FencedError: the transaction can only be aborted.
+        """
+        produce = self._producer.produce
+        self._records.extend(records)
+        for index, (topic, partition, key, text, extra, value) in enumerate(records):
+            all_headers: list[Any] = headers_of_text(text.encode())
+            if extra:
+                all_headers.extend(extra)
+            if headers is not None:
+                all_headers.extend(headers[index])
+            try:
+                produce(topic, value, key, partition, self._delivered, headers=all_headers)
+            except BufferError:
+                self._wait_for_room()
+                produce(topic, value, key, partition, self._delivered, headers=all_headers)
+            except KafkaException as error:
+                raise self._translated(error) from error
+
+    def flush(self) -> None:
+        """Return when all that was produced lies in its partitions. Blocks.
+
+        Raises:
+            LogUnavailableError, RecordTooLargeError, FencedError: the transaction can only be aborted.
+        """
+        if self._fatal is not None:
+            raise self._fatal
+        try:
+            left = called(self._producer.flush, _COMMIT_S)
+        except (KafkaException, SystemError) as error:
+            raise self._translated(self._cause(error)) from error
+        if self._failed is not None:
+            raise self._translated(self._failed)
+        if left:
+            raise unavailable(self._bootstrap, _COMMIT_S, f"{self.what}: {left} records are not acknowledged")
+
+    def commit(self) -> list[Position]:
+        """Commit; the position of each record in the order produced. Blocks.
+
+        Raises:
+            FencedError: somebody else holds the id; nothing is visible.
+            CommitUnknownError: the outcome is not known; the producer is of no use any more.
+            EventStoreError: nothing was committed; the transaction is to be aborted.
+        """
+        self.flush()  # else a failed flush and a commit of unknown outcome could not be told apart
+        try:
+            called(self._producer.commit_transaction, _COMMIT_S)
+        except (KafkaException, SystemError) as error:
+            self.serve()
+            raise self._judged(self._cause(error)) from error
+        self.serve()
+        if self._log.disturbed:
+            self.usable = False
+        return self.positions()
+
+    def abort(self) -> None:
+        """Abort; harmless where there is nothing to abort. Blocks; a failure ends the producer."""
+        if self._fatal is not None:
+            return
+        try:
+            called(self._producer.abort_transaction, TRANSACTION_TIMEOUT_MS / 1000)
+        except (KafkaException, SystemError) as error:
+            self.usable = False
+            if self._cause(error).code() in FENCED:
+                self._fatal = fenced(self.what)
+        self.serve()
+
+    def serve(self) -> None:
+        """Take what librdkafka has to tell, so that it does not pile up while nothing is committed."""
+        try:
+            called(self._producer.poll, 0)
+        except (KafkaException, SystemError) as error:
+            self._translated(self._cause(error))
+
+    def close(self) -> None:
+        """Let go, without waiting for anything. Blocks for some milliseconds."""
+        self.usable = False
+        client, self._client = self._client, None
+        if client is not None:
+            # Not `close`, which aborts first, waits for that and warns on standard error when it fails: the
+            # owner has aborted, or it does not matter. The last reference gone, the client is destroyed.
+            client.purge()
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failed = self._failed or error
+            return
+        place = (message.topic(), message.partition())
+        offsets = self._offsets.get(place)  # type: ignore[arg-type]
+        if offsets is None:
+            offsets = self._offsets[place] = []  # type: ignore[index]
+        offsets.append(message.offset())  # type: ignore[arg-type]
+
+    def _cause(self, error: KafkaException | SystemError) -> KafkaError:
+        """What librdkafka says.
+
+        confluent-kafka raises a fatal error from whatever call serves callbacks next, and a SystemError where
+        another callback follows; then the client is asked again, which costs nothing, as it has ended.
+        """
+        if isinstance(error, SystemError) and isinstance(error.__cause__, KafkaException):
+            error = error.__cause__
+        if isinstance(error, SystemError):
+            try:
+                called(self._producer.begin_transaction)
+            except KafkaException as again:
+                error = again
+            else:
+                raise error
+        cause: KafkaError = error.args[0]
+        return cause
+
+    def _judged(self, error: KafkaError) -> EventStoreError:
+        """What a failed commit means."""
+        # EndTxn may be answered with "unknown error", which says nothing about what became of the commit.
+        if error.txn_requires_abort() and error.code() != KafkaError.UNKNOWN:
+            return self._translated(self._failed or error)
+        if error.code() in FENCED and not self._log.disturbed:
+            return self._translated(error)
+        # Fenced after a disturbance may be the answer to a repetition of a commit that was carried out.
+        self.usable = False
+        self._fatal = CommitUnknownError(
+            f"{self.what}: the broker has not said whether the commit is done ({error.str()}).",
+            hint="Open the writer again and read what is there.",
+        )
+        return self._fatal
+
+    def _translated(self, error: KafkaException | KafkaError) -> EventStoreError:
+        """This package's error; the first fatal one is kept, for later ones say less."""
+        if self._fatal is not None:
+            return self._fatal
+        kafka_error: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+        found = translated(kafka_error, self._bootstrap, self.what)
+        if kafka_error.fatal() or isinstance(found, FencedError):
+            self.usable = False
+            self._fatal = found
+        return found
+
+    def positions(self) -> list[Position]:
+        """Where the records of the transaction lie, in the order produced, once they are all delivered.
+
+        Deliveries of a partition are told in order: the records take their offsets one after the other.
+        """
+        rest = {place: iter(offsets) for place, offsets in self._offsets.items()}
+        return [Position(r.topic, r.partition, next(rest[r.topic, r.partition])) for r in self._records]
+
+    def _wait_for_room(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while len(self._producer) >= _QUEUE_MESSAGES // 2:
+            called(self._producer.poll, 0.05)
+            if time.monotonic() > deadline:
+                raise unavailable(self._bootstrap, PATIENCE_S, f"{self.what}: the queue is full")

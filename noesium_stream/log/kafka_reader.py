@@ -1,0 +1,248 @@
+"""Bounded reads of Kafka: a fresh consumer, committed records, up to given offsets; then it is gone.
+
+Decision record: the end is a high watermark, because committed events of others may lie beyond the last
+stable offset while somebody's transaction is open. A partition is done when the consumer's position is there:
+the position moves over control markers and aborted tails by itself. The end-of-partition event is no proof
+(it fires at the last stable offset), but the offset that it carries is a position like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from noesium_stream.errors import EventStoreError, LogCorruptError, LogTruncatedError
+from noesium_stream.log.headers import CE_TYPE, TypeFilter
+from noesium_stream.log.kafka_admin import KafkaAdmin
+from noesium_stream.log.kafka_errors import ClientLog, translated
+from noesium_stream.log.kafka_settings import KafkaSettings
+from noesium_stream.log.port import Cursor
+from noesium_stream.log.record import Decoder, Record
+
+Message = Any
+"""A message of librdkafka's; its stub says that all of it may be None, which holds for errors alone."""
+
+BATCH: Final = 500
+POLL_S: Final = 0.1
+_ASK_AFTER_S: Final = 5.0
+_EOF: Final = KafkaError._PARTITION_EOF
+OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+
+
+def consumer_config(settings: KafkaSettings, group: str) -> dict[str, Any]:
+    """Settings of every consumer: small queues with a short back-off, nothing skipped, nothing made."""
+    return {
+        **settings.confluent(),
+        "group.id": group,
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "allow.auto.create.topics": False,
+        "fetch.min.bytes": 1,
+        "fetch.wait.max.ms": 50,
+        "fetch.queue.backoff.ms": 10,
+        "queued.max.messages.kbytes": 16_384,
+        "enable.partition.eof": True,
+    }
+
+
+class BoundedReader:
+    """Reads partitions of one topic from `start` to `until`; one use."""
+
+    def __init__(
+        self, settings: KafkaSettings, admin: KafkaAdmin, executor: Executor, decoder: Decoder, topic: str
+    ) -> None:
+        self._settings = settings
+        self._admin = admin
+        self._executor = executor
+        self._decoder = decoder
+        self._topic = topic
+        self._starts: dict[int, int] = {}
+        self._stops: dict[int, int] = {}
+        self.positions: dict[int, int] = {}
+
+    async def batches(
+        self, cursor: Cursor, until: Cursor, keep: TypeFilter | None, check: Callable[[], None]
+    ) -> AsyncGenerator[list[Record]]:
+        """Yield batches until every partition of `until` is read that far; `check` may end it by raising.
+
+        Raises:
+            LogTruncatedError, TopicNotFoundError, LogUnavailableError, LogCorruptError
+        """
+        self._stops = {p: stop for p, stop in until.items() if cursor.get(p, 0) < stop}
+        self._starts = {p: cursor.get(p, OFFSET_BEGINNING) for p in self._stops}
+        if not self._stops:
+            return
+        log = ClientLog()
+        config = {**consumer_config(self._settings, "noesium-reader"), "error_cb": log.on_error}
+        consumer = Consumer(config, logger=log)
+        try:
+            if OFFSET_BEGINNING in self._starts.values():
+                await self._blocking(self._learn_leaders, consumer)
+            consumer.assign([TopicPartition(self._topic, p, start) for p, start in self._starts.items()])
+            idle = Patience(self._admin, self._topic)
+            while self._stops:
+                messages: list[Message] = consumer.consume(BATCH, 0)
+                if not messages:
+                    messages = await self._blocking(poll_batch, consumer, idle.poll_s())
+                check()
+                taken = len(messages)
+                if taken:
+                    idle.reset()
+                    batch = await self._records(messages, keep)
+                    if batch:
+                        yield batch
+                if log.refusal is not None:
+                    log.refusal = None
+                    await self._admin.still_let_in()
+                if taken < BATCH:
+                    self._look(consumer)
+                    await idle.wait()
+        finally:
+            await asyncio.shield(self._blocking(consumer.close))
+
+    def _learn_leaders(self, consumer: Consumer) -> None:
+        """Make the topic's metadata known to the client: 5 ms, instead of 500.
+
+        Asked to begin at the beginning of a partition whose leader it does not know yet, librdkafka waits
+        half a second before it looks again. It still does where this fails.
+        """
+        with suppress(KafkaException):
+            consumer.list_topics(self._topic, _ASK_AFTER_S)
+
+    async def _records(self, messages: list[Message], keep: TypeFilter | None) -> list[Record]:
+        """Records of what is wanted; empties `messages`, so that the rest and its headers die young."""
+        records: list[Record] = []
+        stops, positions = self._stops, self.positions
+        messages.reverse()
+        while messages:
+            message = messages.pop()
+            partition, offset = message.partition(), message.offset()
+            error = message.error()
+            if error is not None:
+                if error.code() != _EOF:
+                    raise await self._failure(error, partition)
+            else:
+                stop = stops.get(partition)
+                if (
+                    stop is not None
+                    and offset < stop
+                    and (keep is None or wanted(message, keep, self._decoder))
+                ):
+                    records.append(to_record(message, self._decoder))
+                offset += 1
+            positions[partition] = offset
+            if offset >= stops.get(partition, offset + 1):
+                del stops[partition]
+        return records
+
+    def _look(self, consumer: Consumer) -> None:
+        """Positions move over markers and aborted records without a message."""
+        if not self._stops:
+            return
+        for tp in consumer.position([TopicPartition(self._topic, p) for p in self._stops]):
+            if tp.offset >= 0:
+                self.positions[tp.partition] = tp.offset
+                if tp.offset >= self._stops[tp.partition]:
+                    del self._stops[tp.partition]
+
+    async def _failure(self, error: KafkaError, partition: int | None) -> EventStoreError:
+        if error.code() in OUT_OF_RANGE and partition is not None and partition >= 0:
+            wanted_offset = self.positions.get(partition, self._starts.get(partition, 0))
+            return await out_of_range(self._admin, self._topic, partition, wanted_offset)
+        return translated(error, self._settings.bootstrap, f"reading {self._topic}")
+
+    async def _blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+
+
+class Patience:
+    """What an idle reader does: now and then it asks whether the topic and the cluster are still there."""
+
+    def __init__(self, admin: KafkaAdmin, topic: str) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._since = time.monotonic()
+
+    def reset(self) -> None:
+        """Something came."""
+        self._since = time.monotonic()
+
+    def poll_s(self) -> float:
+        """How long to wait for a message: a marker at the end is no message, and is looked for soon."""
+        return min(POLL_S, 0.005 + (time.monotonic() - self._since) / 10)
+
+    async def wait(self) -> None:
+        """Nothing came.
+
+        Raises:
+            TopicNotFoundError, LogUnavailableError
+        """
+        if time.monotonic() - self._since > _ASK_AFTER_S:
+            await self._admin.existing(self._topic)
+            self.reset()
+
+
+def poll_batch(consumer: Consumer, timeout_s: float = POLL_S) -> list[Message]:
+    """One message within a moment, and what came with it. Blocks."""
+    first = consumer.poll(timeout_s)
+    if first is None:
+        return []
+    rest: list[Message] = consumer.consume(BATCH - 1, 0)
+    rest.insert(0, first)
+    return rest
+
+
+def to_record(message: Message, decoder: Decoder) -> Record:
+    """A record around a message; headers are taken out when somebody asks for them."""
+    key = message.key()
+    return Record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.timestamp()[1],
+        key.decode(errors="replace") if key is not None else "",
+        message.headers,
+        message.value() or b"",
+        decoder,
+    )
+
+
+def wanted(message: Message, keep: TypeFilter, decoder: Decoder) -> bool:
+    """Whether the filter keeps it, by its header; a record that says nothing about its type is decoded."""
+    headers = message.headers()
+    if headers is not None:
+        # This package writes the type third; a position is cheaper than a search.
+        if len(headers) > 2 and headers[2][0] == CE_TYPE:
+            return keep.keeps(headers[2][1])
+        for name, value in headers:
+            if name == CE_TYPE:
+                return keep.keeps(value)
+    return wanted_undeclared(to_record(message, decoder), keep)
+
+
+def wanted_undeclared(record: Record, keep: TypeFilter) -> bool:
+    """The same for a record without that header; one that cannot be read is kept, so that it is heard of."""
+    try:
+        return keep.keeps_name(record.unchecked.event_type)
+    except EventStoreError:
+        return True
+
+
+async def out_of_range(admin: KafkaAdmin, topic: str, partition: int, wanted_offset: int) -> EventStoreError:
+    """The error for an offset that a partition does not have."""
+    first = (await admin.offsets(topic, OffsetSpec.earliest())).get(partition, 0)
+    if wanted_offset < first:
+        return LogTruncatedError(topic, partition, max(wanted_offset, 0), first)
+    return LogCorruptError(
+        f"{topic}/{partition}: offset {wanted_offset} lies beyond the end of the partition.",
+        hint="The topic was made anew, or its broker has lost data. Read it from the beginning.",
+    )

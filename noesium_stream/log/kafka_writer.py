@@ -1,0 +1,180 @@
+"""The fenced writer on Kafka: a `LogWriter` on one transactional producer.
+
+A writer never makes its producer anew by itself: that would fence whoever has taken over meanwhile. Where
+the producer is of no use any more, the next commit says so and the owner opens the writer again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from noesium_stream.errors import EventStoreError, FencedError, LogClosedError
+from noesium_stream.event.codec import EnvelopeCodec
+from noesium_stream.log.headers import commit_header
+from noesium_stream.log.kafka_producer import TransactionalProducer
+from noesium_stream.log.port import Headers, Outgoing, Position, TopicPartition
+from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
+
+T = TypeVar("T")
+Counts = Callable[[set[str]], Awaitable[dict[str, int]]]
+"""Partition counts of topics, which are made where they are missing."""
+
+
+class KafkaWriter:
+    """A `LogWriter` on Kafka; made by `KafkaLog.writer`."""
+
+    def __init__(
+        self,
+        writer_id: str,
+        producer: TransactionalProducer,
+        codec: EnvelopeCodec,
+        counts: Counts,
+        executor: Executor,
+        token: str,
+    ) -> None:
+        self.writer_id = writer_id
+        self.epoch = producer.epoch
+        self.producer = producer
+        self._codec = codec
+        self._counts = counts
+        self._executor = executor
+        self._token = token
+        self._commits = 0
+        self._open: KafkaTransaction | None = None
+        self._closed = False
+
+    async def commit(self, outgoing: Sequence[Outgoing]) -> list[Position]:
+        """See `LogWriter.commit`."""
+        prepared = await self.prepare(outgoing)
+        transaction = await self.begin()
+        try:
+            transaction.produce(prepared)
+            return await transaction.commit()
+        finally:
+            await transaction.abort()
+
+    async def begin(self) -> KafkaTransaction:
+        """See `LogWriter.begin`."""
+        self._check_open()
+        if self._open is not None and not self._open.ended:
+            raise LogClosedError(f"The writer {self.writer_id} has a transaction open.", hint="End it first.")
+        self._commits += 1
+        self._open = KafkaTransaction(self, f"{self._token}-{self._commits}")
+        return self._open
+
+    async def prepare(self, outgoing: Sequence[Outgoing]) -> list[Prepared]:
+        """Encode and check all, make topics that are missing."""
+        self._check_open()
+        prepared = prepare_outgoing(outgoing, self._codec)
+        counts = await self._counts({record.topic for record in prepared})
+        for record in prepared:
+            check_partition(record.topic, record.partition, counts[record.topic])
+        return prepared
+
+    async def blocking(self, function: Callable[[], T]) -> T:
+        """Run what waits for the broker on another thread, to its end even when the caller is cancelled."""
+        return await unbroken(asyncio.get_running_loop().run_in_executor(self._executor, function))
+
+    def serve(self) -> None:
+        """Between transactions: take what the client has to tell."""
+        if not self._closed and (self._open is None or self._open.ended):
+            self.producer.serve()
+
+    async def close(self) -> None:
+        """See `LogWriter.close`."""
+        if self._closed:
+            return
+        if self._open is not None:
+            await self._open.abort()
+        self._closed = True
+        await self.blocking(self.producer.close)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogClosedError(f"The writer {self.writer_id} is closed.")
+
+
+class KafkaTransaction:
+    """A `Transaction` on Kafka. It begins on the broker with its first record."""
+
+    def __init__(self, writer: KafkaWriter, commit_id: str) -> None:
+        self.ended = False
+        self._writer = writer
+        self._commit_id = commit_id
+        self._begun = False
+        self._counts: Counter[TopicPartition] = Counter()
+
+    async def write(self, outgoing: Sequence[Outgoing]) -> None:
+        """See `Transaction.write`."""
+        self._check_open()
+        self.produce(await self._writer.prepare(outgoing))
+        await self._writer.blocking(self._writer.producer.flush)
+
+    def produce(self, prepared: Sequence[Prepared]) -> None:
+        """Hand over what is prepared."""
+        producer = self._writer.producer
+        if not self._begun:
+            if not producer.usable:
+                raise self._given_up()
+            producer.begin()
+            self._begun = True
+        producer.produce(prepared, self._commit_headers(prepared))
+
+    async def commit(self) -> list[Position]:
+        """See `Transaction.commit`."""
+        self._check_open()
+        producer = self._writer.producer
+        if not self._begun:
+            # An empty commit asks the broker nothing; a fence that is known already is told.
+            self.ended = True
+            if not producer.usable:
+                raise self._given_up()
+            return []
+        return await self._writer.blocking(self._commit)
+
+    async def abort(self) -> None:
+        """See `Transaction.abort`."""
+        if self.ended:
+            return
+        self.ended = True
+        if self._begun:
+            await self._writer.blocking(self._writer.producer.abort)
+
+    def _commit(self) -> list[Position]:
+        positions = self._writer.producer.commit()
+        self.ended = True  # here, because the caller may be cancelled meanwhile
+        return positions
+
+    def _check_open(self) -> None:
+        if self.ended:
+            raise LogClosedError("The transaction has ended.")
+
+    def _given_up(self) -> EventStoreError:
+        writer = self._writer
+        return writer.producer.ended_by or FencedError(
+            f"The writer {writer.writer_id} has let go of its id after a broken connection.",
+            hint="Nothing of this commit is on the log. Open the writer again.",
+        )
+
+    def _commit_headers(self, prepared: Sequence[Prepared]) -> list[Headers]:
+        """`noesium_commit` of each record; the count of a transaction in parts is what is written so far."""
+        totals = self._counts + Counter(TopicPartition(r.topic, r.partition) for r in prepared)
+        headers: list[Headers] = []
+        for record in prepared:
+            tp = TopicPartition(record.topic, record.partition)
+            headers.append((commit_header(self._commit_id, self._counts[tp], totals[tp]),))
+            self._counts[tp] += 1
+        return headers
+
+
+async def unbroken(future: asyncio.Future[T]) -> T:
+    """Await `future` to its end even when cancelled: a commit under way has an outcome that must be kept."""
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait((future,))
+        raise

@@ -1,0 +1,231 @@
+"""`memory://`: a log in this process, as strict as a broker; with `?seed=N` its operations interleave
+as the seed says. `memory://name` is shared by all that open this name, until the last one closes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import FencedError, LogClosedError
+from noesium_stream.event.codec import EnvelopeCodec
+from noesium_stream.log.embedded import Bounds, EmbeddedLog, Topic
+from noesium_stream.log.group import Coordinator
+from noesium_stream.log.headers import TypeFilter, commit_header
+from noesium_stream.log.memory_group import GroupTable, MemoryCoordinator
+from noesium_stream.log.memory_store import MemoryStore, Txn
+from noesium_stream.log.port import Headers, LogWriter, Outgoing, Position, TopicPartition
+from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import TopicSpec, Topology
+from noesium_stream.log.url import LogUrl
+
+_shared: Final[dict[str, MemoryStore]] = {}
+
+
+async def open_memory(url: LogUrl, topology: Topology, codec: EnvelopeCodec, clock: Clock) -> EmbeddedLog:
+    """Open the log of this name, or a new nameless one.
+
+    Raises:
+        LogUrlError: an unknown parameter, or one that cannot be used.
+    """
+    url.check_parameters({"seed"})
+    store = _shared.get(url.name)
+    if store is None:
+        store = MemoryStore(clock, url.whole_number("seed", 0, 2**63 - 1))
+        if url.name:
+            _shared[url.name] = store
+    store.logs += 1
+    return EmbeddedLog(str(url), topology, _Opened(store, url.name, topology, codec), codec, clock)
+
+
+class _Opened:
+    """One log's view of a shared store; see `Store`."""
+
+    def __init__(self, store: MemoryStore, name: str, topology: Topology, codec: EnvelopeCodec) -> None:
+        self.changes = store.changes
+        self.pause = store.pause
+        self.topic = store.topic
+        self.topics = store.topics
+        self.watch = _nothing
+        self._store = store
+        self._name = name
+        self._topology = topology
+        self._codec = codec
+
+    async def create(self, specs: Sequence[TopicSpec]) -> None:
+        self._store.create(specs)
+
+    async def append(self, records: Sequence[Prepared], partitions: Sequence[int]) -> list[Position]:
+        return self._store.append(records, partitions)
+
+    def fetch(
+        self, topic: Topic, partition: int, offset: int, limit: int, keep: TypeFilter | None
+    ) -> tuple[list[Record], int]:
+        return self._store.fetch(topic.name, partition, offset, limit, keep, self._codec)
+
+    def bounds(self, topic: Topic) -> list[Bounds]:
+        return self._store.bounds(topic)
+
+    def size(self, topic: Topic) -> tuple[int, int | None]:
+        return self._store.size(topic)
+
+    async def truncate(self, topic: Topic, partition: int, before: int) -> None:
+        self._store.truncate(topic, partition, before)
+
+    async def writer(self, writer_id: str) -> LogWriter:
+        return await MemoryWriter.open(self._store, writer_id, self._topology, self._codec)
+
+    def coordinator(self, group: str, member: str, topics: Sequence[Topic]) -> Coordinator:
+        coordinator = MemoryCoordinator(self._store.groups.setdefault(group, GroupTable()), member, topics)
+        self.changes.notify()
+        return coordinator
+
+    async def close(self) -> None:
+        await self._store.markers_written()
+        self._store.logs -= 1
+        if self._store.logs == 0:
+            _shared.pop(self._name, None)
+
+
+def _nothing() -> None:
+    """Changes of this store are all made in this process: there is nothing to watch."""
+
+
+class MemoryWriter:
+    """A `LogWriter` on a `MemoryStore`."""
+
+    def __init__(
+        self, store: MemoryStore, writer_id: str, epoch: int, topology: Topology, codec: EnvelopeCodec
+    ) -> None:
+        self.writer_id = writer_id
+        self.epoch = epoch
+        self.store = store
+        self.codec = codec
+        self._topology = topology
+        self._prefix = store.clock.token(6)
+        self._commits = 0
+        self._open: MemoryTransaction | None = None
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, store: MemoryStore, writer_id: str, topology: Topology, codec: EnvelopeCodec
+    ) -> MemoryWriter:
+        """Fence the holder of this id, abort what it left open, wait for markers; then begin."""
+        epoch = store.epochs[writer_id] = store.epochs.get(writer_id, 0) + 1
+        left = store.open.pop(writer_id, None)
+        if left is not None:
+            store.write_markers(left)
+        await store.markers_written()
+        return cls(store, writer_id, epoch, topology, codec)
+
+    async def commit(self, outgoing: Sequence[Outgoing]) -> list[Position]:
+        """See `LogWriter.commit`."""
+        transaction = await self.begin()
+        try:
+            # All of one commit is written at once, and its headers tell how much that is.
+            await transaction.write(outgoing)
+            return await transaction.commit()
+        finally:
+            await transaction.abort()
+
+    async def begin(self) -> MemoryTransaction:
+        """See `LogWriter.begin`."""
+        if self._closed:
+            raise LogClosedError(f"The writer {self.writer_id} is closed.")
+        if self._open is not None and not self._open.ended:
+            raise LogClosedError(f"The writer {self.writer_id} has a transaction open.", hint="End it first.")
+        await self.store.pause()
+        await self.store.markers_written()
+        self._commits += 1
+        self._open = MemoryTransaction(self, f"{self._prefix}-{self._commits}")
+        return self._open
+
+    def prepare(self, outgoing: Sequence[Outgoing]) -> list[Prepared]:
+        """Encode and check all, create topics that are missing."""
+        prepared = prepare_outgoing(outgoing, self.codec)
+        specs = [self._topology.spec(r.topic) for r in prepared if self.store.topic(r.topic) is None]
+        for record in prepared:
+            topic = self.store.topic(record.topic)
+            partitions = topic.partitions if topic else self._topology.spec(record.topic).partitions
+            check_partition(record.topic, record.partition, partitions)
+        self.store.create(specs)
+        return prepared
+
+    @property
+    def fenced(self) -> bool:
+        """Whether a newer writer of this id was opened."""
+        return self.store.epochs[self.writer_id] != self.epoch
+
+    async def close(self) -> None:
+        """See `LogWriter.close`."""
+        if self._open is not None:
+            await self._open.abort()
+        self._closed = True
+
+
+class MemoryTransaction:
+    """A `Transaction` on a `MemoryStore`: its records lie in the partitions from `write` on."""
+
+    def __init__(self, writer: MemoryWriter, commit_id: str) -> None:
+        self.ended = False
+        self._writer = writer
+        self._commit_id = commit_id
+        self._txn = Txn()
+        self._positions: list[Position] = []
+        self._counts: Counter[TopicPartition] = Counter()
+
+    async def write(self, outgoing: Sequence[Outgoing]) -> None:
+        """See `Transaction.write`."""
+        self._check_open()
+        writer, store = self._writer, self._writer.store
+        prepared = writer.prepare(outgoing)
+        await store.pause()
+        if writer.fenced:
+            return
+        store.open[writer.writer_id] = self._txn
+        self._positions += store.write(self._txn, prepared, self._commit_headers(prepared))
+        await store.pause()
+
+    async def commit(self) -> list[Position]:
+        """See `Transaction.commit`."""
+        self._check_open()
+        writer, store = self._writer, self._writer.store
+        await store.pause()
+        self.ended = True
+        if writer.fenced:
+            raise FencedError(
+                f"The writer {writer.writer_id} was fenced: a newer one holds its id.",
+                hint="Nothing of this commit is on the log. Stop, or open the writer again.",
+            )
+        store.open.pop(writer.writer_id, None)
+        store.finish(self._txn, commit=True)
+        await store.pause()
+        return self._positions
+
+    async def abort(self) -> None:
+        """See `Transaction.abort`."""
+        if self.ended:
+            return
+        self.ended = True
+        writer, store = self._writer, self._writer.store
+        if not writer.fenced:
+            store.open.pop(writer.writer_id, None)
+            store.finish(self._txn, commit=False)
+        await store.pause()
+
+    def _check_open(self) -> None:
+        if self.ended:
+            raise LogClosedError("The transaction has ended.")
+
+    def _commit_headers(self, prepared: Sequence[Prepared]) -> list[Headers]:
+        """`noesium_commit` of each record; the count of a transaction in parts is what is written so far."""
+        totals = self._counts + Counter(TopicPartition(r.topic, r.partition) for r in prepared)
+        headers: list[Headers] = []
+        for record in prepared:
+            tp = TopicPartition(record.topic, record.partition)
+            headers.append((commit_header(self._commit_id, self._counts[tp], totals[tp]),))
+            self._counts[tp] += 1
+        return headers

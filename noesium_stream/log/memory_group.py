@@ -1,0 +1,86 @@
+"""Consumer groups of `memory://`: the table of one group, and one member's view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from noesium_stream.log.embedded import Topic
+from noesium_stream.log.group import Claim, Plan, assign
+from noesium_stream.log.port import TopicPartition
+
+
+class GroupTable:
+    """Members, holders, epochs and offsets of one group; `generation` counts its changes."""
+
+    def __init__(self) -> None:
+        self.generation = 1
+        self.members: dict[str, frozenset[str]] = {}
+        self.partitions: set[TopicPartition] = set()
+        self.owners: dict[TopicPartition, str] = {}
+        self.epochs: dict[TopicPartition, int] = {}
+        self.offsets: dict[TopicPartition, int] = {}
+
+
+class MemoryCoordinator:
+    """A member of a group in this process: it cannot vanish, so there are no leases."""
+
+    beat_s: float | None = None
+
+    def __init__(self, table: GroupTable, member: str, topics: Sequence[Topic]) -> None:
+        self._table = table
+        self._member = member
+        self._seen = 0
+        table.members[member] = frozenset(topic.name for topic in topics)
+        table.partitions.update(
+            TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)
+        )
+        table.generation += 1
+
+    def changed(self) -> bool:
+        """Whether the table has changed since the last `poll`."""
+        return self._seen != self._table.generation
+
+    async def poll(self) -> Plan:
+        """Take what is free; tell what is to go."""
+        table = self._table
+        target = assign(table.members, table.partitions, table.owners)
+        for tp, member in target.items():
+            if member == self._member and tp not in table.owners:
+                table.owners[tp] = member
+                table.epochs[tp] = table.epochs.get(tp, 0) + 1
+        self._seen = table.generation
+        held = {
+            tp: Claim(table.epochs[tp], table.offsets.get(tp))
+            for tp, owner in table.owners.items()
+            if owner == self._member
+        }
+        return Plan(held, frozenset(tp for tp in held if target.get(tp) != self._member))
+
+    async def beat(self) -> None:
+        """Nothing to renew."""
+
+    def holds(self, claims: Mapping[TopicPartition, Claim]) -> bool:
+        """Whether all of these are still this member's, in these epochs."""
+        table = self._table
+        return all(
+            table.owners.get(tp) == self._member and table.epochs[tp] == claim.epoch
+            for tp, claim in claims.items()
+        )
+
+    async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Set the group's next offsets."""
+        for tp, (offset, epoch) in offsets.items():
+            if self._table.owners.get(tp) == self._member and self._table.epochs[tp] == epoch:
+                self._table.offsets[tp] = offset
+
+    async def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let others take these."""
+        for tp in partitions:
+            if self._table.owners.get(tp) == self._member:
+                del self._table.owners[tp]
+        self._table.generation += 1
+
+    async def leave(self) -> None:
+        """Let others take everything."""
+        self._table.members.pop(self._member, None)
+        await self.release([tp for tp, owner in self._table.owners.items() if owner == self._member])

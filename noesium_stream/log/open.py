@@ -1,0 +1,73 @@
+"""`open_log`: from a URL to an `EventLog`; the backend's libraries are imported when it is opened."""
+
+from __future__ import annotations
+
+from noesium_stream.clock import Clock, SystemClock
+from noesium_stream.config import load_config
+from noesium_stream.event.catalogue import Catalogue
+from noesium_stream.event.codec import EnvelopeCodec, SchemaRegistry
+from noesium_stream.event.signing import Verifier
+from noesium_stream.log.port import EventLog
+from noesium_stream.log.topics import Topology
+from noesium_stream.log.url import LogUrl, parse_url
+
+
+async def open_log(
+    url: str | None = None,
+    *,
+    topology: Topology | None = None,
+    catalogue: Catalogue | None = None,
+    clock: Clock | None = None,
+    verifier: Verifier | None = None,
+    registry: SchemaRegistry | None = None,
+) -> EventLog:
+    """Open the log at `url`; without one, the log that the configuration names.
+
+    - `memory://[name]`: in this process; a name shares it, `?seed=N` interleaves operations reproducibly.
+    - `sqlite:///path` (relative, four slashes: absolute): one durable file, several processes.
+    - `kafka://host:port[,host:port]`: a broker.
+
+    Args:
+        url: where; parameters `namespace` and `partitions` stand above the configured ones.
+        topology: names and partition counts; stands above both.
+        catalogue: event types that are validated; default: the standard ones.
+        clock: time and ids; default: the machine's.
+        verifier: the keys for signed events; default: the configured ones. Without a key a signed event is
+            refused by `Record.envelope`.
+        registry: a schema registry; records are then in the Confluent wire format. Default: the configured
+            one.
+
+    Raises:
+        LogUrlError: the URL cannot be read.
+        LogUnavailableError: nobody answers there, or the file cannot be opened.
+        LogCorruptError: the file is torn, foreign or damaged.
+    """
+    config = load_config()
+    parsed = parse_url(url or config.log)
+    names = topology or parsed.topology(Topology(config.namespace, config.partitions))
+    if verifier is None and (config.public_keys is not None or config.signatures == "required"):
+        verifier = Verifier.from_file(config.public_keys, required=config.signatures == "required")
+    if registry is None and config.schema_registry is not None:
+        registry = _registry(config.schema_registry)
+    codec = EnvelopeCodec(catalogue, verifier=verifier, registry=registry)
+    return await _open(parsed, names, codec, clock or SystemClock())
+
+
+def _registry(url: str) -> SchemaRegistry:
+    from noesium_stream.event.registry import ConfluentRegistry  # noqa: PLC0415
+
+    return ConfluentRegistry(url)
+
+
+async def _open(url: LogUrl, topology: Topology, codec: EnvelopeCodec, clock: Clock) -> EventLog:
+    if url.scheme == "memory":
+        from noesium_stream.log.memory import open_memory  # noqa: PLC0415
+
+        return await open_memory(url, topology, codec, clock)
+    if url.scheme == "sqlite":
+        from noesium_stream.log.sqlite import open_sqlite  # noqa: PLC0415
+
+        return await open_sqlite(url, topology, codec, clock)
+    from noesium_stream.log.kafka import open_kafka  # noqa: PLC0415
+
+    return await open_kafka(url, topology, codec, clock)

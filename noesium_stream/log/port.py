@@ -1,0 +1,256 @@
+"""The port: an append-only, partitioned log of envelopes that is also the bus (RFC-1001 §6.3, §6.4).
+
+`EventStore` and `EnvelopeBridge` of RFC-1001 are one thing here, because the log is the bus: `publish`
+is `append`, and nothing is ever appended twice. Backends: `memory`, `sqlite`, `kafka`, one file each;
+one contract suite (`tests/contract`) holds for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from noesium_stream.event.catalogue import Catalogue
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import TopicSpec, Topology
+
+Headers = Sequence[tuple[str, bytes]]
+Types = Collection[str] | None
+"""Event types to keep (exact, or a prefix ending in `.`); None keeps all."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+class Position(NamedTuple):
+    """Where a record lies; offsets grow within a partition and may have gaps."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+Cursor = Mapping[int, int]
+"""The next offset to read, per partition of one topic; a partition that is missing starts at its first."""
+
+
+class Outgoing(NamedTuple):
+    """A record that a writer is to commit.
+
+    `key` orders it (in a journal: the run it belongs to, which is not always the envelope's own
+    `partition_key`); `partition` is explicit, because an owner writes to the partition that it owns.
+    `headers` come on top of those that every record has.
+    """
+
+    envelope: EventEnvelope
+    topic: str
+    partition: int
+    key: str
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as it is. `bytes` and `retention_ms` are None where unknown or unlimited.
+
+    `records` counts retained offsets: on Kafka each transaction takes one more in each of its partitions.
+    """
+
+    name: str
+    partitions: int
+    records: int
+    bytes: int | None
+    retention_ms: int | None
+
+
+class Transaction(Protocol):
+    """An open transaction of a writer. Leaving it without `commit` means `abort`."""
+
+    async def write(self, outgoing: Sequence[Outgoing]) -> None:
+        """Hand records to the log; nobody sees them before the commit.
+
+        Raises `EventValidationError`, `RecordTooLargeError`, `LogUnavailableError`, `FencedError`; the
+        transaction can then only be aborted.
+        """
+
+    async def commit(self) -> list[Position]:
+        """Make all records visible at once; return where each lies, in the order written.
+
+        Raises `FencedError`, `CommitUnknownError`, `LogFullError`, `LogUnavailableError`.
+        """
+
+    async def abort(self) -> None:
+        """Drop all records; harmless when the transaction has ended."""
+
+
+class LogWriter(Protocol):
+    """A fenced transactional writer: at most one of an id is alive at any time."""
+
+    @property
+    def writer_id(self) -> str:
+        """The id that it was opened with."""
+
+    @property
+    def epoch(self) -> int:
+        """Grows with each opening of the same id."""
+
+    async def commit(self, outgoing: Sequence[Outgoing]) -> list[Position]:
+        """Commit records to any topics, all or none; return where each lies, in order.
+
+        Every record gets the header `noesium_commit` (`<commit id>:<index>:<count>`, counted per
+        partition), so that a torn commit can be told apart on the log.
+
+        Raises:
+            FencedError: another writer of this id was opened; nothing of this commit is visible.
+            CommitUnknownError: it may or may not be on the log; open a new writer and read.
+            EventValidationError, RecordTooLargeError: refused before anything was written.
+            LogFullError, LogUnavailableError: nothing was written; the same call may succeed later.
+        """
+
+    async def begin(self) -> Transaction:
+        """Open a transaction that is written in parts; a writer has one at a time."""
+
+    async def close(self) -> None:
+        """Abort what is open and let go; does not fence anybody."""
+
+
+Handler = Callable[[Sequence[Record]], Awaitable[None]]
+"""Takes the next records of the assigned partitions; what it raises ends the subscription."""
+
+OnAssigned = Callable[[frozenset[TopicPartition]], Awaitable[Mapping[TopicPartition, int] | None]]
+"""Told of new partitions before their first record; may say where to start in each."""
+
+OnRevoked = Callable[[frozenset[TopicPartition]], Awaitable[None]]
+"""Told of partitions that go, after their last record was handled and before somebody else has them."""
+
+
+class Subscription(Protocol):
+    """A member of a consumer group."""
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What this member reads now."""
+
+    async def wait(self) -> None:
+        """Return when it is closed; raise what the handler (or the log) raised, to whoever waits here."""
+
+    async def close(self) -> None:
+        """Leave the group: the last batch ends, `on_revoked` is called, others take over at once."""
+
+
+class EventLog(Protocol):
+    """An append-only, partitioned log of envelopes that is also the bus (RFC-1001 §6.3, §6.4)."""
+
+    @property
+    def url(self) -> str:
+        """The address, without secrets."""
+
+    @property
+    def topology(self) -> Topology:
+        """Names and default partition counts of this log's namespace."""
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The event types that this log validates; a program may register its own."""
+
+    async def append(self, envelopes: Sequence[EventEnvelope], *, topic: str | None = None) -> list[Position]:
+        """Append all or none to where `route` says (or to `topic`); return where each one lies, in order.
+
+        Topics that do not exist are created as `topology` wants them. Never into a journal: that takes a
+        writer.
+
+        Raises:
+            EventValidationError, RecordTooLargeError: refused before anything was written.
+            LogFullError, LogUnavailableError: nothing was written; retriable.
+            CommitUnknownError: sent and not acknowledged: append the same events again, or read.
+        """
+
+    async def publish(self, envelope: EventEnvelope) -> Position:
+        """`append` of one: the bus is the log (RFC-1001 §6.4)."""
+
+    async def writer(self, writer_id: str) -> LogWriter:
+        """Open the transactional writer of this id, fencing whoever holds it and aborting what it left.
+
+        Raises `LogUnavailableError`.
+        """
+
+    def read(
+        self, topic: str, cursor: Cursor, *, until: Cursor | None = None, types: Types = None
+    ) -> AsyncIterator[Record]:
+        """Yield committed records from `cursor`, in offset order within each partition.
+
+        With `until` (the next offset per partition, as `end` gives it) it ends when every partition named
+        there is read that far; partitions that `until` does not name are not read. Without `until` it
+        reads all partitions and goes on for ever, waiting for new records. `types` are judged on headers.
+
+        Raises:
+            LogTruncatedError: the cursor lies below the first retained offset.
+            TopicNotFoundError, LogUnavailableError, LogCorruptError
+        """
+
+    def read_batches(
+        self, topic: str, cursor: Cursor, *, until: Cursor | None = None, types: Types = None
+    ) -> AsyncIterator[Sequence[Record]]:
+        """As `read`, in batches as they come; for folds."""
+
+    async def end(self, topic: str) -> dict[int, int]:
+        """The high watermark of every partition: what a fold has to reach (not the last stable offset).
+
+        Raises `TopicNotFoundError`, `LogUnavailableError`.
+        """
+
+    async def beginning(self, topic: str) -> dict[int, int]:
+        """The first retained offset of every partition.
+
+        Raises `TopicNotFoundError`, `LogUnavailableError`.
+        """
+
+    async def last_offset(self, topic: str) -> int:
+        """The number of offsets used in all partitions of `topic` together (RFC-1001 §6.3)."""
+
+    def read_by_correlation(self, correlation_id: str, topics: Sequence[str]) -> AsyncIterator[Record]:
+        """Yield what `topics` hold now with this correlation id, by partition and offset."""
+
+    async def subscribe(
+        self,
+        group: str,
+        topics: Sequence[str],
+        handler: Handler,
+        *,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnRevoked | None = None,
+        types: Types = None,
+    ) -> Subscription:
+        """Join a consumer group; partitions are shared among its members.
+
+        A partition starts where `on_assigned` says, else where the group has committed, else at its
+        beginning. The group's offset is committed after the handler has returned (at least once).
+        """
+
+    async def ensure_topics(self, specs: Sequence[TopicSpec]) -> None:
+        """Create topics that are missing; check those that exist.
+
+        Raises:
+            TopicConfigError: one exists with settings that lose or reorder events; says which and why.
+        """
+
+    async def topics(self) -> list[TopicInfo]:
+        """The topics of this namespace, by name."""
+
+    async def topic_id(self, topic: str) -> str:
+        """An id that changes when a topic is deleted and made anew under its old name.
+
+        Raises `TopicNotFoundError`.
+        """
+
+    async def truncate(self, topic: str, before: Cursor) -> None:
+        """Remove records below the given offsets (retention by hand)."""
+
+    async def close(self) -> None:
+        """Close writers, readers and subscriptions; harmless when repeated."""

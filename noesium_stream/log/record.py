@@ -1,0 +1,107 @@
+"""A record as it lies in the log; its envelope is decoded when somebody asks for it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from noesium_stream.errors import CorruptRecordError, EventValidationError
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.headers import CE_TYPE
+
+
+class Decoder(Protocol):
+    """Turns bytes into envelopes; see `noesium_stream.event.codec.EnvelopeCodec`."""
+
+    def decode(self, data: bytes) -> EventEnvelope:
+        """Decode and validate; raises `EventValidationError`."""
+
+    def decode_unchecked(self, data: bytes) -> EventEnvelope:
+        """Decode without the catalogue's validation of the payload; raises `EventValidationError`."""
+
+
+class Record:
+    """One committed record: position, key, headers, broker's append time (ms), raw value."""
+
+    __slots__ = (
+        "_decoder",
+        "_envelope",
+        "_headers",
+        "key",
+        "offset",
+        "partition",
+        "timestamp_ms",
+        "topic",
+        "value",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp_ms: int,
+        key: str,
+        headers: Any,
+        value: bytes,
+        decoder: Decoder,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+        self.key = key
+        self.value = value
+        self._headers = headers
+        self._decoder = decoder
+        self._envelope: EventEnvelope | None = None
+
+    def __repr__(self) -> str:
+        return f"<Record {self.topic}/{self.partition}@{self.offset}>"
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        """All headers in order; repeated names are possible."""
+        found = self._headers() if callable(self._headers) else self._headers
+        headers: list[tuple[str, bytes]] = found or []
+        return headers
+
+    def header(self, name: str) -> bytes | None:
+        """The first header of this name."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+    @property
+    def event_type(self) -> str:
+        """The type as the header has it; decodes the envelope only where there is no header."""
+        value = self.header(CE_TYPE)
+        return value.decode() if value is not None else self.envelope.event_type
+
+    @property
+    def envelope(self) -> EventEnvelope:
+        """The event, decoded and validated once.
+
+        Raises:
+            CorruptRecordError: it cannot be decoded or is not valid; names the position.
+        """
+        if self._envelope is None:
+            try:
+                self._envelope = self._decoder.decode(self.value)
+            except EventValidationError as error:
+                raise CorruptRecordError(self.topic, self.partition, self.offset, error) from error
+        return self._envelope
+
+    @property
+    def unchecked(self) -> EventEnvelope:
+        """The event as it is written, also where its type is not known here; for tools that only show it.
+
+        Raises:
+            CorruptRecordError: it cannot be decoded at all.
+        """
+        if self._envelope is not None:
+            return self._envelope
+        try:
+            return self._decoder.decode_unchecked(self.value)
+        except EventValidationError as error:
+            raise CorruptRecordError(self.topic, self.partition, self.offset, error) from error

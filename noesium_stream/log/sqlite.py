@@ -1,0 +1,348 @@
+"""`sqlite:///path`: a log in one file, durable, for several processes.
+
+Decision record: a commit is one row per partition (a chunk of records), written by one statement that
+finds its own offsets and judges the writer's epoch. SQL runs on the event loop: a commit takes 20 µs
+(`synchronous=NORMAL`) to 150 µs (`FULL`), a hop to a thread costs more. Transactions in parts are staged in
+memory until their commit, so that they hold back nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from noesium_stream.clock import Clock
+from noesium_stream.event.codec import EnvelopeCodec
+from noesium_stream.log.embedded import Bounds, EmbeddedLog, Topic
+from noesium_stream.log.group import Coordinator
+from noesium_stream.log.port import LogWriter, Position
+from noesium_stream.log.prepare import Prepared
+from noesium_stream.log.sqlite_chunk import pack, pack_one
+from noesium_stream.log.sqlite_file import connect, corrupt, is_busy, patiently, translate
+from noesium_stream.log.sqlite_group import SqliteCoordinator
+from noesium_stream.log.sqlite_read import Partitions, Tail, statements
+from noesium_stream.log.sqlite_wake import Waker
+from noesium_stream.log.sqlite_writer import SqliteWriter, WriterFencedError
+from noesium_stream.log.topics import TopicSpec, Topology
+from noesium_stream.log.url import LogUrl
+from noesium_stream.log.wakeup import Signal
+
+# Half the cost of calling the class: this is done once per record.
+_position: Final = cast(Callable[[tuple[str, int, int]], Position], partial(tuple.__new__, Position))
+RETAIN_EVERY_MS: Final = 60_000
+T = TypeVar("T")
+Insert = tuple[str, tuple[Any, ...]]
+"""A statement that inserts a chunk, and its values."""
+
+
+async def open_sqlite(url: LogUrl, topology: Topology, codec: EnvelopeCodec, clock: Clock) -> EmbeddedLog:
+    """Open the file, making it (and its folder) where there is none.
+
+    Raises:
+        LogUrlError: an unknown parameter, or one that cannot be used.
+        LogUnavailableError, LogFullError, LogCorruptError: see `sqlite_file.connect`.
+    """
+    url.check_parameters({"synchronous"})
+    synchronous = url.choice("synchronous", {"FULL", "NORMAL"}, "FULL")
+    path = file_of(url)
+    connection = await patiently(path, lambda: connect(path, synchronous))
+    try:
+        # What groups note is advisory: it need not survive a power cut, and must not cost a flush.
+        groups = await patiently(path, lambda: connect(path, "NORMAL"))
+    except BaseException:
+        connection.close()
+        raise
+    store = SqliteStore(path, connection, groups, codec, clock, topology)
+    await store.retain()
+    return EmbeddedLog(str(url), topology, store, codec, clock)
+
+
+def _by_partition(
+    records: Sequence[Prepared], partitions: Sequence[int]
+) -> dict[tuple[str, int], Sequence[int]]:
+    """The indices of the records that go to each topic and partition."""
+    if len(set(partitions)) == 1 and len({record[0] for record in records}) == 1:
+        return {(records[0][0], partitions[0]): range(len(records))}
+    parts: dict[tuple[str, int], list[int]] = {}
+    for index, (record, partition) in enumerate(zip(records, partitions, strict=True)):
+        place = (record[0], partition)
+        indices = parts.get(place)
+        if indices is None:
+            indices = parts[place] = []
+        indices.append(index)
+    return {**parts}
+
+
+def file_of(url: LogUrl) -> Path:
+    """The file that a URL names; relative to the current folder with three slashes."""
+    return Path(url.path[1:]).expanduser().absolute()
+
+
+class SqliteStore:
+    """Topics in a SQLite file; see `Store`."""
+
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        groups: sqlite3.Connection,
+        codec: EnvelopeCodec,
+        clock: Clock,
+        topology: Topology,
+    ) -> None:
+        self.path = path
+        self.changes = Signal()
+        self.codec = codec
+        self.clock = clock
+        self.topology = topology
+        self.connection = connection
+        self._groups = groups
+        self._topics: dict[str, Topic] = {}
+        self._parts = Partitions(path, connection, codec)
+        self.fetch = self._parts.fetch
+        self.size = self._parts.size
+        self._waker = Waker(path, connection, self.changes)
+        self.tell = self._waker.tell
+        self.watch = self._waker.start
+        self._order = asyncio.Lock()
+        self._now_ms = self._retain_at_ms = 0
+
+    async def pause(self) -> None:
+        """Other processes interleave as they like."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name; what it is never changes."""
+        topic = self._topics.get(name)
+        if topic is None:
+            row = self._parts.all(
+                "SELECT name, partitions, retention_ms, uid, slot FROM topic WHERE name = ?", name
+            )
+            if row:
+                topic = self._topics[name] = Topic(*row[0])
+        return topic
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        rows = self._parts.all("SELECT name, partitions, retention_ms, uid, slot FROM topic ORDER BY name")
+        return [Topic(*row) for row in rows]
+
+    async def create(self, specs: Sequence[TopicSpec]) -> None:
+        """Create those that are missing, all or none."""
+        if any(self.topic(spec.name) is None for spec in specs):
+            await self.transact(lambda: self._create(specs))
+
+    def _create(self, specs: Sequence[TopicSpec]) -> None:
+        execute = self.connection.execute
+        for spec in specs:
+            if execute("SELECT 1 FROM topic WHERE name = ?", (spec.name,)).fetchone():
+                continue
+            slot = execute("SELECT coalesce(max(slot + partitions), 1) FROM topic").fetchone()[0]
+            execute(
+                "INSERT INTO topic(name, partitions, retention_ms, uid, slot) VALUES(?, ?, ?, ?, ?)",
+                (spec.name, spec.partitions, spec.retention_ms, self.clock.token(16), slot),
+            )
+            for number in range(spec.partitions):
+                sql = statements(slot + number)
+                execute(sql.create)
+                execute(sql.guard)
+
+    async def append(self, records: Sequence[Prepared], partitions: Sequence[int]) -> list[Position]:
+        """Write all or none, each record into the partition given for it."""
+        if len(records) == 1:
+            positions = [await self._write_one(records[0], partitions[0], b"", None)]
+        else:
+            positions = await self._write_many(records, partitions, b"", None)
+        if self._now_ms >= self._retain_at_ms:
+            await self.retain()
+        return positions
+
+    async def write(
+        self, records: Sequence[Prepared], commit_id: bytes, writer: tuple[int, int]
+    ) -> list[Position]:
+        """Write all or none as `writer` (id and epoch).
+
+        Raises:
+            WriterFencedError: the writer's epoch is over.
+            LogFullError, LogUnavailableError: nothing was written.
+        """
+        if len(records) == 1:
+            return [await self._write_one(records[0], records[0][1], commit_id, writer)]
+        return await self._write_many(records, [record[1] for record in records], commit_id, writer)
+
+    async def _write_one(
+        self, record: Prepared, partition: int, commit_id: bytes, writer: tuple[int, int] | None
+    ) -> Position:
+        """A lone record; laid out flat, because it is what a step waits for."""
+        topic = record[0]
+        slot = self._slot(topic, partition)
+        data = pack_one(record, commit_id)
+        tail = self._parts.tails.get(slot)
+        if tail is not None and not self._order.locked():
+            offset, last_ms = tail
+            now_ms = self._now_ms = self.clock.now_ms()
+            row = (offset, now_ms if now_ms > last_ms else last_ms, 1, data)
+            try:
+                if writer is None:
+                    self.connection.execute(statements(slot).append, row)
+                elif self.connection.execute(statements(slot).commit, row + writer).rowcount != 1:
+                    raise WriterFencedError
+            except sqlite3.Error as error:
+                # Taken by somebody else, or locked: the patient way. Anything else is an error.
+                if not isinstance(error, sqlite3.IntegrityError) and not is_busy(error):
+                    raise translate(self.path, error) from error
+            else:
+                self._parts.tails[slot] = Tail(offset + 1, row[1])
+                self.tell()
+                return Position(topic, partition, offset)
+        [offset] = await self._insert([(slot, 1, data)], writer)
+        return Position(topic, partition, offset)
+
+    async def _write_many(
+        self,
+        records: Sequence[Prepared],
+        partitions: Sequence[int],
+        commit_id: bytes,
+        writer: tuple[int, int] | None,
+    ) -> list[Position]:
+        """Records of several partitions: a chunk for each, in one transaction."""
+        parts = _by_partition(records, partitions)
+        chunks, owners = [], []
+        for place, indices in parts.items():
+            part = records if len(parts) == 1 else [records[index] for index in indices]
+            for n, data in pack(part, commit_id):
+                chunks.append((self._slot(*place), n, data))
+                owners.append(place)
+        first: dict[tuple[str, int], int] = {}
+        for place, offset in zip(owners, await self._insert(chunks, writer), strict=True):
+            first.setdefault(place, offset)
+        positions: list[Position | None] = [None] * len(records)
+        for (topic, partition), indices in parts.items():
+            for offset, index in enumerate(indices, first[topic, partition]):
+                positions[index] = _position((topic, partition, offset))
+        return cast(list[Position], positions)
+
+    async def _insert(
+        self, chunks: list[tuple[int, int, bytes]], writer: tuple[int, int] | None
+    ) -> list[int]:
+        """Commit chunks (slot, records, data); the offset of each one's first record.
+
+        The offsets are what this process believes to be next: where another one was faster the key is
+        there already, and the whole is done again with what is true.
+        """
+        now_ms = self._now_ms = self.clock.now_ms()
+        while True:
+            rows, tails = self._place(chunks, now_ms, writer)
+            try:
+                if len(rows) == 1:
+                    written = await self._execute(*rows[0])
+                else:
+                    written = await self.transact(partial(self._execute_all, rows))
+            except sqlite3.IntegrityError:
+                for slot in tails:
+                    self._parts.tails.pop(slot, None)
+                continue
+            if not written:
+                raise WriterFencedError
+            self._parts.tails.update(tails)
+            self.tell()
+            return [row[0] for _, row in rows]
+
+    def _place(
+        self, chunks: list[tuple[int, int, bytes]], now_ms: int, writer: tuple[int, int] | None
+    ) -> tuple[list[Insert], dict[int, Tail]]:
+        """What inserts the chunks, and what will be the partitions' tails."""
+        rows: list[Insert] = []
+        tails: dict[int, Tail] = {}
+        for slot, n, data in chunks:
+            offset, last_ms = tails.get(slot) or self._parts.tails.get(slot) or self._parts.tail(slot)
+            timestamp_ms = now_ms if now_ms > last_ms else last_ms
+            row = (offset, timestamp_ms, n, data)
+            sql = statements(slot)
+            rows.append((sql.append, row) if writer is None else (sql.commit, row + writer))
+            tails[slot] = Tail(offset + n, timestamp_ms)
+        return rows, tails
+
+    async def _execute(self, sql: str, row: tuple[Any, ...]) -> bool:
+        """One statement that is a whole commit; it waits only where somebody else is writing."""
+        if not self._order.locked():
+            try:
+                return self.connection.execute(sql, row).rowcount == 1
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise translate(self.path, error) from error
+        async with self._order:
+            return await patiently(self.path, lambda: self.connection.execute(sql, row).rowcount == 1)
+
+    def _execute_all(self, rows: list[Insert]) -> bool:
+        """All of a commit, in a transaction; the first row tells whether the writer is fenced."""
+        return all(self.connection.execute(sql, row).rowcount == 1 for sql, row in rows)
+
+    async def transact(self, work: Callable[[], T]) -> T:
+        """Do `work` in one transaction, as soon as no other process writes.
+
+        Raises:
+            LogFullError, LogUnavailableError: nothing was written.
+        """
+
+        def whole() -> T:
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = work()
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+            return result
+
+        async with self._order:
+            return await patiently(self.path, whole)
+
+    def bounds(self, topic: Topic) -> list[Bounds]:
+        """First retained offset and high watermark of every partition."""
+        return [self._parts.bounds(topic.slot + number) for number in range(topic.partitions)]
+
+    async def truncate(self, topic: Topic, partition: int, before: int) -> None:
+        """Remove records below `before`; the last chunk stays, empty if need be: the next offset is in it."""
+        await self.transact(lambda: self._parts.truncate(topic.slot + partition, before))
+        self.tell()
+
+    async def retain(self) -> None:
+        """Remove what is older than its topic keeps it: at opening, then with appends, once a minute."""
+        now_ms = self.clock.now_ms()
+        self._retain_at_ms = now_ms + RETAIN_EVERY_MS
+        for topic in self.topics():
+            if topic.retention_ms is not None:
+                for number, bounds in enumerate(self.bounds(topic)):
+                    before = self._parts.younger(topic.slot + number, now_ms - topic.retention_ms)
+                    if before > bounds.first:
+                        await self.truncate(topic, number, before)
+
+    async def writer(self, writer_id: str) -> LogWriter:
+        """Open a writer: its epoch is one more than the last."""
+        sql = (
+            "INSERT INTO writer(name, epoch) VALUES(?, 1) ON CONFLICT(name) DO UPDATE SET epoch = epoch + 1 "
+            "RETURNING id, epoch"
+        )
+        [(number, epoch)] = await self.transact(lambda: self.connection.execute(sql, (writer_id,)).fetchall())
+        return SqliteWriter(self, writer_id, number, epoch)
+
+    def coordinator(self, group: str, member: str, topics: Sequence[Topic]) -> Coordinator:
+        """A new member's view of a group."""
+        return SqliteCoordinator(self.path, self._groups, self.clock, self.tell, group, member, topics)
+
+    async def close(self) -> None:
+        """Close the file."""
+        self._waker.close()
+        self._groups.close()
+        self.connection.close()
+
+    def _slot(self, topic: str, partition: int) -> int:
+        info = self._topics.get(topic) or self.topic(topic)
+        if info is None:
+            raise corrupt(self.path, f"the topic {topic} is gone")
+        return info[4] + partition

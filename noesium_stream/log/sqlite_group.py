@@ -1,0 +1,209 @@
+"""Consumer groups of the SQLite backend: tables with leases, shared by processes.
+
+A member renews its lease every `BEAT_S`; one that has not for `LEASE_S` is dropped by whoever looks next,
+and its partitions are free. Every change counts the group's generation up, which is what others look at.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from noesium_stream.clock import Clock
+from noesium_stream.log.embedded import Topic
+from noesium_stream.log.group import Claim, Plan, assign
+from noesium_stream.log.port import TopicPartition
+from noesium_stream.log.sqlite_file import patiently, translate
+
+BEAT_S: Final = 1.0
+LEASE_S: Final = 4.0
+
+T = TypeVar("T")
+
+
+class SqliteCoordinator:
+    """One member's view of its group's tables; see `Coordinator`."""
+
+    beat_s: float | None = BEAT_S
+
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        clock: Clock,
+        tell: Callable[[], None],
+        group: str,
+        member: str,
+        topics: Sequence[Topic],
+    ) -> None:
+        self._path = path
+        self._connection = connection
+        self._clock = clock
+        self._tell = tell
+        self._group = group
+        self._member = member
+        self._topics = json.dumps(sorted(topic.name for topic in topics))
+        self._partitions = [
+            TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)
+        ]
+        self._seen = -1
+
+    def changed(self) -> bool:
+        """Whether the group has changed since the last `poll`."""
+        return self._seen != self._generation()
+
+    async def poll(self) -> Plan:
+        """Renew the lease, drop members whose lease has run out, take what is free."""
+        plan, changed = await self._transact(self._poll)
+        if changed:
+            self._tell()
+        return plan
+
+    def _poll(self) -> tuple[Plan, bool]:
+        changed = self._renew()
+        rows = self._connection.execute(
+            "SELECT topic, partition, owner, epoch, next_offset FROM grp_partition WHERE grp = ?",
+            (self._group,),
+        ).fetchall()
+        claims = {
+            TopicPartition(topic, number): Claim(epoch, offset) for topic, number, _, epoch, offset in rows
+        }
+        owners = {TopicPartition(row[0], row[1]): row[2] for row in rows if row[2] is not None}
+        target = assign(self._members(), claims.keys() | set(self._partitions), owners)
+        mine = {tp for tp, member in target.items() if member == self._member}
+        for tp in sorted(mine - owners.keys()):
+            claims[tp] = self._take(tp)
+            owners[tp] = self._member
+        held = {tp: claims[tp] for tp, owner in owners.items() if owner == self._member}
+        self._seen = self._generation()
+        return Plan(held, frozenset(held.keys() - mine)), changed
+
+    async def beat(self) -> None:
+        """Renew the lease; drop members whose lease has run out."""
+        if await self._transact(self._renew):
+            self._tell()
+
+    def holds(self, claims: Mapping[TopicPartition, Claim]) -> bool:
+        """Whether all of these are still this member's, in these epochs."""
+        try:
+            return all(
+                self._connection.execute(
+                    "SELECT 1 FROM grp_partition WHERE grp = ? AND topic = ? AND partition = ? AND owner = ? "
+                    "AND epoch = ?",
+                    (self._group, tp.topic, tp.partition, self._member, claim.epoch),
+                ).fetchone()
+                for tp, claim in claims.items()
+            )
+        except sqlite3.Error as error:
+            raise translate(self._path, error) from error
+
+    async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Set the group's next offsets, where this member still holds the partition in that epoch."""
+        rows = [
+            (offset, self._group, tp.topic, tp.partition, self._member, epoch)
+            for tp, (offset, epoch) in offsets.items()
+        ]
+        await self._transact(
+            lambda: self._connection.executemany(
+                "UPDATE grp_partition SET next_offset = ? WHERE grp = ? AND topic = ? AND partition = ? "
+                "AND owner = ? AND epoch = ?",
+                rows,
+            )
+        )
+
+    async def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let others take these."""
+        rows = [(self._group, tp.topic, tp.partition, self._member) for tp in partitions]
+
+        def work() -> None:
+            self._connection.executemany(
+                "UPDATE grp_partition SET owner = NULL "
+                "WHERE grp = ? AND topic = ? AND partition = ? AND owner = ?",
+                rows,
+            )
+            self._count_up()
+
+        await self._transact(work)
+        self._tell()
+
+    async def leave(self) -> None:
+        """Let others take everything."""
+        await self._transact(lambda: self._drop(self._member))
+        self._tell()
+
+    def _renew(self) -> bool:
+        """Renew the lease; whether the group has changed by that or by others' leases running out."""
+        now_ms = self._clock.now_ms()
+        execute = self._connection.execute
+        late = execute(
+            "SELECT member FROM grp_member WHERE grp = ? AND lease_ms < ? AND member <> ?",
+            (self._group, now_ms, self._member),
+        ).fetchall()
+        for (member,) in late:
+            self._drop(member)
+        lease_ms = now_ms + round(LEASE_S * 1000)
+        renewed = execute(
+            "UPDATE grp_member SET lease_ms = ? WHERE grp = ? AND member = ?",
+            (lease_ms, self._group, self._member),
+        ).rowcount
+        if not renewed:
+            execute(
+                "INSERT INTO grp_member(grp, member, topics, lease_ms) VALUES(?, ?, ?, ?)",
+                (self._group, self._member, self._topics, lease_ms),
+            )
+            self._count_up()
+        return bool(late) or not renewed
+
+    def _drop(self, member: str) -> None:
+        execute = self._connection.execute
+        execute("DELETE FROM grp_member WHERE grp = ? AND member = ?", (self._group, member))
+        execute("UPDATE grp_partition SET owner = NULL WHERE grp = ? AND owner = ?", (self._group, member))
+        self._count_up()
+
+    def _take(self, tp: TopicPartition) -> Claim:
+        [(epoch, offset)] = self._connection.execute(
+            "INSERT INTO grp_partition(grp, topic, partition, owner, epoch) VALUES(?1, ?2, ?3, ?4, 1) "
+            "ON CONFLICT(grp, topic, partition) DO UPDATE SET owner = ?4, epoch = epoch + 1 "
+            "RETURNING epoch, next_offset",
+            (self._group, tp.topic, tp.partition, self._member),
+        ).fetchall()
+        return Claim(epoch, offset)
+
+    def _members(self) -> dict[str, frozenset[str]]:
+        rows = self._connection.execute(
+            "SELECT member, topics FROM grp_member WHERE grp = ?", (self._group,)
+        ).fetchall()
+        return {member: frozenset(json.loads(topics)) for member, topics in rows}
+
+    def _generation(self) -> int:
+        try:
+            row = self._connection.execute(
+                "SELECT generation FROM grp WHERE name = ?", (self._group,)
+            ).fetchone()
+        except sqlite3.Error as error:
+            raise translate(self._path, error) from error
+        return int(row[0]) if row else 0
+
+    def _count_up(self) -> None:
+        self._connection.execute(
+            "INSERT INTO grp(name, generation) VALUES(?, 1) "
+            "ON CONFLICT(name) DO UPDATE SET generation = generation + 1",
+            (self._group,),
+        )
+
+    async def _transact(self, work: Callable[[], T]) -> T:
+        def whole() -> T:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = work()
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            return result
+
+        return await patiently(self._path, whole)

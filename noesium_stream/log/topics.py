@@ -1,0 +1,217 @@
+"""Where an event goes: topic names, routing and partitioning, all pure functions.
+
+Per agent type an inbox (requests: anyone writes) and a journal (the truth: the fenced owner alone
+writes), co-partitioned by run id; facts of other programs by domain; and four topics of the system.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+from noesium_stream.errors import ConfigError, EventValidationError
+from noesium_stream.event.envelope import EventEnvelope
+
+DEFAULT_PARTITIONS: Final = 8
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_GENERATION: Final = re.compile(r"g[1-9]\d*")
+"""A partition count never changes: growth is a new generation of a topic, `….journal.g2`."""
+
+_REGISTRY_TYPES: Final = frozenset(
+    {
+        "agent.started",
+        "agent.stopped",
+        "agent.unavailable",
+        "agent.recovered",
+        "capability.registered",
+        "capability.updated",
+        "capability.deprecated",
+        "tool.registered",
+    }
+)
+
+
+class TopicKind(Enum):
+    """What a topic is for; its settings follow from this."""
+
+    INBOX = "inbox"
+    JOURNAL = "journal"
+    EVENTS = "events"
+    REGISTRY = "registry"
+    HEARTBEAT = "heartbeat"
+    STREAM = "stream"
+    DLQ = "dlq"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic as it has to be: `retention_ms` None keeps it for good."""
+
+    name: str
+    kind: TopicKind
+    partitions: int
+    retention_ms: int | None
+
+
+_DAY_MS: Final = 86_400_000
+RETENTION_MS: Final[dict[TopicKind, int | None]] = {
+    TopicKind.INBOX: 14 * _DAY_MS,
+    TopicKind.JOURNAL: None,
+    TopicKind.EVENTS: None,
+    TopicKind.REGISTRY: None,
+    TopicKind.HEARTBEAT: _DAY_MS // 24,
+    TopicKind.STREAM: _DAY_MS // 24,
+    TopicKind.DLQ: None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The names of a namespace, and how many partitions a new topic gets."""
+
+    namespace: str = "noesium"
+    partitions: int = DEFAULT_PARTITIONS
+    exact: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if _NAME.fullmatch(self.namespace) is None:
+            raise ConfigError(
+                f"{self.namespace!r} is not a namespace.",
+                hint="Use lower-case letters, digits, - and _, beginning with a letter.",
+            )
+
+    def inbox(self, agent_type: str) -> str:
+        """Topic of requests to agents of this type."""
+        return f"{self.namespace}.agent.{agent_name(agent_type)}.inbox"
+
+    def journal(self, agent_type: str) -> str:
+        """Topic of all that agents of this type received, did and sent."""
+        return f"{self.namespace}.agent.{agent_name(agent_type)}.journal"
+
+    def events(self, domain: str) -> str:
+        """Topic of facts whose type begins with `domain`."""
+        return f"{self.namespace}.events.{domain}"
+
+    @property
+    def registry(self) -> str:
+        """Topic of capabilities and agents' life cycle; one partition."""
+        return f"{self.namespace}.registry"
+
+    @property
+    def heartbeat(self) -> str:
+        """Topic of signs of life; kept for an hour."""
+        return f"{self.namespace}.heartbeat"
+
+    @property
+    def stream(self) -> str:
+        """Topic of tokens and progress; kept for an hour."""
+        return f"{self.namespace}.stream"
+
+    @property
+    def dlq(self) -> str:
+        """Topic of dead letters."""
+        return f"{self.namespace}.dlq"
+
+    def spec(self, topic: str) -> TopicSpec:
+        """The settings that `topic` has to have.
+
+        Raises:
+            ConfigError: the name is none of this namespace's.
+        """
+        kind = self.kind(topic)
+        one = kind is TopicKind.REGISTRY
+        partitions = 1 if one else self.exact.get(topic, self.partitions)
+        return TopicSpec(topic, kind, partitions, RETENTION_MS[kind])
+
+    def kind(self, topic: str) -> TopicKind:
+        """What a topic of this namespace is for.
+
+        Raises:
+            ConfigError: the name is none of this namespace's.
+        """
+        parts = topic.split(".")
+        if parts[0] == self.namespace:
+            if len(parts) == 2 and parts[1] in ("registry", "heartbeat", "stream", "dlq"):
+                return TopicKind(parts[1])
+            plain = len(parts) == 4 or (len(parts) == 5 and _GENERATION.fullmatch(parts[4]) is not None)
+            if plain and parts[1] == "agent" and parts[3] in ("inbox", "journal"):
+                return TopicKind(parts[3])
+            if len(parts) == 3 and parts[1] == "events":
+                return TopicKind.EVENTS
+        raise ConfigError(f"{topic} is no topic of the namespace {self.namespace}.")
+
+
+def agent_name(agent_type: str) -> str:
+    """`agent_type` if it may be part of a topic's name.
+
+    Raises:
+        ConfigError: it may not.
+    """
+    if _NAME.fullmatch(agent_type) is None:
+        raise ConfigError(
+            f"{agent_type!r} is not an agent type.",
+            hint="Use lower-case letters, digits, - and _, beginning with a letter.",
+        )
+    return agent_type
+
+
+def route(envelope: EventEnvelope, topology: Topology) -> str:
+    """The topic that an appended event belongs to.
+
+    An event with `metadata["to"]` is a request to agents of that type; life cycle and capabilities go to
+    the registry; all else is a fact of its domain. Journals are never a destination: their owner alone
+    writes them, through a writer.
+
+    Raises:
+        EventValidationError: `metadata.to` is no agent type.
+    """
+    to = envelope.metadata.get("to")
+    if to is not None:
+        if not isinstance(to, str) or _NAME.fullmatch(to) is None:
+            raise EventValidationError("metadata.to", f"{to!r} is not an agent type")
+        return topology.inbox(to)
+    event_type = envelope.event_type
+    if event_type in _REGISTRY_TYPES:
+        return topology.registry
+    if event_type == "agent.heartbeat":
+        return topology.heartbeat
+    domain = event_type.partition(".")[0]
+    return topology.stream if domain == "stream" else topology.events(domain)
+
+
+def record_key(envelope: EventEnvelope) -> str:
+    """What orders an event among others: its partition key, else its correlation, else itself."""
+    return envelope.partition_key or envelope.correlation_id or envelope.event_id
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The partition of a key: murmur2 as Java's default partitioner has it, computed here for every client.
+
+    librdkafka's default (CRC32) and aiokafka's differ from it and from each other.
+    """
+    return _positive_hash(key) % partitions
+
+
+@lru_cache(maxsize=65_536)
+def _positive_hash(key: str) -> int:
+    """A run's events share their key: 0.1 µs from memory instead of 5 µs."""
+    return murmur2(key.encode()) & 0x7FFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit murmur2 of Apache Kafka (`org.apache.kafka.common.utils.Utils.murmur2`), unsigned."""
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    length = len(data)
+    h = 0x9747B28C ^ length
+    whole = length & ~3
+    for i in range(0, whole, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = (h * m & mask) ^ k
+    if length != whole:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15

@@ -1,0 +1,195 @@
+"""Log URLs: read once, refused with a hint, never printed with a secret in them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote
+
+from noesium_stream.errors import ConfigError, LogUrlError
+from noesium_stream.log.topics import Topology
+
+SCHEMES: Final = ("memory", "sqlite", "kafka")
+COMMON_PARAMETERS: Final = frozenset({"namespace", "partitions"})
+"""What every backend understands: the namespace of topics, and partitions of a new topic."""
+
+_EXAMPLES: Final = {
+    "memory": "memory://",
+    "sqlite": "sqlite:///noesium.db",
+    "kafka": "kafka://localhost:9092",
+}
+_SECRET: Final = re.compile(r"pass|secret|token|credential|api_?key|(?:^|[._-])key$", re.IGNORECASE)
+_UNQUOTED: Final = re.compile(r"((?<!sqlite)://[^:/?@\[,]*):(?!\d*(?:[,/?]|$)).*")
+"""No port stands there: most likely a password with a `?` in it, which ends the address too early."""
+_HIDDEN: Final = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class LogUrl:
+    """A log URL in parts: `scheme://user:password@host:port,host:port/path?parameters`.
+
+    `hosts` is empty where the scheme has none; `name` is what stands between `//` and `?` or `/`.
+    """
+
+    scheme: str
+    name: str
+    path: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        """The address without secrets."""
+        login = "" if self.user is None else f"{self.user}@"
+        query = "&".join(f"{key}={_shown(key, value)}" for key, value in self.parameters.items())
+        return f"{self.scheme}://{login}{self.name}{self.path}{'?' if query else ''}{query}"
+
+    def check_parameters(self, known: Collection[str]) -> None:
+        """Refuse parameters that neither the backend (`known`) nor every log understands.
+
+        Raises:
+            LogUrlError: names the parameter and the one that it resembles.
+        """
+        allowed = COMMON_PARAMETERS.union(known)
+        for key in self.parameters:
+            if key not in allowed:
+                raise LogUrlError(
+                    f"{self}: {self.scheme}:// has no parameter {key!r}.",
+                    hint=_did_you_mean(key, allowed) or f"It knows {', '.join(sorted(allowed))}.",
+                )
+
+    def topology(self, default: Topology | None = None) -> Topology:
+        """The topology that the common parameters ask for; what they do not say is as in `default`.
+
+        Raises:
+            LogUrlError: a value cannot be used.
+        """
+        try:
+            partitions = self.whole_number("partitions", 1, 100_000)
+            default = default or Topology()
+            namespace = self.parameters.get("namespace", default.namespace)
+            return Topology(namespace, default.partitions if partitions is None else partitions)
+        except LogUrlError:
+            raise
+        except ConfigError as error:
+            raise LogUrlError(f"{self}: {error.message}", hint=error.hint) from error
+
+    def whole_number(self, key: str, low: int, high: int) -> int | None:
+        """The parameter as a number from `low` to `high`; None where it is not given.
+
+        Raises:
+            LogUrlError: it is no such number.
+        """
+        text = self.parameters.get(key)
+        if text is None:
+            return None
+        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+            raise LogUrlError(f"{self}: {key}={text!r} is not a whole number from {low} to {high}.")
+        return int(text)
+
+    def choice(self, key: str, choices: Collection[str], default: str) -> str:
+        """The parameter as one of `choices` (in upper case), or `default`.
+
+        Raises:
+            LogUrlError: it is none of them.
+        """
+        value = self.parameters.get(key, default).upper()
+        if value not in choices:
+            raise LogUrlError(
+                f"{self}: {key}={value!r} is not one of {', '.join(sorted(choices))}.",
+                hint=_did_you_mean(value, choices),
+            )
+        return value
+
+
+def parse_url(text: str) -> LogUrl:
+    """Read a log URL.
+
+    Raises:
+        LogUrlError: no URL, an unknown scheme (with the one that it resembles), no host or path where one
+            is needed, the same parameter twice.
+    """
+    scheme, separator, rest = text.strip().partition("://")
+    if not separator:
+        raise LogUrlError(f"{redact(text)!r} is not a log URL.", hint=_all_examples())
+    scheme = scheme.lower()
+    if scheme not in SCHEMES:
+        raise LogUrlError(
+            f"{redact(text)}: there is no log called {scheme}://.",
+            hint=_did_you_mean(scheme, SCHEMES, "://") or _all_examples(),
+        )
+    place, _, query = rest.partition("?")
+    login, at, place = place.rpartition("@") if scheme == "kafka" else ("", "", place)
+    hosts, slash, tail = place.partition("/")
+    user, colon, password = login.partition(":")
+    url = LogUrl(
+        scheme,
+        hosts,
+        slash + unquote(tail),
+        unquote(user) if at else None,
+        unquote(password) if colon else None,
+        tuple(host for host in hosts.split(",") if host),
+        _parameters(text, query),
+    )
+    _check_place(url)
+    return url
+
+
+def redact(url: str) -> str:
+    """`url` without passwords, also where it cannot be read as a URL; for messages."""
+    url = re.sub(r"(://[^:/?@]*):[^?]*@", r"\1@", url)
+    url = _UNQUOTED.sub(rf"\1:{_HIDDEN}", url)
+    return re.sub(
+        r"([?&])([^=&]*)=([^&]*)", lambda m: f"{m[1]}{m[2]}={_shown(unquote(m[2]), unquote(m[3]))}", url
+    )
+
+
+def _parameters(text: str, query: str) -> dict[str, str]:
+    parameters: dict[str, str] = {}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key in parameters:
+            raise LogUrlError(f"{redact(text)}: the parameter {key!r} is given twice.")
+        parameters[key] = value
+    return parameters
+
+
+def _check_place(url: LogUrl) -> None:
+    if url.scheme == "kafka" and _UNQUOTED.search(f"://{url.name}"):
+        raise LogUrlError(
+            "a kafka:// URL has no port after its host, but something else.",
+            hint="In a password ? % and & are written as %3F, %25 and %26; or set NOESIUM_KAFKA_PASSWORD.",
+        )
+    if url.scheme == "kafka" and url.path.strip("/"):
+        raise LogUrlError(
+            f"{url}: a broker's address has no path.", hint=f"For example {_EXAMPLES['kafka']}."
+        )
+    if url.scheme == "kafka" and not url.hosts:
+        raise LogUrlError(f"{url}: the broker's host is missing.", hint=f"For example {_EXAMPLES['kafka']}.")
+    if url.scheme == "sqlite":
+        if url.name:
+            raise LogUrlError(
+                f"{url}: a file has no host.",
+                hint=f"Three slashes for a relative path, four for an absolute one: sqlite:///{url.name}"
+                f"{url.path}",
+            )
+        if not url.path.strip("/"):
+            raise LogUrlError(f"{url}: the path of the file is missing.", hint="sqlite:///noesium.db")
+    if url.scheme == "memory" and url.path.strip("/"):
+        raise LogUrlError(f"{url}: a log in memory has a name and no path.", hint=f"memory://{url.name}")
+
+
+def _did_you_mean(word: str, words: Collection[str], suffix: str = "") -> str | None:
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    return f"Did you mean {close[0]}{suffix}?" if close else None
+
+
+def _all_examples() -> str:
+    return f"For example {', '.join(_EXAMPLES.values())}."
+
+
+def _shown(key: str, value: str) -> str:
+    return _HIDDEN if _SECRET.search(key) else quote(value, safe="/:,.@ ")
