@@ -1,0 +1,123 @@
+"""Agents as programs (RFC-1001 §11, RFC-1002): a type, a version, a graph, and what it offers to others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from pydantic import BaseModel
+
+from noesium_stream.clock import Clock
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import AgentRef
+from noesium_stream.event.standard import Capability
+from noesium_stream.llm import JournaledLLM, LangChainLLM
+from noesium_stream.log.port import EventLog
+
+
+class NoOptions(BaseModel):
+    """For agents that have nothing to set."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentContext:
+    """What an agent's process gives it. `progress` takes one line for people."""
+
+    home: Path
+    log: EventLog
+    clock: Clock
+    agent_ref: AgentRef
+    progress: Callable[[str], None]
+
+
+class BaseAgent(ABC):
+    """An agent type; instances live in worker processes, `agent_type` names it for good.
+
+    Class attributes:
+        agent_type: lower-case name; topics carry it.
+        version: semantic version of the agent; runs are pinned to it.
+        Options: a pydantic model; its fields become options of `noesium run` and `noesium worker`.
+        capabilities: what it offers to other agents.
+        companions: agent modules that `noesium run` starts along on an embedded log.
+        events: its own event types.
+    """
+
+    agent_type: ClassVar[str]
+    version: ClassVar[str] = "1.0.0"
+    Options: ClassVar[type[BaseModel]] = NoOptions
+    capabilities: ClassVar[tuple[Capability, ...]] = ()
+    companions: ClassVar[tuple[str, ...]] = ()
+    events: ClassVar[tuple[type[DomainEvent], ...]] = ()
+
+    def __init__(self, options: BaseModel, context: AgentContext) -> None:
+        self._options = options
+        self.context = context
+        model = getattr(options, "model", None)
+        self.llm: JournaledLLM | None = JournaledLLM(LangChainLLM(model)) if model else None
+
+    async def start(self) -> None:
+        """Called before the first run in this process; prepare what runs need."""
+        return
+
+    async def stop(self) -> None:
+        """Called after the last run in this process."""
+        return
+
+
+class BaseGraphicAgent(BaseAgent):
+    """An agent whose runs execute a LangGraph graph.
+
+    Class attributes:
+        max_supersteps: LangGraph's `recursion_limit`; a run that needs more fails with a clear error.
+    """
+
+    max_supersteps: ClassVar[int] = 1_000
+
+    def __init__(self, options: BaseModel, context: AgentContext) -> None:
+        super().__init__(options, context)
+        self._compiled: CompiledStateGraph[Any, Any, Any, Any] | None = None
+
+    @abstractmethod
+    def get_state_class(self) -> type[Any]:
+        """The graph's state (RFC-1002)."""
+
+    @abstractmethod
+    def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
+        """The graph, not yet compiled (RFC-1001 §11.3)."""
+
+    @property
+    def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
+        """The compiled graph, built once."""
+        if self._compiled is None:
+            self._compiled = self._build_graph().compile()
+        return self._compiled
+
+    def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
+        """The state that a run begins with, from its input; `capability_id` where it was delegated to."""
+        return input
+
+    def result(self, state: dict[str, Any]) -> Any:
+        """The run's result, from the final state; it must have a JSON form."""
+        return state
+
+    @classmethod
+    def input_from_question(cls, question: str, options: BaseModel) -> dict[str, Any]:
+        """The input of a run that a person asks for on the command line.
+
+        Raises `ConfigError` when no run can come of it.
+        """
+        return {"question": question}
+
+
+class BaseResearcher(BaseGraphicAgent):
+    """Research (RFC-1002): queries, sources, a bounded reflection loop, an answer with citations.
+
+    The result is a dict with `answer` (text), `citations` and `sources` (lists).
+    """
+
+    max_refinements: ClassVar[int] = 1

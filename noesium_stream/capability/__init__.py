@@ -1,0 +1,27 @@
+"""Capabilities: who offers what, and whom to ask (RFC-0005)."""
+
+from noesium_stream.capability.registry import CapabilityRegistry
+from noesium_stream.capability.resolution import DeterministicResolver, in_range, parse_version
+from noesium_stream.capability.state import CapabilityProjection, Entry, RegistryState
+from noesium_stream.event.standard import (
+    Capability,
+    CapabilityType,
+    DeterminismClass,
+    LatencyClass,
+    SideEffectClass,
+)
+
+__all__ = [
+    "Capability",
+    "CapabilityProjection",
+    "CapabilityRegistry",
+    "CapabilityType",
+    "DeterminismClass",
+    "DeterministicResolver",
+    "Entry",
+    "LatencyClass",
+    "RegistryState",
+    "SideEffectClass",
+    "in_range",
+    "parse_version",
+]

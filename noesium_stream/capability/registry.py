@@ -1,0 +1,104 @@
+"""Capabilities of all agents on a log (RFC-0005, RFC-1001 §10.2)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from noesium_stream.capability.resolution import DeterministicResolver
+from noesium_stream.capability.state import CapabilityProjection, Entry, RegistryState
+from noesium_stream.clock import Clock, SystemClock
+from noesium_stream.errors import CapabilityError, CapabilityNotFoundError
+from noesium_stream.event.envelope import AgentRef, TraceContext
+from noesium_stream.event.standard import Capability, CapabilityDeprecated, CapabilityRegistered
+from noesium_stream.log.port import EventLog
+from noesium_stream.projection import catch_up
+
+
+class CapabilityRegistry:
+    """A view of the registry topic; every query first folds what is new there."""
+
+    def __init__(self, log: EventLog, *, clock: Clock | None = None) -> None:
+        self._log = log
+        self._clock = clock or SystemClock()
+        self._topic = log.topology.registry
+        self._projection = CapabilityProjection()
+        self._resolver = DeterministicResolver()
+        self._state: RegistryState = self._projection.initial_state()
+        self._cursor: dict[int, int] = {}
+        self._folding = asyncio.Lock()
+
+    @property
+    def offset(self) -> int:
+        """How much of the registry the view has seen: the next offset of its one partition."""
+        return self._cursor.get(0, 0)
+
+    async def refresh(self) -> RegistryState:
+        """Fold what is new; return the state."""
+        async with self._folding:
+            await self._log.ensure_topics([self._log.topology.spec(self._topic)])
+            self._state, self._cursor = await catch_up(
+                self._log, self._topic, self._projection, self._state, self._cursor
+            )
+            return self._state
+
+    async def register(self, agent: AgentRef, capability: Capability) -> None:
+        """Offer a capability; nothing is written when exactly this is on offer already.
+
+        Raises:
+            CapabilityError: this version is on offer with other metadata.
+        """
+        state = await self.refresh()
+        known = state.entries.get((agent.agent_id, capability.id, capability.version))
+        if known is not None and not known.deprecated:
+            if known.capability == capability:
+                return
+            raise CapabilityError(
+                f"{capability.id} {capability.version} of {agent.agent_id} has other metadata on the log.",
+                hint="A registered version is immutable: raise the version, or deprecate the old one first.",
+            )
+        event = CapabilityRegistered(
+            agent_id=agent.agent_id, agent_type=agent.agent_type, capability=capability
+        )
+        await self._log.append([event.to_envelope(agent, self._trace(), clock=self._clock)])
+
+    async def deprecate(self, agent: AgentRef, capability_id: str, version: str, reason: str) -> None:
+        """Take a version of one's own capability out of the choice."""
+        event = CapabilityDeprecated(
+            agent_id=agent.agent_id, capability_id=capability_id, version=version, reason=reason
+        )
+        await self._log.append([event.to_envelope(agent, self._trace(), clock=self._clock)])
+
+    async def find(self, capability_id: str, version_range: str | None = None) -> list[Entry]:
+        """All who offer it now in this range, the best first."""
+        state = await self.refresh()
+        return self._resolver.candidates(state.entries.values(), capability_id, version_range)
+
+    async def find_by_tag(self, tag: str) -> list[Entry]:
+        """All live entries with this tag, by registration."""
+        state = await self.refresh()
+        found = [
+            entry for entry in state.entries.values() if tag in entry.capability.tags and not entry.deprecated
+        ]
+        return sorted(found, key=lambda entry: entry.order)
+
+    async def resolve(self, capability_id: str, version_range: str | None = None) -> Entry:
+        """The one to ask.
+
+        Raises:
+            CapabilityNotFoundError: nobody offers it in this range; says what there is.
+            ConfigError: the range cannot be read.
+        """
+        found = await self.find(capability_id, version_range)
+        if found:
+            return found[0]
+        entries = self._state.entries.values()
+        others = sorted({f"{e.capability.id} {e.capability.version}" for e in entries if not e.deprecated})
+        wanted = capability_id if version_range is None else f"{capability_id} {version_range}"
+        offered = ", ".join(others) if others else "nothing"
+        raise CapabilityNotFoundError(
+            f"No agent offers {wanted}; on offer: {offered}.",
+            hint="Start a worker of the agent that provides it.",
+        )
+
+    def _trace(self) -> TraceContext:
+        return TraceContext(self._clock.token(16), self._clock.token(8))

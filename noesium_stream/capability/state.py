@@ -1,0 +1,60 @@
+"""The registry as a pure fold over its topic (RFC-0005)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.standard import Capability
+from noesium_stream.projection import BaseProjection
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version of a capability as one agent offers it; `order` counts registrations."""
+
+    agent_id: str
+    agent_type: str
+    capability: Capability
+    order: int
+    deprecated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryState:
+    """Entries by (agent id, capability id, version); `count` is the number of registrations so far."""
+
+    entries: dict[tuple[str, str, str], Entry] = field(default_factory=dict)
+    count: int = 0
+
+
+class CapabilityProjection(BaseProjection[RegistryState]):
+    """Who offers what. An agent cannot change another's entry: the envelope's producer must be the agent."""
+
+    name = "capabilities"
+    event_types = ("capability.registered", "capability.updated", "capability.deprecated")
+
+    def initial_state(self) -> RegistryState:
+        """Nobody offers anything."""
+        return RegistryState()
+
+    def apply(self, state: RegistryState, event: EventEnvelope) -> RegistryState:
+        """Take a registration, a new version or a deprecation."""
+        payload: dict[str, Any] = event.payload
+        agent_id = payload["agent_id"]
+        if event.producer.agent_id != agent_id:
+            return state
+        if event.event_type == "capability.deprecated":
+            key = (agent_id, payload["capability_id"], payload["version"])
+            entry = state.entries.get(key)
+            if entry is None:
+                return state
+            return replace(state, entries={**state.entries, key: replace(entry, deprecated=True)})
+        capability = Capability.model_validate(payload["capability"])
+        key = (agent_id, capability.id, capability.version)
+        known = state.entries.get(key)
+        if known is not None and not known.deprecated:
+            return state
+        new = Entry(agent_id, payload["agent_type"], capability, state.count)
+        return RegistryState({**state.entries, key: new}, state.count + 1)

@@ -1,0 +1,170 @@
+"""Group commit: what the runs of a partition have ready goes to the log in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import (
+    CommitUnknownError,
+    EventValidationError,
+    FencedError,
+    LogClosedError,
+    LogFullError,
+    LogUnavailableError,
+    RecordTooLargeError,
+)
+from noesium_stream.log.headers import SEQUENCE
+from noesium_stream.log.port import LogWriter, Outgoing
+
+MAX_RECORDS: Final = 2_000
+UNNUMBERED: Final = (SEQUENCE, b"")
+"""First header of a run's journal record; the committer puts the number in."""
+
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 5.0
+
+
+class _Request(NamedTuple):
+    records: Sequence[Outgoing]
+    done: asyncio.Future[None]
+
+
+class Committer:
+    """Commits requests in the order in which they were submitted, as many at a time as have come.
+
+    It numbers the records of each run (`sequences`: the next number by run id) when they are committed,
+    not when they are staged: a refused record leaves no gap. A log that is full or absent is waited for.
+    A writer that has lost its partition fails everything that waits, and `on_lost` is told once.
+    """
+
+    def __init__(
+        self,
+        writer: LogWriter,
+        journal: str,
+        clock: Clock,
+        progress: Callable[[str], None],
+        on_lost: Callable[[Exception], None],
+    ) -> None:
+        self.sequences: dict[str, int] = {}
+        self._writer = writer
+        self._journal = journal
+        self._clock = clock
+        self._progress = progress
+        self._on_lost = on_lost
+        self._queue: deque[_Request] = deque()
+        self._wake = asyncio.Event()
+        self._last: asyncio.Future[None] | None = None
+        self._lost: Exception | None = None
+        self._task = asyncio.create_task(self._work(), name=f"committer {writer.writer_id}")
+
+    def submit(self, records: Sequence[Outgoing]) -> asyncio.Future[None]:
+        """Queue records that belong together; the future ends when they are on the log."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._lost is not None:
+            done.set_exception(self._lost)
+            return done
+        self._queue.append(_Request(records, done))
+        self._last = done
+        self._wake.set()
+        return done
+
+    async def drain(self, patience_s: float) -> None:
+        """Wait until what was submitted has reached the log, or has failed; not longer than `patience_s`."""
+        if self._last is not None:
+            await asyncio.wait((self._last,), timeout=patience_s)
+
+    async def close(self) -> None:
+        """Let the open commit end, refuse what waits, and stop."""
+        self._lost = self._lost or LogClosedError("the partition was given up")
+        self._wake.set()
+        await self._task
+        self._fail(self._lost)
+
+    async def _work(self) -> None:
+        while self._lost is None:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue and self._lost is None:
+                await self._commit(self._take())
+
+    def _take(self) -> list[_Request]:
+        taken = [self._queue.popleft()]
+        count = len(taken[0].records)
+        while self._queue and count + len(self._queue[0].records) <= MAX_RECORDS:
+            taken.append(self._queue.popleft())
+            count += len(taken[-1].records)
+        return taken
+
+    async def _commit(self, requests: list[_Request]) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            numbers: dict[str, int] = {}
+            try:
+                await self._writer.commit(self._ordered(requests, numbers))
+            except (LogFullError, LogUnavailableError) as error:
+                self._progress(f"waiting for the log: {error.message}")
+                if self._lost is not None:
+                    return _fail(requests, self._lost)
+                await self._clock.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+            except (EventValidationError, RecordTooLargeError) as error:
+                return await self._one_by_one(requests, error)
+            except (FencedError, CommitUnknownError, LogClosedError) as error:
+                return self._give_up(requests, error)
+            except Exception as error:
+                # Nothing is known of this failure: treat the partition as lost, so that it is read anew.
+                return self._give_up(requests, error)
+            else:
+                self.sequences.update(numbers)
+                for request in requests:
+                    if not request.done.done():
+                        request.done.set_result(None)
+                return None
+
+    async def _one_by_one(self, requests: list[_Request], error: Exception) -> None:
+        """A refused record fails its own request; the others' commits are not its hostages."""
+        if len(requests) == 1:
+            return _fail(requests, error)
+        for request in requests:
+            if self._lost is not None:
+                _fail([request], self._lost)
+            else:
+                await self._commit([request])
+        return None
+
+    def _ordered(self, requests: list[_Request], numbers: dict[str, int]) -> list[Outgoing]:
+        # What goes to others is sent first, the journal's part last: a torn commit lacks its own end.
+        records = [record for request in requests for record in request.records]
+        others = [record for record in records if record.topic != self._journal]
+        own = [record for record in records if record.topic == self._journal]
+        return [*others, *(self._numbered(record, numbers) for record in own)]
+
+    def _numbered(self, record: Outgoing, numbers: dict[str, int]) -> Outgoing:
+        if not record.headers or record.headers[0] is not UNNUMBERED:
+            return record
+        number = numbers.get(record.key)
+        if number is None:
+            number = self.sequences.get(record.key, 0)
+        numbers[record.key] = number + 1
+        return record._replace(headers=((SEQUENCE, str(number).encode()), *record.headers[1:]))
+
+    def _give_up(self, requests: list[_Request], error: Exception) -> None:
+        self._lost = error
+        _fail(requests, error)
+        self._fail(error)
+        self._on_lost(error)
+
+    def _fail(self, error: Exception) -> None:
+        _fail(self._queue, error)
+        self._queue.clear()
+
+
+def _fail(requests: Sequence[_Request] | deque[_Request], error: Exception) -> None:
+    for request in requests:
+        if not request.done.done():
+            request.done.set_exception(error)
+            request.done.exception()  # the owner is told by `on_lost`; nobody may be waiting here

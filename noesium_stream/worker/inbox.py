@@ -1,0 +1,107 @@
+"""What to do with a record of an inbox. An inbox is transport: only the owner's journal record counts."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Container, Mapping
+from enum import Enum
+from typing import Final, Protocol
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import EventValidationError, NoesiumError
+from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.standard import EventValidationFailed
+from noesium_stream.log.headers import SOURCE
+from noesium_stream.log.port import EventLog, Outgoing
+from noesium_stream.log.record import Record
+from noesium_stream.worker.session import RunSession
+
+QUOTED_BYTES: Final = 500_000
+"""How much of a record a dead letter quotes: in base64 a larger one would not fit into a record itself."""
+
+
+class Verdict(Enum):
+    """Start a run with it, deliver it to an open run, or pass over it (a repetition, or too late)."""
+
+    START = "start"
+    DELIVER = "deliver"
+    PASS = "pass"
+
+
+def judge(
+    record: Record, agent_type: str, runs: Mapping[str, RunSession], ended: Container[str]
+) -> Verdict | NoesiumError:
+    """Decide on a received event; an error means that it is a dead letter, and why.
+
+    Raises:
+        CorruptRecordError: it cannot be decoded or is not valid.
+    """
+    event = record.envelope
+    run_id = event.payload.get("caller_run_id" if event.event_type == "capability.completed" else "run_id")
+    if event.partition_key != run_id or not run_id:
+        return EventValidationError("partition_key", f"is {event.partition_key}, but the run is {run_id}")
+    if record.key != run_id:
+        # The key chose the partition: another one would make two owners of one run.
+        return EventValidationError("key", f"is {record.key}, but the run is {run_id}")
+    if event.event_type in ("run.requested", "capability.invoked"):
+        target = event.payload.get("target_agent_type", event.payload.get("agent_type"))
+        if target != agent_type:
+            return EventValidationError("payload", f"is for agents of type {target}, not {agent_type}")
+        # The same command twice meets itself here: same run id, one run.
+        return Verdict.PASS if run_id in runs or run_id in ended else Verdict.START
+    if event.event_type not in ("capability.completed", "run.signalled", "run.cancel.requested"):
+        return EventValidationError("event_type", f"{event.event_type} is nothing that an inbox takes")
+    session = runs.get(run_id)
+    if session is None:
+        return Verdict.PASS
+    if event.event_type == "capability.completed":
+        return _judge_answer(event, session)
+    if event.event_type == "run.cancel.requested" and session.history.cancel is not None:
+        return Verdict.PASS
+    return Verdict.DELIVER
+
+
+def _judge_answer(event: EventEnvelope, session: RunSession) -> Verdict | NoesiumError:
+    """An answer counts once, from the provider that was chosen, to a call that was made."""
+    call_id = event.payload["call_id"]
+    invoked = session.history.invoked.get(call_id)
+    if invoked is None:
+        return EventValidationError("payload.call_id", f"the run made no call {call_id}")
+    chosen = invoked.payload["target_agent_id"]
+    if event.payload["provider_agent_id"] != chosen or event.producer.agent_id != chosen:
+        return EventValidationError("payload.provider_agent_id", f"the call was made to {chosen}")
+    return Verdict.PASS if call_id in session.history.answered else Verdict.DELIVER
+
+
+class LetterWriter(Protocol):
+    """Who writes a dead letter: the owner of the partition that it came to."""
+
+    clock: Clock
+    agent_ref: AgentRef
+    journal: str
+    partition: int
+    log: EventLog
+
+
+def dead_letter(owner: LetterWriter, record: Record, error: NoesiumError) -> list[Outgoing]:
+    """The record in the dead letter topic, and in the journal that it was passed over; one commit."""
+    trace_of = [f"{type(error).__name__}: {error.message}"]
+    quoted = record.value[:QUOTED_BYTES]
+    if len(quoted) < len(record.value):
+        trace_of.append(f"only {len(quoted)} of the record's {len(record.value)} bytes are quoted here")
+    event = EventValidationFailed(
+        failure_reason=error.message,
+        validation_trace=trace_of,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        record_base64=base64.b64encode(quoted).decode(),
+    )
+    key = f"partition-{owner.partition}"
+    trace = TraceContext(owner.clock.token(16), owner.clock.token(8))
+    envelope = event.to_envelope(owner.agent_ref, trace, partition_key=key, clock=owner.clock)
+    place = f"{record.topic}/{record.partition}/{record.offset}".encode()
+    return [
+        Outgoing(envelope, owner.log.topology.dlq, 0, key),
+        Outgoing(envelope, owner.journal, owner.partition, key, ((SOURCE, place),)),
+    ]

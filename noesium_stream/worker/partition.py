@@ -1,0 +1,378 @@
+"""The owner of one partition of an agent type: accepts its inbox, runs its runs, writes its journal.
+
+Order is the guarantee. Acquiring:
+ 1. open the writer (fences the previous owner and ends what it left open),
+ 2. write `partition.acquired` (nobody of an older epoch can commit after it),
+ 3. read the journal to its high watermark,
+ 4. resume the runs that are open,
+ 5. accept from the inbox, from where the journal's copies end.
+A commit that fails because the partition is lost (fenced, outcome unknown) ends all of that; as long as
+the group leaves the partition here, it is acquired again from step 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.capability import CapabilityRegistry
+from noesium_stream.clock import Clock
+from noesium_stream.errors import (
+    CapabilityNotFoundError,
+    CorruptRecordError,
+    LogClosedError,
+    LogFullError,
+    LogUnavailableError,
+    NoesiumError,
+)
+from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.standard import GraphRef, PartitionAcquired, RunStarted
+from noesium_stream.kernel import Provider, graph_ref
+from noesium_stream.kernel.executor import NO_LONGER_OWNER
+from noesium_stream.log.port import EventLog, LogWriter, Outgoing
+from noesium_stream.log.record import Record
+from noesium_stream.worker.committer import Committer
+from noesium_stream.worker.inbox import Verdict, dead_letter, judge
+from noesium_stream.worker.restore import Restored, restore
+from noesium_stream.worker.runner import run_to_end
+from noesium_stream.worker.session import RunSession
+
+RESOLVE_PATIENCE_S: Final = 15.0
+DRAIN_S: Final = 5.0
+"""How long giving a partition up waits for what was sent to the log before."""
+
+_PAUSE_S: Final = 0.25
+
+
+class PartitionOwner:
+    """Owns partition `partition` of an agent type from `acquire` to `release`."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        agent: BaseGraphicAgent,
+        partition: int,
+        registry: CapabilityRegistry,
+        *,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.log = log
+        self._agent = agent
+        self._registry = registry
+        self._on_failure = on_failure
+        self.agent_ref: AgentRef = agent.context.agent_ref
+        self.clock: Clock = agent.context.clock
+        self.partition = partition
+        self.inbox = log.topology.inbox(agent.agent_type)
+        self.journal = log.topology.journal(agent.agent_type)
+        self.graph: GraphRef = graph_ref(agent.graph, agent.agent_type, agent.version)
+        self._writer: LogWriter | None = None
+        self._committer: Committer | None = None
+        self._runs: dict[str, RunSession] = {}
+        self._ended: set[str] = set()
+        self._outcomes: dict[str, EventEnvelope] = {}
+        self._accepted = 0
+        self._inboxes: dict[str, tuple[str, int]] = {}
+        self._ready = asyncio.Event()
+        self._recovering: asyncio.Task[None] | None = None
+        self._released = False
+
+    @property
+    def open_runs(self) -> int:
+        """How many runs of this partition are open."""
+        return len(self._runs)
+
+    # -- ownership -----------------------------------------------------------------------------------
+
+    async def acquire(self) -> int:
+        """Take the partition; return the next inbox offset to accept.
+
+        Raises:
+            CheckpointError, CorruptRecordError: the journal cannot be read back.
+            LogUnavailableError: nobody answers.
+        """
+        # 1. Fence.
+        writer = await self.log.writer(f"{self.journal}/{self.partition}")
+        self._writer = writer
+        # 2. Say so: the first record of this epoch.
+        await writer.commit([self._acquired(writer, await self.log.topic_id(self.inbox))])
+        # 3. Read the journal; nobody else can write it now.
+        restored = await restore(self.log, self.journal, self.inbox, self.partition)
+        self._ended = restored.ended
+        self._accepted = await self._low_water_mark(restored)
+        committer = Committer(writer, self.journal, self.clock, self._agent.context.progress, self._lost)
+        self._committer = committer
+        # 4. Resume.
+        self._resume(restored, committer)
+        # 5. The inbox follows from here.
+        self._ready.set()
+        return self._accepted
+
+    async def _low_water_mark(self, restored: Restored) -> int:
+        """The next inbox offset to accept: what retention has removed cannot be, whether it was or not.
+
+        Records that were passed over leave no copy, and markers of transactions take offsets: behind the
+        last copy nothing need be missing, but a command that waited for longer than the inbox keeps it is.
+        """
+        first = (await self.log.beginning(self.inbox))[self.partition]
+        if restored.accepted < first:
+            self._agent.context.progress(
+                f"{self.inbox}/{self.partition}: retention has removed offsets {restored.accepted} to "
+                f"{first - 1}; a command among them that nobody had taken up is lost"
+            )
+        return max(restored.accepted, first)
+
+    async def release(self) -> None:
+        """Give the partition up: the open commit ends, runs stop where they are, the writer closes."""
+        self._released = True
+        if self._recovering is not None:
+            self._recovering.cancel()
+            await asyncio.gather(self._recovering, return_exceptions=True)
+        await self._let_go()
+        self._ready.set()  # who waits in `accept` looks again, and finds the partition released
+
+    async def _let_go(self) -> None:
+        self._ready.clear()
+        tasks = [session.task for session in self._runs.values() if session.task is not None]
+        for session in self._runs.values():
+            # Should the records be lost with the writer, what was done outside is not forgotten.
+            self._outcomes.update(session.history.outcomes)
+            session.flush()
+            session.close()  # first: a run that is being cancelled would wait for a log that may be away
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._runs.clear()
+        if self._committer is not None:
+            await self._committer.drain(DRAIN_S)
+            await self._committer.close()
+            self._committer = None
+        if self._writer is not None:
+            await self._writer.close()
+            self._writer = None
+
+    def _lost(self, error: Exception) -> None:
+        if not isinstance(error, NO_LONGER_OWNER):
+            self._on_failure(error)
+        elif not self._released and self._recovering is None:
+            self._ready.clear()
+            self._recovering = asyncio.create_task(self._recover(error), name=f"recover {self.partition}")
+
+    async def _recover(self, error: Exception) -> None:
+        try:
+            while True:
+                self._agent.context.progress(
+                    f"{self.journal}/{self.partition}: taking it again after: {error}"
+                )
+                await self._let_go()
+                await self.clock.sleep(_PAUSE_S)
+                try:
+                    await self.acquire()
+                    return
+                except (*NO_LONGER_OWNER, LogUnavailableError, LogFullError) as again:
+                    error = again
+        except Exception as failure:
+            self._on_failure(failure)
+        finally:
+            self._recovering = None
+
+    def _acquired(self, writer: LogWriter, inbox_id: str) -> Outgoing:
+        event = PartitionAcquired(
+            agent_type=self._agent.agent_type,
+            partition=self.partition,
+            writer_id=writer.writer_id,
+            epoch=writer.epoch,
+            instance_id=self.agent_ref.instance_id,
+            inbox_id=inbox_id,
+        )
+        key = f"partition-{self.partition}"
+        trace = TraceContext(self.clock.token(16), self.clock.token(8))
+        envelope = event.to_envelope(self.agent_ref, trace, partition_key=key, clock=self.clock)
+        return Outgoing(envelope, self.journal, self.partition, key)
+
+    # -- runs ----------------------------------------------------------------------------------------
+
+    def _resume(self, restored: Restored, committer: Committer) -> None:
+        for records in restored.open.values():
+            events = [record.envelope for record in records]
+            session = RunSession(self, events[0], _started_trace(events))
+            for event in events:
+                session.replay(event)
+            self._runs[session.run_id] = session
+            committer.sequences[session.run_id] = len(records)
+            self._remember(session)
+            started = session.history.started
+            pinned = started.payload["graph"] if started is not None else None
+            if session.history.cancel is None and pinned is not None and pinned != self.graph.model_dump():
+                self._agent.context.progress(
+                    f"run {session.run_id} waits for {pinned['graph_id']} {pinned['version']} "
+                    f"({pinned['fingerprint'][:8]}); this worker has {self.graph.version} "
+                    f"({self.graph.fingerprint[:8]})"
+                )
+                continue
+            self._start(session)
+        self._outcomes.clear()
+
+    def _remember(self, session: RunSession) -> None:
+        """Record now what this process did and could not record before it lost the partition."""
+        history = session.history
+        for effect_id in [e for e in history.requested if e not in history.outcomes and e in self._outcomes]:
+            session.restage(self._outcomes[effect_id])
+        session.flush()
+
+    def _start(self, session: RunSession) -> None:
+        session.task = asyncio.create_task(self._execute(session), name=f"run {session.run_id}")
+
+    async def _execute(self, session: RunSession) -> None:
+        session.begun = True
+        try:
+            ended = await run_to_end(self._agent, session, self.graph)
+        except Exception as error:
+            self._on_failure(error)
+            return
+        if ended:
+            session.close()
+            self._runs.pop(session.run_id, None)
+            self._ended.add(session.run_id)
+            if self._committer is not None:
+                self._committer.sequences.pop(session.run_id, None)
+
+    # -- the inbox -----------------------------------------------------------------------------------
+
+    async def accept(self, records: Sequence[Record]) -> None:
+        """Deal with the next records of the inbox; returns when all are dealt with on the log.
+
+        A record that was accepted before (its offset is below the journal's last copy) is passed over.
+        """
+        while True:
+            await self._until_ready()
+            try:
+                return await self._accept([r for r in records if r.offset >= self._accepted])
+            except NO_LONGER_OWNER:
+                if self._released:
+                    raise
+                self._ready.clear()
+                await asyncio.sleep(0)  # `_lost` has begun to recover, or is about to
+
+    async def _until_ready(self) -> None:
+        await self._ready.wait()
+        if self._released:
+            raise LogClosedError(f"{self.inbox}/{self.partition} was given up")
+
+    async def _accept(self, records: Sequence[Record]) -> None:
+        if not records:
+            return
+        touched: dict[str, RunSession] = {}
+        started: list[RunSession] = []
+        accepted: list[Outgoing] = []
+        for record in records:
+            try:
+                verdict = judge(record, self._agent.agent_type, self._runs, self._ended)
+            except CorruptRecordError as error:
+                verdict = error
+            if isinstance(verdict, NoesiumError):
+                accepted += dead_letter(self, record, verdict)
+            elif verdict is Verdict.START:
+                session, first = self._begin(record)
+                accepted += first
+                touched[session.run_id] = session
+                started.append(session)
+            elif verdict is Verdict.DELIVER:
+                session = self._runs[record.key]
+                accepted.append(session.accept(record.envelope, record))
+                touched[session.run_id] = session
+        # All of the batch in one commit, in the order of the inbox: with several, a crash between them could
+        # leave a later record of the inbox accepted and an earlier one not, which would never be read again.
+        await asyncio.shield(self.submit(accepted))
+        self._accepted = records[-1].offset + 1
+        for session in started:
+            if self._runs.get(session.run_id) is session:  # else the partition was lost again by now
+                self._start(session)
+        for session in touched.values():
+            self._deliver(session)
+
+    def _begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
+        command: EventEnvelope = record.envelope
+        session = RunSession(self, command)
+        self._runs[session.run_id] = session
+        copy = session.accept(command, record)
+        payload = command.payload
+        started = RunStarted(
+            run_id=session.run_id,
+            agent_type=self._agent.agent_type,
+            agent_version=self._agent.version,
+            graph=self.graph,
+            capability_id=payload.get("capability_id"),
+            reply_to=payload.get("reply_to"),
+        )
+        session.stage(started, trace=session.identity.trace, causation_id=command.event_id)
+        return session, [copy, *session.take_staged()]
+
+    def _deliver(self, session: RunSession) -> None:
+        session.wake()
+        if session.history.cancel is None or session.cancelling or session.run_id not in self._runs:
+            return
+        session.cancelling = True
+        if session.task is None:
+            self._start(session)  # it waits for its graph, which nobody needs to end it
+        elif session.begun:
+            # Once: a second time would break off what ends the run. A task that has not begun sees the
+            # request by itself; cancelled now it would never begin.
+            session.task.cancel("run.cancel.requested")
+
+    # -- SessionOwner --------------------------------------------------------------------------------
+
+    def submit(self, records: list[Outgoing]) -> asyncio.Future[None]:
+        """See `SessionOwner.submit`."""
+        if self._committer is None:
+            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            failed.set_exception(LogClosedError(f"{self.journal}/{self.partition} was given up"))
+            return failed
+        return self._committer.submit(records)
+
+    def inbox_of(self, agent_type: str) -> tuple[str, int]:
+        """See `SessionOwner.inbox_of`."""
+        return self._inboxes[agent_type]
+
+    async def learn_inbox(self, agent_type: str) -> None:
+        """See `SessionOwner.learn_inbox`."""
+        inbox = self.log.topology.inbox(agent_type)
+        while agent_type not in self._inboxes:
+            try:
+                await self.log.ensure_topics([self.log.topology.spec(inbox)])
+                self._inboxes[agent_type] = inbox, len(await self.log.end(inbox))
+            except LogUnavailableError as error:
+                await self._wait_for_log(error)
+
+    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+        """See `RunJournal.resolve`; waits a little for a provider that is just starting."""
+        deadline = self.clock.monotonic() + RESOLVE_PATIENCE_S
+        while True:
+            try:
+                entry = await self._registry.resolve(capability_id, version_range)
+                break
+            except CapabilityNotFoundError:
+                if self.clock.monotonic() >= deadline:
+                    raise
+                await self.clock.sleep(_PAUSE_S)
+            except LogUnavailableError as error:
+                await self._wait_for_log(error)
+        await self.learn_inbox(entry.agent_type)
+        return Provider(
+            entry.agent_id,
+            entry.agent_type,
+            entry.capability.id,
+            entry.capability.version,
+            self._registry.offset,
+        )
+
+    async def _wait_for_log(self, error: LogUnavailableError) -> None:
+        """A broker that restarts fails no run: it is waited for, as by commits."""
+        self._agent.context.progress(f"waiting for the log: {error.message}")
+        await self.clock.sleep(_PAUSE_S)
+
+
+def _started_trace(events: Sequence[EventEnvelope]) -> TraceContext | None:
+    return next((event.trace for event in events if event.event_type == "run.started"), None)

@@ -1,0 +1,72 @@
+"""Reading a journal partition back: which runs are open, and how far the inbox was accepted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from noesium_stream.errors import CheckpointError
+from noesium_stream.kernel import TERMINAL
+from noesium_stream.log.headers import SEQUENCE, SOURCE
+from noesium_stream.log.port import EventLog
+from noesium_stream.log.record import Record
+
+
+@dataclass(slots=True)
+class Restored:
+    """What a journal partition holds: records of open runs in order, ids of ended ones.
+
+    `accepted` is the next offset of the inbox partition that the journal has no copy of; commands are
+    accepted in the order of the inbox, so that everything below it was dealt with.
+    """
+
+    open: dict[str, list[Record]] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    accepted: int = 0
+    inbox_id: str | None = None
+
+
+async def restore(log: EventLog, journal: str, inbox: str, partition: int) -> Restored:
+    """Fold the journal up to its high watermark; the writer must be open, so that nobody else writes.
+
+    Raises:
+        CheckpointError: a run's sequence has a gap: the journal lost a record.
+        LogTruncatedError, LogUnavailableError, CorruptRecordError
+    """
+    restored = Restored()
+    end = await log.end(journal)
+    until = {partition: end[partition]}
+    async for batch in log.read_batches(journal, {}, until=until):
+        for record in batch:
+            _take(restored, record, inbox)
+    return restored
+
+
+def _take(restored: Restored, record: Record, inbox: str) -> None:
+    headers = dict(record.headers)
+    if record.event_type == "partition.acquired":
+        inbox_id = record.envelope.payload["inbox_id"]
+        if inbox_id != restored.inbox_id:
+            # The inbox was made anew: offsets of the old one say nothing about it.
+            restored.inbox_id, restored.accepted = inbox_id, 0
+    source = headers.get(SOURCE)
+    if source is not None:
+        topic, _, offset = source.decode().rsplit("/", 2)
+        if topic == inbox:
+            restored.accepted = max(restored.accepted, int(offset) + 1)
+    number = headers.get(SEQUENCE)
+    if number is None or record.key in restored.ended:
+        return
+    records = restored.open.setdefault(record.key, [])
+    sequence = int(number)
+    if sequence < len(records):
+        return  # a repeated record: the first one counts (law 2)
+    if sequence > len(records):
+        raise CheckpointError(
+            f"{record.topic}/{record.partition}@{record.offset}: run {record.key} goes from record "
+            f"{len(records) - 1} to {sequence}; records between are missing.",
+            hint="The journal was changed from outside or lost data; restore it before you go on.",
+        )
+    records.append(record)
+    if record.event_type in TERMINAL:
+        del restored.open[record.key]
+        restored.ended.add(record.key)

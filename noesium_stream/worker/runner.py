@@ -1,0 +1,165 @@
+"""From a run's input to its terminal event, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+
+from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.errors import brief
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.json_value import to_json
+from noesium_stream.event.standard import (
+    CapabilityCompleted,
+    CommandExpired,
+    GraphRef,
+    RunCancelled,
+    RunCancelRequested,
+    RunCompleted,
+    RunFailed,
+)
+from noesium_stream.kernel import Destination, KernelExecutor
+from noesium_stream.kernel.executor import NO_LONGER_OWNER
+from noesium_stream.worker.session import RunSession
+
+
+async def run_to_end(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef) -> bool:
+    """Execute or resume a run; return whether it has ended.
+
+    False: the partition is not this process's any more, or the process is stopping; the run goes on with
+    the next owner.
+    """
+    try:
+        return await _attempt(agent, session)
+    except asyncio.CancelledError:
+        if session.history.cancel is None:
+            return False
+        return await _end_as_cancelled(agent, session)
+    except NO_LONGER_OWNER:
+        return False
+
+
+async def _attempt(agent: BaseGraphicAgent, session: RunSession) -> bool:
+    history = session.history
+    started = history.started
+    if started is None:
+        raise ValueError("a run is executed after run.started")
+    if history.cancel is not None:
+        return await _end_as_cancelled(agent, session)
+    expired = _expired(session)
+    if expired is not None and not history.entered:
+        return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
+    try:
+        initial = agent.initial_state(session.command.payload["input"], started.payload.get("capability_id"))
+        final = await KernelExecutor(agent.graph, session).execute(
+            initial, {"recursion_limit": agent.max_supersteps}
+        )
+        result = to_json(agent.result(final), "result")
+        completed = RunCompleted(run_id=session.run_id, result=result, duration_ms=_duration(session))
+        return await _end(agent, session, completed, result)
+    except NO_LONGER_OWNER:
+        raise
+    except Exception as error:
+        session.drop_staged()
+        history.terminal = None  # a result that was refused (too large) is none
+        failed = RunFailed(
+            run_id=session.run_id,
+            error_type=type(error).__name__,
+            message=brief(error),
+            duration_ms=_duration(session),
+        )
+        return await _end(agent, session, failed, None, failed.message, failed.error_type)
+
+
+async def _end_as_cancelled(agent: BaseGraphicAgent, session: RunSession) -> bool:
+    if session.history.terminal is not None:
+        await session.commit()  # its end is on the way to the log already: the first one wins
+        return True
+    session.drop_staged()
+    cancel = session.history.cancel
+    if cancel is None:
+        raise ValueError("nobody asked for the run to be cancelled")
+    try:
+        for call_id, invoked in session.history.invoked.items():
+            if call_id not in session.history.answered:
+                await _cancel_child(session, call_id, invoked.payload["target_agent_type"], cancel.event_id)
+        cancelled = RunCancelled(
+            run_id=session.run_id,
+            reason=cancel.payload.get("reason"),
+            requested_by=cancel.producer.agent_id,
+            duration_ms=_duration(session),
+        )
+        return await _end(agent, session, cancelled, None, "the run was cancelled", "RunCancelledError")
+    except NO_LONGER_OWNER:
+        return False
+
+
+async def _cancel_child(session: RunSession, call_id: str, agent_type: str, cause: str) -> None:
+    await session.learn_inbox(agent_type)
+    session.stage(
+        RunCancelRequested(run_id=call_id, reason=f"its caller {session.run_id} was cancelled"),
+        trace=session.identity.trace.child(session.clock.token(8)),
+        causation_id=cause,
+        to=Destination(agent_type, call_id),
+    )
+
+
+async def _end(
+    agent: BaseGraphicAgent,
+    session: RunSession,
+    event: DomainEvent,
+    output: object,
+    error: str | None = None,
+    error_type: str | None = None,
+) -> bool:
+    """The last commit: the terminal event and the answer to whoever asked. The first one wins (law 3)."""
+    history = session.history
+    started = history.started
+    if history.terminal is not None or started is None:
+        await session.commit()
+        return True
+    trace = session.identity.trace.child(session.clock.token(8))
+    terminal_cause = history.last_event_id
+    reply_to = started.payload.get("reply_to")
+    if reply_to is not None:
+        await session.learn_inbox(reply_to["agent_type"])
+        answer = CapabilityCompleted(
+            run_id=session.run_id,
+            call_id=reply_to["call_id"],
+            caller_run_id=reply_to["run_id"],
+            capability_id=started.payload.get("capability_id") or "",
+            provider_agent_id=agent.context.agent_ref.agent_id,
+            output=output,
+            error_type=error_type if error is not None else None,
+            error=error,
+        )
+        # The answer goes before the terminal event: nothing of a run follows its terminal event.
+        session.stage(
+            answer,
+            trace=trace,
+            causation_id=terminal_cause,
+            idempotency_key=f"{session.run_id}/answer",
+            to=Destination(reply_to["agent_type"], reply_to["run_id"]),
+        )
+    session.stage(event, trace=trace, causation_id=terminal_cause, idempotency_key=f"{session.run_id}/end")
+    await session.commit()
+    return True
+
+
+def _expired(session: RunSession) -> CommandExpired | None:
+    command = session.command
+    started = session.history.started
+    if command.ttl_ms is None or started is None:
+        return None
+    # Judged by the time at which the owner took it up, which is on the log: the same on every execution.
+    age = max(0, started.timestamp_ms - command.timestamp_ms)
+    if age <= command.ttl_ms:
+        return None
+    return CommandExpired(
+        run_id=session.run_id, command_id=command.event_id, ttl_ms=command.ttl_ms, age_ms=age
+    )
+
+
+def _duration(session: RunSession) -> int:
+    started = session.history.started
+    begun = started.timestamp_ms if started is not None else session.clock.now_ms()
+    return max(0, session.clock.now_ms() - begun)

@@ -1,0 +1,224 @@
+"""One open run in its owner's process: the kernel's `RunJournal`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any, Protocol
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import EventValidationError, LogClosedError, RecordTooLargeError
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
+from noesium_stream.log.headers import ORIGIN, SOURCE
+from noesium_stream.log.port import Outgoing
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import partition_of
+from noesium_stream.worker.committer import UNNUMBERED
+
+
+class SessionOwner(Protocol):
+    """What a session needs of its partition's owner."""
+
+    clock: Clock
+    agent_ref: AgentRef
+    journal: str
+    partition: int
+
+    def submit(self, records: list[Outgoing]) -> asyncio.Future[None]:
+        """Queue records for the next commit of the partition."""
+
+    def inbox_of(self, agent_type: str) -> tuple[str, int]:
+        """Inbox topic of an agent type and its number of partitions; `learn_inbox` comes first."""
+
+    async def learn_inbox(self, agent_type: str) -> None:
+        """Make `inbox_of` know an agent type."""
+
+    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+        """See `RunJournal.resolve`."""
+
+
+class RunSession:
+    """A run's identity, its history, and what it has ready for the next commit."""
+
+    def __init__(
+        self, owner: SessionOwner, command: EventEnvelope, trace: TraceContext | None = None
+    ) -> None:
+        self._owner = owner
+        self._staged: list[Outgoing] = []
+        self._committing: asyncio.Future[None] | None = None
+        self._refused: Exception | None = None
+        self._closed = False
+        self._waiters: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.history = RunHistory()
+        self.command = command
+        run_id = command.partition_key
+        if run_id is None:
+            raise ValueError("a command has the run's id as its partition key")
+        self.run_id = run_id
+        deeper = command.event_type == "capability.invoked"
+        self.identity = RunIdentity(
+            run_id=run_id,
+            agent=owner.agent_ref,
+            trace=trace or command.trace.child(owner.clock.token(8), deeper=deeper),
+            correlation_id=command.correlation_id or run_id,
+            started_event_id=command.event_id,
+        )
+        self.task: asyncio.Task[None] | None = None
+        self.begun = False
+        self.cancelling = False
+
+    @property
+    def clock(self) -> Clock:
+        """The owner's clock."""
+        return self._owner.clock
+
+    # -- what happened -------------------------------------------------------------------------------
+
+    def replay(self, event: EventEnvelope) -> None:
+        """Take a record that is on the log already."""
+        self.history.apply(event)
+
+    def accept(self, event: EventEnvelope, source: Record) -> Outgoing:
+        """Take a received event; return the journal's copy: same `event_id`, its source in a header.
+
+        It is not staged: what the run itself has staged may be refused, and what the inbox brings to all
+        runs of the partition is not its hostage.
+        """
+        headers = [UNNUMBERED, (SOURCE, f"{source.topic}/{source.partition}/{source.offset}".encode())]
+        origin = source.header(ORIGIN)
+        if origin is not None:
+            headers.append((ORIGIN, origin))
+        self.history.apply(event)
+        return Outgoing(event, self._owner.journal, self._owner.partition, self.run_id, tuple(headers))
+
+    def close(self) -> None:
+        """The run is not this process's any more, or has ended: nothing that is left of it may write."""
+        self._closed = True
+
+    def wake(self) -> None:
+        """Tell those who wait for answers and signals to look again."""
+        for event in self._waiters.values():
+            event.set()
+
+    # -- RunJournal ----------------------------------------------------------------------------------
+
+    def stage(
+        self,
+        event: DomainEvent,
+        *,
+        trace: TraceContext,
+        causation_id: str | None,
+        idempotency_key: str | None = None,
+        to: Destination | None = None,
+    ) -> EventEnvelope:
+        """See `RunJournal.stage`."""
+        self._check_open()
+        envelope = event.to_envelope(
+            self.identity.agent,
+            trace,
+            causation_id,
+            self.identity.correlation_id,
+            partition_key=to.run_id if to else self.run_id,
+            idempotency_key=idempotency_key,
+            metadata={"to": to.agent_type} if to else None,
+            clock=self._owner.clock,
+        )
+        if to is not None:
+            owner = self._owner
+            inbox, partitions = owner.inbox_of(to.agent_type)
+            origin = (ORIGIN, f"{owner.journal}/{owner.partition}".encode())
+            partition = partition_of(to.run_id, partitions)
+            self._staged.append(Outgoing(envelope, inbox, partition, to.run_id, (origin,)))
+        self._put(envelope, ())
+        return envelope
+
+    async def commit(self) -> None:
+        """See `RunJournal.commit`."""
+        self._check_open()
+        if self._refused is not None:
+            raise self._refused
+        self.flush()
+        if self._committing is not None:
+            await asyncio.shield(self._committing)
+        if self._refused is not None:
+            raise self._refused  # an earlier part of it, which nobody waited for
+
+    def flush(self) -> None:
+        """See `RunJournal.flush`."""
+        if self._staged and self._refused is None:
+            self._committing = self._owner.submit(self.take_staged())
+            self._committing.add_done_callback(self._settled)
+
+    def _settled(self, done: asyncio.Future[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, EventValidationError | RecordTooLargeError):
+            self._refused = error
+
+    def restage(self, event: EventEnvelope) -> None:
+        """Stage an event of this run that was lost on its way to the log, as it was."""
+        self._put(event, ())
+
+    def take_staged(self) -> list[Outgoing]:
+        """Hand over what is staged."""
+        records, self._staged = self._staged, []
+        return records
+
+    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+        """See `RunJournal.resolve`."""
+        return await self._owner.resolve(capability_id, version_range)
+
+    async def learn_inbox(self, agent_type: str) -> None:
+        """Make the inbox of an agent type a possible destination of `stage`."""
+        await self._owner.learn_inbox(agent_type)
+
+    async def answer(self, call_id: str) -> dict[str, Any]:
+        """See `RunJournal.answer`."""
+        while call_id not in self.history.answered:
+            await self._wait(call_id)
+        return self.history.answered[call_id].payload
+
+    async def signal(self, name: str, index: int) -> Any:
+        """See `RunJournal.signal`."""
+        while len(self.history.signals.get(name, ())) <= index:
+            await self.commit()
+            await self._wait(f"signal:{name}")
+        return self.history.signals[name][index].payload.get("value")
+
+    # -- help ----------------------------------------------------------------------------------------
+
+    def drop_staged(self) -> None:
+        """The run ends otherwise: after a refused commit, what was staged on top of it is forgotten.
+
+        Else it stays: results of effects are facts, however the run ends.
+        """
+        if self._refused is not None:
+            self._staged.clear()
+        self._refused = None
+        self._committing = None
+
+    def savepoint(self) -> int:
+        """See `RunJournal.savepoint`."""
+        return len(self._staged)
+
+    def rollback(self, savepoint: int) -> None:
+        """See `RunJournal.rollback`."""
+        del self._staged[savepoint:]
+
+    def _check_open(self) -> None:
+        # A task that a node has started and not awaited may outlive the node, the run and the ownership.
+        if self._closed:
+            raise LogClosedError(f"run {self.run_id} is not carried on here any more")
+
+    async def _wait(self, what: str) -> None:
+        event = self._waiters[what]
+        event.clear()
+        await event.wait()
+
+    def _put(self, envelope: EventEnvelope, headers: tuple[tuple[str, bytes], ...]) -> None:
+        owner = self._owner
+        self._staged.append(
+            Outgoing(envelope, owner.journal, owner.partition, self.run_id, (UNNUMBERED, *headers))
+        )
+        self.history.apply(envelope)

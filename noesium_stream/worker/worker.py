@@ -1,0 +1,259 @@
+"""The process that runs agents: one consumer group per agent type, one owner per assigned partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from noesium_stream.agent import AgentContext, BaseGraphicAgent
+from noesium_stream.capability import CapabilityRegistry
+from noesium_stream.clock import Clock, SystemClock
+from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailableError
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import AgentRef, TraceContext
+from noesium_stream.event.standard import AgentHeartbeat, AgentStarted, AgentStopped
+from noesium_stream.log.port import EventLog, Subscription, TopicPartition
+from noesium_stream.log.record import Record
+from noesium_stream.worker.partition import PartitionOwner
+
+HEARTBEAT_S: Final = 10.0
+PATIENCE_S: Final = 5.0
+"""For a sign of life to be written: a worker that ends does not wait for a broker that is gone."""
+
+_OPENING_AT_ONCE: Final = 8
+
+
+class Worker:
+    """Runs agents on a log until it is closed.
+
+    Args:
+        log: where their topics are; the worker does not close it.
+        agents: agent classes with their options.
+        home: folder for what agents keep on this machine.
+        progress: takes one line at a time, for people.
+        clock: time and ids.
+        runtime_id: which installation events say they come from.
+
+    Use it as an async context manager; `wait` raises what ends it.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        agents: Sequence[tuple[type[BaseGraphicAgent], Any]],
+        *,
+        home: Path,
+        progress: Callable[[str], None] = lambda line: None,
+        clock: Clock | None = None,
+        runtime_id: str = "local",
+    ) -> None:
+        self._log = log
+        self._clock = clock or SystemClock()
+        instance_id = self._clock.uuid7()
+        self._hosts = [
+            _Host(log, _make(agent, options, log, home, progress, self._clock, runtime_id, instance_id))
+            for agent, options in agents
+        ]
+        self._heartbeats: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        try:
+            for host in self._hosts:
+                await host.start()
+        except BaseException:
+            await self.close()
+            raise
+        self._heartbeats = [asyncio.create_task(host.heartbeat()) for host in self._hosts]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def wait(self) -> None:
+        """Return when the worker is closed; raise what ended it before.
+
+        Raises what a partition's owner, the log or a heartbeat raised.
+        """
+        tasks = [asyncio.create_task(host.wait()) for host in self._hosts] + self._heartbeats
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if not task.cancelled():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def close(self) -> None:
+        """Stop in order: no new work, open commits end, writers close, the group hears of it at once."""
+        for task in self._heartbeats:
+            task.cancel()
+        await asyncio.gather(*self._heartbeats, return_exceptions=True)
+        self._heartbeats = []
+        for host in reversed(self._hosts):
+            await host.close()
+
+
+class _Host:
+    """One agent of the worker: its subscription and the partitions that it owns."""
+
+    def __init__(self, log: EventLog, agent: BaseGraphicAgent) -> None:
+        self._log = log
+        self._agent = agent
+        self._context = agent.context
+        self._registry = CapabilityRegistry(log, clock=agent.context.clock)
+        self._owners: dict[int, PartitionOwner] = {}
+        self._subscription: Subscription | None = None
+        self._failure: asyncio.Future[None] | None = None
+        self._started = False
+
+    async def start(self) -> None:
+        agent, log, topology = self._agent, self._log, self._log.topology
+        for event in agent.events:
+            log.catalogue.register(event)
+        self._failure = asyncio.get_running_loop().create_future()
+        await agent.start()
+        self._started = True
+        inbox, journal = topology.inbox(agent.agent_type), topology.journal(agent.agent_type)
+        names = [inbox, journal, topology.registry, topology.dlq, topology.heartbeat]
+        await log.ensure_topics([topology.spec(name) for name in names])
+        for capability in agent.capabilities:
+            await self._registry.register(self._context.agent_ref, capability)
+        await self._say(
+            AgentStarted(
+                agent_id=self._context.agent_ref.agent_id,
+                agent_type=agent.agent_type,
+                agent_version=agent.version,
+                instance_id=self._context.agent_ref.instance_id,
+                capabilities=[capability.id for capability in agent.capabilities],
+            )
+        )
+        self._subscription = await log.subscribe(
+            f"{topology.namespace}.agent.{agent.agent_type}",
+            [inbox],
+            self._handle,
+            on_assigned=self._assigned,
+            on_revoked=self._revoked,
+        )
+
+    async def wait(self) -> None:
+        """Raise what ended the host; return when it was closed."""
+        if self._subscription is None or self._failure is None:
+            return
+        closed = asyncio.ensure_future(self._subscription.wait())
+        try:
+            await asyncio.wait([closed, self._failure], return_when=asyncio.FIRST_COMPLETED)
+            if self._failure.done():
+                self._failure.result()
+            closed.result()
+        finally:
+            closed.cancel()
+
+    async def heartbeat(self) -> None:
+        """Give signs of life for ever."""
+        reference, sequence = self._context.agent_ref, 0
+        while True:
+            beat = AgentHeartbeat(
+                agent_id=reference.agent_id,
+                agent_type=reference.agent_type,
+                instance_id=reference.instance_id,
+                sequence=sequence,
+                open_runs=sum(owner.open_runs for owner in self._owners.values()),
+                interval_ms=round(HEARTBEAT_S * 1000),
+            )
+            await self._say_if_possible(beat)
+            sequence += 1
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def close(self) -> None:
+        if self._subscription is not None:
+            await self._subscription.close()
+            self._subscription = None
+            await self._say_if_possible(
+                AgentStopped(
+                    agent_id=self._context.agent_ref.agent_id,
+                    agent_type=self._agent.agent_type,
+                    instance_id=self._context.agent_ref.instance_id,
+                    reason="closed",
+                )
+            )
+        # What a subscription that failed did not revoke.
+        await self._release(list(self._owners))
+        if self._started:
+            self._started = False
+            await self._agent.stop()
+
+    async def _handle(self, records: Sequence[Record]) -> None:
+        by_partition: defaultdict[int, list[Record]] = defaultdict(list)
+        for record in records:
+            by_partition[record.partition].append(record)
+        await asyncio.gather(
+            *(self._owners[partition].accept(batch) for partition, batch in by_partition.items())
+        )
+
+    async def _assigned(self, partitions: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
+        few = asyncio.Semaphore(_OPENING_AT_ONCE)
+
+        async def own(place: TopicPartition) -> tuple[TopicPartition, int]:
+            owner = PartitionOwner(
+                self._log, self._agent, place.partition, self._registry, on_failure=self._failed
+            )
+            self._owners[place.partition] = owner
+            async with few:
+                return place, await owner.acquire()
+
+        return dict(await asyncio.gather(*(own(place) for place in sorted(partitions))))
+
+    async def _revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        await self._release([place.partition for place in partitions])
+
+    async def _release(self, partitions: Sequence[int]) -> None:
+        owners = [self._owners.pop(partition) for partition in partitions if partition in self._owners]
+        await asyncio.gather(*(owner.release() for owner in owners))
+
+    def _failed(self, error: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _say_if_possible(self, event: DomainEvent) -> None:
+        """As `_say`; a log that does not answer now is reported, and does not end the worker."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._say(event)
+        except (LogUnavailableError, LogFullError, CommitUnknownError) as error:
+            self._context.progress(f"{event.TYPE} was not written: {error.message}")
+        except TimeoutError:
+            self._context.progress(f"{event.TYPE} was not written: no answer for {PATIENCE_S:.0f} s")
+
+    async def _say(self, event: DomainEvent) -> None:
+        clock = self._context.clock
+        trace = TraceContext(clock.token(16), clock.token(8))
+        key = self._context.agent_ref.agent_id
+        envelope = event.to_envelope(self._context.agent_ref, trace, partition_key=key, clock=clock)
+        await self._log.append([envelope])
+
+
+def _make(
+    agent: type[BaseGraphicAgent],
+    options: Any,
+    log: EventLog,
+    home: Path,
+    progress: Callable[[str], None],
+    clock: Clock,
+    runtime_id: str,
+    instance_id: str,
+) -> BaseGraphicAgent:
+    reference = AgentRef(
+        agent_id=agent.agent_type,
+        agent_type=agent.agent_type,
+        runtime_id=runtime_id,
+        instance_id=instance_id,
+    )
+    context = AgentContext(home=home, log=log, clock=clock, agent_ref=reference, progress=progress)
+    return agent(options if options is not None else agent.Options(), context)
