@@ -1,0 +1,1 @@
+"""One module per format; each has `parse(data, path) -> Document`."""

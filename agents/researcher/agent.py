@@ -1,0 +1,195 @@
+r"""The researcher as an agent: plan, gather, weigh, perhaps once more, answer (RFC-1002).
+
+plan -> gather -> weigh -> answer             in the documents' own words
+            ^       |  \-> write              by a model, from the same passages
+            +-refine+                         once, if the evidence is thin
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+from pydantic import BaseModel, Field
+
+from agents.documents.listing import checked_root, corpus_id
+from agents.researcher.answering import answer_from, nothing_found
+from agents.researcher.planning import plan, refined_queries
+from agents.researcher.weighing import MODEL_COVERAGE, weigh
+from agents.researcher.writing import answer_of_model, prompt_for
+from noesium_stream.agent import AgentContext, BaseResearcher
+from noesium_stream.errors import ConfigError
+from noesium_stream.kernel import current_step, kernel_node
+
+PASSAGES_PER_QUERY = 24
+
+
+class ResearcherOptions(BaseModel):
+    """What the researcher can be told."""
+
+    docs: Path | None = Field(
+        default=None,
+        description="Folder with the documents. By default the librarian's, on this machine `.`.",
+    )
+    model: str | None = Field(
+        default=None, description="Let this model write the answer, as PROVIDER:NAME. Default: quotes alone."
+    )
+
+
+def merge_passages(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Passages by first appearance, each once."""
+    known = {passage["passage_id"]: passage for passage in old}
+    for passage in new:
+        known.setdefault(passage["passage_id"], passage)
+    return list(known.values())
+
+
+def merge_corpus(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """What is known of the corpus: its size, and the counts of all words that were looked up."""
+    return {**old, **new, "counts": {**old.get("counts", {}), **new.get("counts", {})}}
+
+
+class ResearchState(TypedDict, total=False):
+    """The state of a run; all of it is JSON."""
+
+    question: str
+    corpus: str | None
+    plan: dict[str, Any]
+    queries: list[str]
+    passages: Annotated[list[dict[str, Any]], merge_passages]
+    about: Annotated[dict[str, Any], merge_corpus]
+    weighed: dict[str, Any]
+    rounds: int
+    outcome: dict[str, Any]
+
+
+class Researcher(BaseResearcher):
+    """Answers a question from a folder of documents, with citations, or says that they do not say."""
+
+    agent_type = "researcher"
+    version = "1.0.0"
+    Options = ResearcherOptions
+    companions = ("agents.librarian",)
+
+    def __init__(self, options: BaseModel, context: AgentContext) -> None:
+        super().__init__(options, context)
+        self.options = ResearcherOptions.model_validate(options.model_dump())
+
+    @classmethod
+    def input_from_question(cls, question: str, options: BaseModel) -> dict[str, Any]:
+        """The question, and the corpus that `--docs` names.
+
+        Raises:
+            ConfigError: the question is empty, or DIR is no folder.
+        """
+        _require_question(question)
+        docs = getattr(options, "docs", None)
+        corpus = corpus_id(checked_root(docs)) if docs is not None else None
+        return {"question": question.strip(), "corpus": corpus}
+
+    def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
+        """Begin with `{question, corpus}`.
+
+        Raises:
+            ConfigError: the question is empty.
+        """
+        question = input.get("question")
+        _require_question(question)
+        return {"question": question, "corpus": input.get("corpus"), "rounds": 0}
+
+    def result(self, state: dict[str, Any]) -> Any:
+        """`{"answer", "citations", "sources", "found"}`."""
+        return state["outcome"]
+
+    def get_state_class(self) -> type[Any]:
+        """See `ResearchState`."""
+        return ResearchState
+
+    def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
+        graph = StateGraph(ResearchState)
+        graph.add_node("plan", self.plan)
+        graph.add_node("gather", self.gather)
+        graph.add_node("weigh", self.weigh)
+        graph.add_node("refine", self.refine)
+        graph.add_node("answer", self.answer)
+        graph.add_node("write", self.write)
+        graph.add_edge(START, "plan")
+        graph.add_edge("plan", "gather")
+        graph.add_edge("gather", "weigh")
+        graph.add_conditional_edges("weigh", self.next_after_weigh, ["refine", "answer", "write"])
+        graph.add_conditional_edges("refine", self.next_after_refine, ["gather", "answer", "write"])
+        graph.add_edge("answer", END)
+        graph.add_edge("write", END)
+        return graph
+
+    def plan(self, state: ResearchState) -> dict[str, Any]:
+        """What is asked for, and the first queries."""
+        made = plan(state["question"])
+        return {"plan": made, "queries": made["queries"]}
+
+    async def gather(self, state: ResearchState) -> dict[str, Any]:
+        """Ask whoever offers `corpus.search`, all queries at once."""
+        corpus = state.get("corpus")
+        answers = await asyncio.gather(*(self.look_up(query, corpus) for query in state["queries"]))
+        passages: list[dict[str, Any]] = []
+        about: dict[str, Any] = {"passages": 0, "documents": 0, "counts": {}}
+        for answer in answers:
+            passages = merge_passages(passages, answer["passages"])
+            about = merge_corpus(
+                about,
+                {
+                    "passages": answer["passage_count"],
+                    "documents": answer["documents"],
+                    "counts": answer["counts"],
+                },
+            )
+        return {"passages": passages, "about": about}
+
+    async def look_up(self, query: str, corpus: str | None) -> dict[str, Any]:
+        """The output of `corpus.search` for one query."""
+        asked = {"query": query, "limit": PASSAGES_PER_QUERY, "corpus": corpus}
+        found: dict[str, Any] = await current_step().invoke("corpus.search", asked, version="^1")
+        return found
+
+    def weigh(self, state: ResearchState) -> dict[str, Any]:
+        """Judge what was gathered."""
+        return {
+            "weighed": weigh(state["plan"], state.get("passages", []), state["about"]),
+            "rounds": state["rounds"] + 1,
+        }
+
+    def refine(self, state: ResearchState) -> dict[str, Any]:
+        """Further queries for what is missing; none if there is nothing else to try."""
+        return {"queries": refined_queries(state["plan"], state["weighed"]["missing"])}
+
+    def answer(self, state: ResearchState) -> dict[str, Any]:
+        """Answer in quotes."""
+        return {"outcome": answer_from(state["plan"], state["weighed"], state["about"])}
+
+    @kernel_node(deterministic=False, entropy_sources=["model"])
+    async def write(self, state: ResearchState) -> dict[str, Any]:
+        """Let the model answer from the passages; it is not asked where there are none worth it."""
+        made, weighed, about = state["plan"], state["weighed"], state["about"]
+        if self.llm is None or weighed["coverage"] < MODEL_COVERAGE:
+            return {"outcome": nothing_found(made, weighed, about)}
+        text = await self.llm.complete(prompt_for(state["question"], weighed["evidence"]))
+        return {"outcome": answer_of_model(text, made, weighed, about)}
+
+    def next_after_weigh(self, state: ResearchState) -> str:
+        """Once more if the evidence is thin, else to the answer."""
+        if state["weighed"]["thin"] and state["rounds"] <= self.max_refinements:
+            return "refine"
+        return "write" if self.llm is not None else "answer"
+
+    def next_after_refine(self, state: ResearchState) -> str:
+        """Gather with the new queries, if there are any."""
+        if state["queries"]:
+            return "gather"
+        return "write" if self.llm is not None else "answer"
+
+
+def _require_question(question: Any) -> None:
+    if not isinstance(question, str) or not any(c.isalnum() for c in question):
+        raise ConfigError("The question is empty.", hint="Ask in one sentence, in quotes.")

@@ -1,0 +1,5 @@
+"""The command line: `noesium`."""
+
+from noesium_stream.cli.entry import main
+
+__all__ = ["main"]

@@ -1,0 +1,5 @@
+"""`python -m noesium_stream.cli` is `noesium`."""
+
+from noesium_stream.cli.entry import main
+
+main()

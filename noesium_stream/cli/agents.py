@@ -1,0 +1,238 @@
+"""Agents on the command line: found by reference, their `Options` as options of the command.
+
+Decision record: a command that takes agents does not know its options before it has imported them.
+`AgentCommand` therefore parses twice: first only for the references, skipping what it does not know; then
+with the options of these agents among its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+import click
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from noesium_stream.agent import BaseGraphicAgent, load_agent
+from noesium_stream.errors import AgentLoadError, ConfigError
+
+AgentClass = type[BaseGraphicAgent]
+_EXPORT: Final = re.compile(r"^AGENT\b|^from .+ import .*\bAGENT\b|[\"']AGENT[\"']", re.MULTILINE)
+_PREFIX: Final = "agent_option_"
+
+
+def find_agent(reference: str) -> AgentClass:
+    """The agent class of `module[:Class]`.
+
+    Raises:
+        AgentLoadError: there is none; names what is there.
+    """
+    try:
+        found = load_agent(reference)
+    except AgentLoadError as error:
+        if error.__cause__ is None:
+            raise
+        raise AgentLoadError(error.message, hint=_hint(reference, error, error.__cause__)) from error
+    if not issubclass(found, BaseGraphicAgent):
+        raise AgentLoadError(f"{reference} has no graph: it is no BaseGraphicAgent and cannot be run.")
+    return found
+
+
+def _hint(reference: str, error: AgentLoadError, cause: BaseException) -> str | None:
+    """What is there, for a module that is not; for one that fails, where it does."""
+    module = reference.partition(":")[0]
+    if isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}."):
+        here = agents_here(Path.cwd())
+        known = f"Here are: {', '.join(here)}." if here else "This folder has no agents in agents/."
+        return f"{known}\n{error.hint}"
+    place = _place(cause)
+    return f"In {place}. The whole traceback: noesium --debug ..." if place else error.hint
+
+
+def agents_here(folder: Path) -> list[str]:
+    """References of the agents in `folder/agents`, found without importing anything."""
+    candidates = [*folder.glob("agents/*.py"), *folder.glob("agents/*/__init__.py")]
+    found = []
+    for path in candidates:
+        module = path.parent if path.name == "__init__.py" else path.with_suffix("")
+        if _EXPORT.search(path.read_text(encoding="utf-8", errors="replace")):
+            found.append(".".join(module.relative_to(folder).parts))
+    return sorted(found)
+
+
+def _place(error: BaseException) -> str | None:
+    """Where in the user's own files an import failed."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    folder = f"{Path.cwd()}{os.sep}"
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folder)
+    ]
+    if not frames:
+        return None
+    return f"{frames[-1].filename.removeprefix(folder)}, line {frames[-1].lineno}"
+
+
+class AgentCommand(click.Command):
+    """A command whose first argument (`agent`, one or several) decides what options it has."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Import the agents that are named, then parse with their options."""
+        agents: dict[str, AgentClass] = {}
+        for reference in self._references(ctx, args):
+            agents[reference] = find_agent(reference)
+        known = click.Command(
+            self.name,
+            params=[*self.params, *agent_options(agents.values())],
+            help=self.help,
+            callback=self.callback,
+            epilog=None if agents else self.epilog,
+        )
+        ctx.command = known
+        rest = known.parse_args(ctx, list(args))
+        given = ctx.params.get("agent") or ()
+        for reference in (given,) if isinstance(given, str) else given:
+            if (
+                reference not in agents
+            ):  # it stood behind a flag of an agent, where the first look cannot tell
+                agents[reference] = find_agent(reference)
+        ctx.obj = AgentChoice(agents, _given_options(ctx))
+        return rest
+
+    def _references(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
+        """What looks like an agent's reference, before anything is known of the agents' options."""
+        takes_value = {
+            name: not option.is_flag
+            for option in self.get_params(ctx)
+            if isinstance(option, click.Option)
+            for name in option.opts
+        }
+        found: list[str] = []
+        several = any(param.name == "agent" and param.nargs == -1 for param in self.params)
+        skip = False
+        for arg in args:
+            if skip:
+                skip = False
+            elif arg == "--":
+                break
+            elif arg.startswith("-"):
+                skip = "=" not in arg and takes_value.get(arg, True)
+            else:
+                found.append(arg)
+                if not several:
+                    break
+        return found
+
+
+class AgentChoice:
+    """The agents that a command line names, and the values of their options."""
+
+    def __init__(self, agents: Mapping[str, AgentClass], given: Mapping[str, Any]) -> None:
+        self.agents = dict(agents)
+        self.given = dict(given)
+
+    def options_for(self, agent: AgentClass, defaults: Mapping[str, Any] | None = None) -> BaseModel:
+        """This agent's `Options`: what was given of its fields; `defaults` where nothing was.
+
+        Raises:
+            ConfigError: a value is not allowed, or one that is needed is missing; names the option.
+        """
+        fields = agent.Options.model_fields
+        values = {
+            name: value for name, value in (defaults or {}).items() if name in fields and value is not None
+        }
+        values |= {name: value for name, value in self.given.items() if name in fields}
+        try:
+            return agent.Options.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = str(first["loc"][0]) if first["loc"] else "options"
+            raise ConfigError(
+                f"{_flag(field)} of {agent.agent_type}: {first['msg'][:1].lower()}{first['msg'][1:]}.",
+                hint=fields[field].description if field in fields else None,
+            ) from error
+
+    def arguments_for(self, agent: AgentClass) -> list[str]:
+        """What was given of this agent's options, as it would be typed again."""
+        arguments: list[str] = []
+        for name, value in self.given.items():
+            if name not in agent.Options.model_fields:
+                continue
+            if isinstance(value, bool):
+                arguments.append(_flag(name) if value else f"--no-{_flag(name)[2:]}")
+                continue
+            for item in value if isinstance(value, list) else [value]:
+                arguments += [_flag(name), str(item)]
+        return arguments
+
+
+def agent_options(agents: Iterable[AgentClass]) -> list[click.Option]:
+    """The options of all `agents`; one that several have stands once."""
+    options: dict[str, click.Option] = {}
+    for agent in agents:
+        for name, info in agent.Options.model_fields.items():
+            options.setdefault(name, _option(name, info, agent.agent_type))
+    return list(options.values())
+
+
+def _option(name: str, info: FieldInfo, agent_type: str) -> click.Option:
+    kind = _plain_type(info.annotation)
+    default = info.get_default()
+    shown = (
+        None if default is PydanticUndefined or default is None else str(getattr(default, "value", default))
+    )
+    required = info.is_required()
+    text = f"{info.description or name} [{agent_type}{f'; default: {shown}' if shown else ''}]"
+    flags: dict[str, Any] = {"help": text, "default": None, "required": required}
+    if kind is bool:
+        return click.Option([f"{_flag(name)}/--no-{_flag(name)[2:]}", _PREFIX + name], **flags)
+    if get_origin(kind) in (list, tuple, set, frozenset):
+        return click.Option([_flag(name), _PREFIX + name], multiple=True, **{**flags, "default": ()})
+    choices = _choices(kind)
+    if choices:
+        return click.Option([_flag(name), _PREFIX + name], type=click.Choice(choices), **flags)
+    return click.Option([_flag(name), _PREFIX + name], metavar=_metavar(kind, name), **flags)
+
+
+def _plain_type(annotation: Any) -> Any:
+    """The annotation without `| None`."""
+    parts = [part for part in get_args(annotation) if part is not type(None)]
+    is_union = get_origin(annotation) is Union or type(annotation).__name__ == "UnionType"
+    if is_union and len(parts) == 1:
+        return parts[0]
+    return annotation
+
+
+def _choices(kind: Any) -> list[str]:
+    if get_origin(kind) is Literal:
+        return [str(value) for value in get_args(kind)]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [str(member.value) for member in kind]
+    return []
+
+
+def _metavar(kind: Any, name: str) -> str:
+    if isinstance(kind, type) and issubclass(kind, Path):
+        return "PATH"
+    return {int: "N", float: "NUMBER"}.get(kind, name.upper())
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _given_options(ctx: click.Context) -> dict[str, Any]:
+    """Take the agents' options out of the context's parameters: the command's function does not know them."""
+    given = {}
+    for key in [key for key in ctx.params if key.startswith(_PREFIX)]:
+        value = ctx.params.pop(key)
+        if value is not None and value != ():
+            given[key.removeprefix(_PREFIX)] = list(value) if isinstance(value, tuple) else value
+    return given

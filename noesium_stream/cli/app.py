@@ -1,0 +1,191 @@
+"""The root command, and how every command ends: its exit code and its one line of error.
+
+Decision record: each command lives in a module of its own, imported when it is asked for (`COMMANDS`),
+because LangGraph, pydantic and the Kafka clients cost more time than `noesium --help` may take. The help
+lines are written here for the same reason; a test compares them with the commands' own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import click
+
+from noesium_stream.cli.entry import INTERRUPTED
+from noesium_stream.cli.exits import CRASHED, EXIT_CODES, FAILED, OK, UNAVAILABLE, USAGE
+from noesium_stream.errors import (
+    AgentLoadError,
+    BrokerError,
+    ConfigError,
+    EventStoreError,
+    EventValidationError,
+    NoesiumError,
+    RunEndedError,
+    RunNotFoundError,
+    TopicNotFoundError,
+)
+
+BROKEN_PIPE: Final = 141
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "run": ("run", "Ask an agent a question and print its answer."),
+    "worker": ("worker", "Run agents until Ctrl-C."),
+    "runs": ("runs", "List runs, newest first."),
+    "show": ("show", "Show what a run did, across agents: who, what, when, how long."),
+    "events": ("events", "Print the events of a run."),
+    "tail": ("tail", "Print the last events of all agents; with --follow also those to come."),
+    "signal": ("control", "Send a message to an open run."),
+    "cancel": ("control", "Ask an open run to end."),
+    "topics": ("topics", "List the topics of the log."),
+    "broker": ("broker", "Start and stop a real Apache Kafka on this machine."),
+    "schema": ("schema", "Write and check the published schemas."),
+    "config": ("config", "Print the settings in force and where each came from."),
+}
+"""Command → (module below `noesium_stream.cli.commands`, one line of help)."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when one of them is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of `COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"noesium_stream.cli.commands.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a misspelt one is answered with the one that it resembles."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            meant = f" Did you mean {close[0]}?" if close else ""
+            raise click.UsageError(f"There is no command {args[0]!r}.{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=EXIT_CODES,
+)
+@click.version_option(package_name="noesium-stream", prog_name="noesium")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors (also: NOESIUM_DEBUG=1).")
+def cli(debug: bool) -> None:
+    """Agents on an event log: run them, watch them, ask what they did."""
+    if debug:
+        os.environ["NOESIUM_DEBUG"] = "1"
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run one command line; return its exit code. Never raises, except for Ctrl-C outside a command."""
+    try:
+        with cli.make_context("noesium", list(sys.argv[1:] if args is None else args)) as context:
+            cli.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("\ninterrupted", err=True)
+        return INTERRUPTED
+    except Exception as error:
+        return _report(_first(error))
+    return OK
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first where tasks failed as a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _report(error: BaseException) -> int:
+    """Tell the user about an error; return the exit code."""
+    if isinstance(error, click.ClickException):
+        return _usage_error(error)
+    if isinstance(error, NoesiumError):
+        return _known_error(error)
+    if isinstance(error, BrokenPipeError):
+        # The reader (`| head`) has seen enough. Without this the interpreter complains at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return _unexpected_error(error)
+
+
+def exit_code(error: NoesiumError) -> int:
+    """What a script can tell from an error: 2 for bad input, 3 for the log or its broker, else 1."""
+    if isinstance(
+        error,
+        (
+            ConfigError,
+            AgentLoadError,
+            RunNotFoundError,
+            RunEndedError,
+            TopicNotFoundError,
+            EventValidationError,
+        ),
+    ):
+        return USAGE
+    if isinstance(error, (EventStoreError, BrokerError)):
+        return UNAVAILABLE
+    return FAILED
+
+
+def say_error(message: str, hint: str | None = None) -> None:
+    """`error: MESSAGE` and the indented hint, on standard error."""
+    click.echo(f"{click.style('error:', fg='red')} {message}", err=True, color=_color())
+    for line in (hint or "").splitlines():
+        click.echo(f"  {line}", err=True)
+
+
+def _known_error(error: NoesiumError) -> int:
+    if os.environ.get("NOESIUM_DEBUG"):
+        traceback.print_exception(error)
+    say_error(error.message, error.hint)
+    return exit_code(error)
+
+
+def _usage_error(error: click.ClickException) -> int:
+    context = getattr(error, "ctx", None)
+    hint = f"See: {context.command_path} --help" if context is not None else None
+    say_error(error.format_message(), hint)
+    return USAGE
+
+
+def _unexpected_error(error: BaseException) -> int:
+    text = "".join(traceback.format_exception(error))
+    summary = (
+        f"unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    )
+    if os.environ.get("NOESIUM_DEBUG"):
+        click.echo(text, err=True, nl=False)
+        say_error(summary)
+        return CRASHED
+    with tempfile.NamedTemporaryFile("w", prefix="noesium-", suffix=".traceback", delete=False) as file:
+        file.write(text)
+    say_error(summary, f"This is a fault of the program. The traceback is in {file.name}.")
+    return CRASHED
+
+
+def _color() -> bool | None:
+    """False where colours are not wanted (NO_COLOR); None lets click ask the terminal."""
+    return False if os.environ.get("NO_COLOR") else None

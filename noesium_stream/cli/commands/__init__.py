@@ -1,0 +1,1 @@
+"""One module per command, imported when it is asked for (see `noesium_stream.cli.app`)."""

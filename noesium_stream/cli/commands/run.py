@@ -1,0 +1,182 @@
+"""`noesium run`: ask an agent a question, watch it work, get the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import click
+
+from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.cli.agents import AgentChoice, AgentCommand, find_agent
+from noesium_stream.cli.answer import print_answer, result_json
+from noesium_stream.cli.exits import EXIT_CODES
+from noesium_stream.cli.output import note, out_json
+from noesium_stream.cli.patience import Patience, WorkerCommands
+from noesium_stream.cli.progress import progress_line
+from noesium_stream.cli.session import (
+    asynchronous,
+    given_run,
+    is_embedded,
+    json_option,
+    log_option,
+    must_exist,
+    open_configured,
+    settings,
+)
+from noesium_stream.client import Client, Run
+from noesium_stream.config import Loaded
+from noesium_stream.errors import ConfigError
+from noesium_stream.log import EventLog
+from noesium_stream.worker import Worker
+
+
+@click.command(
+    "run",
+    cls=AgentCommand,
+    epilog=f"An agent's own options: noesium run AGENT --help\n\n{EXIT_CODES}",
+    no_args_is_help=True,
+)
+@click.argument("agent")
+@click.argument("question", required=False)
+@log_option
+@json_option
+@click.option("--key", metavar="TEXT", help="Idempotency key: the same key meets the same run.")
+@click.option(
+    "--resume", "resumed", metavar="RUN", callback=given_run, help="Go on with a run instead of a new one."
+)
+@click.pass_obj
+@asynchronous
+async def run_command(
+    choice: AgentChoice,
+    agent: str,
+    question: str | None,
+    log_url: str | None,
+    as_json: bool,
+    key: str | None,
+    resumed: str | None,
+) -> None:
+    """Ask an agent a question and print its answer.
+
+    AGENT is a module that exports an agent (agents.researcher), or module:Class. On the embedded log the
+    agent and its companions run in this process; on kafka:// those that are attached there do the work.
+    Progress shows on standard error; standard output has the answer alone. --json prints one object: run_id,
+    answer, citations, sources, events (their number), log, and all else that the agent's result holds (the
+    researcher's `found` says whether the documents answer).
+    """
+    if (question is None) == (resumed is None):
+        raise click.UsageError("Give either a QUESTION or --resume RUN.")
+    loaded = settings(log_url)
+    asked = _Question(choice, agent, loaded)
+    # What is wrong with the input is said before anything is opened or made.
+    input_ = asked.input(question) if question is not None else {}
+    if resumed is not None:
+        must_exist(loaded)
+    log = await open_configured(loaded)
+    try:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(Client(log))
+            # A run that is not there is said before the agents start, who may have much to read.
+            found = None if resumed is None else await asked.find(client, resumed)
+            worker = await stack.enter_async_context(asked.workers(log))
+            run = found or await asked.begin(client, input_, key)
+            result, events = await asked.follow(run, worker)
+            if as_json:
+                out_json(result_json(run.id, result, events, log.url))
+            else:
+                print_answer(result)
+    finally:
+        await log.close()
+
+
+class _Question:
+    """One command line: the agent, its options, and how its run is followed."""
+
+    def __init__(self, choice: AgentChoice, reference: str, loaded: Loaded) -> None:
+        self._choice = choice
+        self._reference = reference
+        self._loaded = loaded
+        self._defaults = {"model": loaded.agent.model}
+        self._embedded = is_embedded(loaded.noesium.log)
+        self.agent: type[BaseGraphicAgent] = choice.agents[reference]
+        self._options = choice.options_for(self.agent, self._defaults)
+        self._here: frozenset[str] = frozenset()
+
+    async def begin(self, client: Client, input_: dict[str, Any], key: str | None) -> Run:
+        """Start a run."""
+        return await client.start(self.agent.agent_type, input_, idempotency_key=key)
+
+    async def find(self, client: Client, run_id: str) -> Run:
+        """The run to go on with; it must be one of this agent."""
+        run = await client.run(run_id)
+        if run.agent_type != self.agent.agent_type:
+            raise ConfigError(
+                f"Run {run.id} is one of {run.agent_type}, and {self._reference} is {self.agent.agent_type}."
+            )
+        return run
+
+    def input(self, question: str) -> dict[str, Any]:
+        """The run's input."""
+        if not question.strip():
+            raise ConfigError("The question is empty.", hint="Give it as one argument, in quotes.")
+        return self.agent.input_from_question(question, self._options)
+
+    @asynccontextmanager
+    async def workers(self, log: EventLog) -> AsyncIterator[Worker | None]:
+        """On an embedded log a worker for the agent and its companions; elsewhere none."""
+        if not self._embedded:
+            yield None
+            return
+        agents: list[tuple[type[BaseGraphicAgent], Any]] = [(self.agent, self._options)]
+        for reference in self.agent.companions:
+            companion = find_agent(reference)
+            agents.append((companion, self._choice.options_for(companion, self._defaults)))
+        self._here = frozenset(kind.agent_type for kind, _ in agents)
+        config = self._loaded.noesium
+        # Companions first: what they offer has to be there when the agent asks for it.
+        async with Worker(
+            log, agents[::-1], home=config.home, progress=note, runtime_id=config.runtime_id
+        ) as worker:
+            yield worker
+
+    async def follow(self, run: Run, worker: Worker | None) -> tuple[Any, int]:
+        """Show the run's progress; return its result and how many events it has."""
+        note(f"run {run.id}")
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._watch(run))]
+        if worker is not None:
+            tasks.append(asyncio.create_task(worker.wait()))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in reversed(tasks):
+                if task.done():
+                    task.result()  # a worker that failed is the reason why the run does not go on
+            return await run.result(), tasks[0].result()
+        except asyncio.CancelledError:
+            note(f"\nThe run stays on the log. Go on with: {self._how_to_resume(run)}")
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, run: Run) -> int:
+        """Print a line for each step until the run has ended; return the number of its events."""
+        count = 0
+        commands = WorkerCommands(self._choice, self._reference, self._loaded.shown_log)
+        async with Patience(run.id, commands, here=self._here) as patience:
+            async for event in run.events():
+                count += 1
+                patience.see(event)
+                line = progress_line(event, run.id)
+                if line:
+                    note(line)
+        return count
+
+    def _how_to_resume(self, run: Run) -> str:
+        log = (
+            "" if self._loaded.sources["log"] != "--log" else f" --log {shlex.quote(self._loaded.shown_log)}"
+        )
+        return f"noesium run {self._reference} --resume {run.id}{log}"

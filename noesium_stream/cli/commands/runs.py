@@ -1,0 +1,58 @@
+"""`noesium runs`: what was asked of whom, and how it stands."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from noesium_stream.cli.output import duration, note, out_json, shorten, table
+from noesium_stream.cli.session import asynchronous, json_option, log_option, opened
+from noesium_stream.client import Client, RunInfo
+from noesium_stream.clock import to_rfc3339
+
+STATUSES = ("requested", "running", "completed", "failed", "cancelled", "expired")
+_ERROR_WIDTH = 110
+
+
+@click.command("runs")
+@click.option("-a", "--agent", "agent_type", metavar="TYPE", help="Only runs of this agent type.")
+@click.option("-s", "--status", type=click.Choice(STATUSES), help="Only runs that stand so.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most."
+)
+@click.option("--all", "with_children", is_flag=True, help="Also runs that other runs delegated.")
+@log_option
+@json_option
+@asynchronous
+async def runs_command(
+    agent_type: str | None,
+    status: str | None,
+    limit: int,
+    with_children: bool,
+    log_url: str | None,
+    as_json: bool,
+) -> None:
+    """List runs, newest first; without those that other runs delegated.
+
+    Under a run that failed stands its error.
+    """
+    async with opened(log_url) as log, Client(log) as client:
+        found = await client.list(agent_type=agent_type, status=status)
+    runs = [run for run in found if with_children or run.parent_run_id is None][:limit]
+    if as_json:
+        out_json([asdict(run) for run in runs])
+    elif not runs:
+        note(f"There are no such runs on {log.url}.")
+    else:
+        errors = [shorten(run.error or "", _ERROR_WIDTH) for run in runs]
+        table(("run", "agent", "status", "started", "took", "what"), map(_row, runs), below=errors)
+
+
+def _row(run: RunInfo) -> tuple[str, str, str, str, str, str]:
+    started = to_rfc3339(run.started_ms)[:19].replace("T", " ") if run.started_ms is not None else ""
+    took = ""
+    if run.started_ms is not None and run.ended_ms is not None:
+        took = duration(max(0, run.ended_ms - run.started_ms))
+    agent = f"{run.agent_type} {run.agent_version or ''}".strip()
+    return run.run_id, agent, run.status, started, took, shorten(run.label, 60)

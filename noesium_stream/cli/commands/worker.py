@@ -1,0 +1,108 @@
+"""`noesium worker`: a process that runs agents."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import click
+
+from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand
+from noesium_stream.cli.output import note
+from noesium_stream.cli.session import asynchronous, log_option, open_configured, settings
+from noesium_stream.config import Loaded
+from noesium_stream.errors import ConfigError
+from noesium_stream.worker import Worker
+
+
+@click.command(
+    "worker",
+    cls=AgentCommand,
+    epilog="An agent's own options: noesium worker AGENT --help",
+    no_args_is_help=True,
+)
+@click.argument("agent", nargs=-1, required=True)
+@log_option
+@click.pass_obj
+@asynchronous
+async def worker_command(choice: AgentChoice, agent: tuple[str, ...], log_url: str | None) -> None:
+    """Run agents until Ctrl-C or SIGTERM.
+
+    AGENT is a module that exports an agent (agents.librarian), or module:Class; several may be given.
+    Open runs go on in another worker, or in this one when it is started again.
+    """
+    loaded = settings(log_url)
+    config = loaded.noesium
+    if config.log.startswith("memory:"):
+        raise ConfigError(
+            "A log in memory is seen by its own process alone: nobody could ask this worker.",
+            hint="Give a log that several processes see with --log: sqlite:///PATH or kafka://HOST:PORT.",
+        )
+    agents = _distinct(choice, {"model": loaded.agent.model})
+    stop = _Stop()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    try:
+        await _work(loaded, agents, stop)
+    except asyncio.CancelledError:
+        if not stop.asked.is_set():
+            raise
+    note("stopped")
+
+
+async def _work(loaded: Loaded, agents: list[tuple[AgentClass, Any]], stop: _Stop) -> None:
+    """Open the log, and be at work on it until asked to stop."""
+    config = loaded.noesium
+    log = await open_configured(loaded)
+    try:
+        async with Worker(
+            log, agents, home=config.home, progress=note, runtime_id=config.runtime_id
+        ) as worker:
+            stop.started()
+            names = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in agents)
+            note(f"{names}: at work on {log.url}, process {os.getpid()}; Ctrl-C ends it")
+            await _until(stop.asked, worker)
+    finally:
+        await log.close()
+
+
+class _Stop:
+    """What SIGTERM does: it cancels a worker that is still starting, and lets one at work end in order.
+
+    Made in the task that starts the worker.
+    """
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self._starting = asyncio.current_task()
+
+    def __call__(self) -> None:
+        if self._starting is not None and not self.asked.is_set():
+            self._starting.cancel()
+        self.asked.set()
+
+    def started(self) -> None:
+        self._starting = None
+
+
+def _distinct(choice: AgentChoice, defaults: dict[str, Any]) -> list[tuple[AgentClass, Any]]:
+    agents: dict[str, tuple[AgentClass, Any]] = {}
+    for reference, kind in choice.agents.items():
+        if kind.agent_type in agents:
+            raise ConfigError(f"{reference} is a second agent of type {kind.agent_type!r} in this worker.")
+        agents[kind.agent_type] = (kind, choice.options_for(kind, defaults))
+    return list(agents.values())
+
+
+async def _until(stopped: asyncio.Event, worker: Worker) -> None:
+    """Return when asked to stop; raise what ends the worker before."""
+    tasks = [asyncio.create_task(stopped.wait()), asyncio.create_task(worker.wait())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

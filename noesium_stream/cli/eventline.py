@@ -1,0 +1,33 @@
+"""One event as one line for people."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from noesium_stream.cli.output import bold, dim, duration, shorten
+from noesium_stream.clock import to_rfc3339
+from noesium_stream.event.envelope import EventEnvelope
+
+SHORT_ID: Final = 13
+"""Characters of a run id that tell runs apart: the millisecond at which it was made."""
+
+_TELLING: Final = ("node", "capability_id", "name", "error", "message", "reason", "question")
+
+
+def event_line(event: EventEnvelope) -> str:
+    """Time, type, agent, run, and what is telling in the payload."""
+    time = to_rfc3339(event.timestamp_ms)[11:23]
+    run = (event.partition_key or "")[:SHORT_ID]
+    who = f"{event.producer.agent_type:<12}"
+    line = f"{dim(time)}  {bold(f'{event.event_type:<23}')}  {who}  {dim(f'{run:<13}')}".rstrip()
+    details = event_details(event.payload)
+    return f"{line}  {details}" if details else line
+
+
+def event_details(payload: dict[str, Any]) -> str:
+    """The telling parts of a payload, on one line."""
+    source = {**payload, **(payload["input"] if isinstance(payload.get("input"), dict) else {})}
+    parts = [shorten(str(source[name]), 80) for name in _TELLING if source.get(name)]
+    if isinstance(payload.get("duration_ms"), int):
+        parts.append(duration(payload["duration_ms"]))
+    return "  ".join(parts)

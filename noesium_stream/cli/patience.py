@@ -1,0 +1,138 @@
+"""What `noesium run` says when nobody answers: who is waited for, and how a worker of it is started."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from noesium_stream.cli.agents import AgentChoice, AgentClass, find_agent
+from noesium_stream.cli.output import note
+from noesium_stream.clock import Clock, SystemClock
+from noesium_stream.errors import AgentLoadError
+from noesium_stream.event.envelope import EventEnvelope
+
+PATIENCE_S: Final = 15.0
+"""How long nobody may answer before the user hears of it."""
+
+
+class WorkerCommands:
+    """The commands that start workers of an agent and of its companions, with the options given here.
+
+    Args:
+        choice: the agent's class and the options of this command line.
+        reference: the agent, as it was given.
+        log: the log's URL without secrets.
+    """
+
+    def __init__(self, choice: AgentChoice, reference: str, log: str) -> None:
+        self._choice = choice
+        self._references = (reference, *choice.agents[reference].companions)
+        self._log = log
+
+    def all(self) -> list[str]:
+        """One for the agent, then one for each companion."""
+        return [self._command(reference, self._load(reference)) for reference in self._references]
+
+    def of(self, agent_type: str) -> str | None:
+        """The one for agents of this type; None where it is no companion."""
+        for reference in self._references:
+            agent = self._load(reference)
+            if agent is not None and agent.agent_type == agent_type:
+                return self._command(reference, agent)
+        return None
+
+    def _load(self, reference: str) -> AgentClass | None:
+        """A companion's class; None where it is not installed here: it need not be where others run it."""
+        try:
+            return self._choice.agents.get(reference) or find_agent(reference)
+        except AgentLoadError:
+            return None
+
+    def _command(self, reference: str, agent: AgentClass | None) -> str:
+        options = [] if agent is None else self._choice.arguments_for(agent)
+        return shlex.join(["noesium", "worker", reference, *options, "--log", self._log])
+
+
+class Patience:
+    """Follows one run's events and speaks up when the run, or a call of it, has no answer for a while.
+
+    Args:
+        run_id: the run.
+        commands: how workers are started.
+        here: agent types that this process itself runs: nobody has to be told to start them.
+        clock: time.
+        say: where the notes go.
+
+    Use it as an async context manager; a capability is named once.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        commands: WorkerCommands,
+        *,
+        here: frozenset[str] = frozenset(),
+        clock: Clock | None = None,
+        say: Callable[[str], None] = note,
+    ) -> None:
+        self._run_id = run_id
+        self._commands = commands
+        self._here = here
+        self._clock = clock or SystemClock()
+        self._say = say
+        self._waits: dict[str, asyncio.Task[None]] = {}
+        self._named: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        self._waits[self._run_id] = asyncio.create_task(self._for_run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for wait in self._waits.values():
+            wait.cancel()
+        await asyncio.gather(*self._waits.values(), return_exceptions=True)
+
+    def see(self, event: EventEnvelope) -> None:
+        """Take the next event of the run's journal."""
+        payload = event.payload
+        if event.event_type == "run.started":
+            self._settle(payload["run_id"])
+        elif event.event_type == "capability.completed":
+            self._settle(payload["call_id"])
+        elif event.event_type == "capability.invoked" and self._is_call_elsewhere(payload):
+            wait = self._for_call(payload["capability_id"], payload["target_agent_type"])
+            self._waits[payload["run_id"]] = asyncio.create_task(wait)
+
+    def _is_call_elsewhere(self, payload: dict[str, Any]) -> bool:
+        return payload["caller_run_id"] == self._run_id and payload["target_agent_type"] not in self._here
+
+    def _settle(self, waited_for: str) -> None:
+        wait = self._waits.get(waited_for)
+        if wait is not None:
+            wait.cancel()
+
+    async def _for_run(self) -> None:
+        await self._clock.sleep(PATIENCE_S)
+        own, *companions = self._commands.all()
+        whom = "workers of it and of those it delegates to" if companions else "a worker"
+        self._say(
+            f"Nobody has taken up the run for {PATIENCE_S:.0f} s. It waits on the log; start {whom}:\n"
+            + "\n".join(f"  {command}" for command in (own, *companions))
+        )
+
+    async def _for_call(self, capability_id: str, agent_type: str) -> None:
+        await self._clock.sleep(PATIENCE_S)
+        if capability_id in self._named:
+            return
+        self._named.add(capability_id)
+        command = self._commands.of(agent_type)
+        advice = f"start one:\n  {command}" if command else "start one."
+        self._say(
+            f"{agent_type} has not answered {capability_id} for {PATIENCE_S:.0f} s. The call waits on the "
+            f"log; if no worker of {agent_type} runs, {advice}"
+        )

@@ -1,0 +1,66 @@
+"""What `noesium run` says while a run goes on: one line for each thing that a person would wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from noesium_stream.cli.drawing import counts
+from noesium_stream.cli.eventline import event_details
+from noesium_stream.cli.output import dim, duration, shorten
+from noesium_stream.event.envelope import EventEnvelope
+
+_SILENT: Final = ("run.", "partition.", "kernel.checkpoint", "kernel.node.entered", "effect.")
+
+
+def progress_line(event: EventEnvelope, run_id: str) -> str | None:
+    """A line for people, or None where the event is not worth one."""
+    render = _LINES.get(event.event_type)
+    if render is not None:
+        return render(event.payload, run_id)
+    if event.event_type.startswith(_SILENT):
+        return None
+    return f"  {dim(event.event_type)}  {event_details(event.payload)}".rstrip()
+
+
+def _started(payload: dict[str, Any], run_id: str) -> str:
+    return f"{payload['agent_type']} {payload['agent_version']} begins"
+
+
+def _completed(payload: dict[str, Any], run_id: str) -> str:
+    line = f"  {payload['node']:<10} {duration(payload['duration_ms']):>8}  {counts(payload.get('delta'))}"
+    return line.rstrip()
+
+
+def _failed(payload: dict[str, Any], run_id: str) -> str:
+    return f"  {payload['node']:<10} failed: {shorten(payload['message'], 100)}"
+
+
+def _retried(payload: dict[str, Any], run_id: str) -> str:
+    return f"  {payload['node']:<10} attempt {payload['attempt']}"
+
+
+def _invoked(payload: dict[str, Any], run_id: str) -> str | None:
+    if payload["caller_run_id"] != run_id:
+        return None
+    asked = next((str(value) for value in payload["input"].values() if isinstance(value, str)), "")
+    return (
+        f"  → {payload['capability_id']} ({payload['target_agent_type']})  {dim(shorten(asked, 70))}".rstrip()
+    )
+
+
+def _answered(payload: dict[str, Any], run_id: str) -> str | None:
+    if payload["caller_run_id"] != run_id:
+        return None
+    outcome = f"failed: {payload['error']}" if payload.get("error") else counts(payload.get("output"))
+    return f"  ← {payload['capability_id']}  {outcome}".rstrip()
+
+
+_LINES: Final[dict[str, Callable[[dict[str, Any], str], str | None]]] = {
+    "run.started": _started,
+    "kernel.node.completed": _completed,
+    "kernel.node.failed": _failed,
+    "kernel.node.retried": _retried,
+    "capability.invoked": _invoked,
+    "capability.completed": _answered,
+}

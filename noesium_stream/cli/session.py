@@ -1,0 +1,144 @@
+"""What the commands share: the options for settings, and an open log."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from noesium_stream.cli.output import note
+from noesium_stream.client import Client, Run
+from noesium_stream.clock import SystemClock
+from noesium_stream.config import DEFAULT, Loaded, load_all
+from noesium_stream.errors import LogUnavailableError, RunNotFoundError
+from noesium_stream.event.envelope import AgentRef
+from noesium_stream.log import EventLog, open_log
+from noesium_stream.log.url import parse_url
+
+_T = TypeVar("_T")
+_READER: Final = AgentRef("cli", "client")
+
+log_option: Final = click.option(
+    "--log",
+    "log_url",
+    metavar="URL",
+    help="The event log: memory://, sqlite:///PATH, kafka://HOST:PORT. [default: NOESIUM_LOG, else a SQLite "
+    "file in NOESIUM_HOME]",
+)
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="JSON for programs.")
+
+
+def given_run(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse an empty RUN: every id begins with it, and whoever wrote it meant a certain one."""
+    if value is not None and not value.strip():
+        raise click.UsageError("RUN is empty: give a run id or the beginning of one.", ctx)
+    return value
+
+
+def settings(log_url: str | None = None) -> Loaded:
+    """The settings in force for this command line; also sets the level of what is logged."""
+    loaded = load_all({"log": log_url})
+    logging.basicConfig(level=loaded.noesium.log_level, format="%(levelname)s %(name)s: %(message)s")
+    return loaded
+
+
+@asynccontextmanager
+async def opened(log_url: str | None) -> AsyncIterator[EventLog]:
+    """The log that the command line means, closed at the end; it must be there already.
+
+    Raises:
+        LogUnavailableError: there is none.
+    """
+    loaded = settings(log_url)
+    must_exist(loaded)
+    log = await open_configured(loaded)
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+def must_exist(loaded: Loaded) -> None:
+    """Refuse a log in a file that is not there.
+
+    Raises:
+        LogUnavailableError: there is none; to read must not make one where the address has a typo.
+    """
+    if _is_missing(loaded.noesium.log):
+        raise LogUnavailableError(
+            f"There is no log at {loaded.shown_log} yet.",
+            hint="`noesium run` and `noesium worker` make one; another address: --log or NOESIUM_LOG.",
+        )
+
+
+async def open_configured(loaded: Loaded) -> EventLog:
+    """Open the log of these settings; its file's folder is made where it is the default one.
+
+    A new file at an address that somebody wrote is announced: the address may have a typo.
+    """
+    config = loaded.noesium
+    chosen = loaded.sources["log"] != DEFAULT
+    if not chosen:
+        config.home.mkdir(parents=True, exist_ok=True)
+    is_new = chosen and _is_missing(config.log)
+    log = await open_log(config.log)
+    if is_new:
+        note(f"new log at {loaded.shown_log}")
+    return log
+
+
+def handle(log: EventLog, agent_type: str, run_id: str) -> Run:
+    """A run that is known to be there, without looking for it."""
+    return Run(log, agent_type, run_id, _READER, SystemClock())
+
+
+def _is_missing(url: str) -> bool:
+    parsed = parse_url(url)
+    return parsed.scheme == "sqlite" and not Path(parsed.path.removeprefix("/")).expanduser().exists()
+
+
+async def find_run(client: Client, run_id: str | None) -> Run:
+    """The run of this id or its beginning; without one the newest that no other run delegated.
+
+    Raises:
+        RunNotFoundError: there is none.
+    """
+    if run_id is not None:
+        return await client.run(run_id)
+    for info in await client.list():
+        if info.parent_run_id is None:
+            return handle(client.log, info.agent_type, info.run_id)
+    raise RunNotFoundError(
+        f"There are no runs on {client.log.url} yet.", hint="Start one: noesium run --help"
+    )
+
+
+def is_embedded(url: str) -> bool:
+    """Whether the log at `url` needs no broker: then agents can run in the asking process."""
+    return parse_url(url).scheme in ("memory", "sqlite")
+
+
+@asynccontextmanager
+async def closing(source: AsyncIterator[_T]) -> AsyncIterator[AsyncIterator[_T]]:
+    """Close a reader of the log that may be left early, while the loop is there to do it."""
+    try:
+        yield source
+    finally:
+        if isinstance(source, AsyncGenerator):
+            await source.aclose()
+
+
+def asynchronous(command: Callable[..., Coroutine[Any, Any, _T]]) -> Callable[..., _T]:
+    """A coroutine function as a command."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> _T:
+        return asyncio.run(command(*args, **kwargs))
+
+    return run

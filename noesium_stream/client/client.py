@@ -1,0 +1,145 @@
+"""Start, find and follow runs from any program; the log is the only connection to whoever runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from noesium_stream.client.run import Run
+from noesium_stream.client.runs import RUN_TYPES, RunInfo, fold_record
+from noesium_stream.clock import Clock, SystemClock, derived_id
+from noesium_stream.errors import RunNotFoundError
+from noesium_stream.event.envelope import AgentRef, TraceContext
+from noesium_stream.event.json_value import to_json
+from noesium_stream.event.standard import RunRequested
+from noesium_stream.log.open import open_log
+from noesium_stream.log.port import EventLog
+
+CLIENT_TYPE: Final = "client"
+
+
+class Client:
+    """A program's side of the log.
+
+    Args:
+        log: an open log (it stays open), or a URL (it is opened and closed by the context manager); None
+            takes the configured one.
+        agent_id: who this program is, for good; an idempotency key counts per id.
+        clock: time and ids.
+
+    Use it as an async context manager.
+    """
+
+    def __init__(
+        self, log: EventLog | str | None = None, *, agent_id: str = CLIENT_TYPE, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._url = log if isinstance(log, str) else None
+        self._given = None if log is None or isinstance(log, str) else log
+        self._log: EventLog | None = self._given
+        self._producer = AgentRef(agent_id, CLIENT_TYPE, "local", self._clock.uuid7())
+
+    async def __aenter__(self) -> Self:
+        if self._log is None:
+            self._log = await open_log(self._url, clock=self._clock)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._given is None and self._log is not None:
+            await self._log.close()
+            self._log = None
+
+    @property
+    def log(self) -> EventLog:
+        """The log; only inside the context manager where a URL was given."""
+        if self._log is None:
+            raise RuntimeError("use the client as an async context manager")
+        return self._log
+
+    async def start(
+        self,
+        agent_type: str,
+        input: Mapping[str, Any],
+        *,
+        idempotency_key: str | None = None,
+        ttl_ms: int | None = None,
+    ) -> Run:
+        """Ask agents of a type to run on `input`; return as soon as the command is on the log.
+
+        With an idempotency key the run's id is derived from (this client's agent id, key): the same
+        command sent again is the same run, and its result the first one's.
+
+        Raises:
+            StateError: the input has no JSON form.
+            ConfigError: `agent_type` is no agent type.
+            RecordTooLargeError, LogUnavailableError
+        """
+        log = self.log
+        topology = log.topology
+        journal = topology.journal(agent_type)
+        if idempotency_key is None:
+            run_id = self._clock.uuid7()
+        else:
+            run_id = derived_id("run", self._producer.agent_id, idempotency_key)
+        requested = RunRequested(run_id=run_id, agent_type=agent_type, input=to_json(dict(input), "input"))
+        envelope = requested.to_envelope(
+            self._producer,
+            TraceContext(self._clock.token(16), self._clock.token(8)),
+            correlation_id=run_id,
+            partition_key=run_id,
+            idempotency_key=idempotency_key,
+            ttl_ms=ttl_ms,
+            metadata={"to": agent_type},
+            clock=self._clock,
+        )
+        await log.ensure_topics([topology.spec(topology.inbox(agent_type)), topology.spec(journal)])
+        # A run with a key of its own may have begun long ago: only a fresh id starts at the end.
+        start = await log.end(journal) if idempotency_key is None else None
+        await log.append([envelope])
+        return Run(log, agent_type, run_id, self._producer, self._clock, start=start)
+
+    async def run(self, run_id: str) -> Run:
+        """The run of this id, or of the only one that begins with it.
+
+        Raises:
+            RunNotFoundError: there is none, or more than one.
+        """
+        found = [info for info in await self.list() if info.run_id.startswith(run_id)]
+        exact = [info for info in found if info.run_id == run_id]
+        if exact:
+            found = exact
+        if not found:
+            raise RunNotFoundError(
+                f"There is no run {run_id} on {self.log.url}.", hint="`noesium runs` lists those there are."
+            )
+        if len(found) > 1:
+            ids = ", ".join(info.run_id for info in found[:5])
+            raise RunNotFoundError(
+                f"{len(found)} runs begin with {run_id}: {ids}.", hint="Give more of the id."
+            )
+        return Run(self.log, found[0].agent_type, found[0].run_id, self._producer, self._clock)
+
+    async def list(
+        self, *, agent_type: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> list[RunInfo]:
+        """The runs on this log, the latest first."""
+        found: list[RunInfo] = []
+        for kind in [agent_type] if agent_type else await self.agent_types():
+            runs: dict[str, RunInfo] = {}
+            for topic in (self.log.topology.inbox(kind), self.log.topology.journal(kind)):
+                await self.log.ensure_topics([self.log.topology.spec(topic)])
+                until = await self.log.end(topic)
+                async for record in self.log.read(topic, {}, until=until, types=RUN_TYPES):
+                    fold_record(runs, record, kind)
+            found += [run for run in runs.values() if status is None or run.status == status]
+        found.sort(key=lambda run: (run.requested_ms, run.run_id), reverse=True)
+        return found[:limit]
+
+    async def agent_types(self) -> Sequence[str]:
+        """The agent types that have topics on this log, by name."""
+        prefix = f"{self.log.topology.namespace}.agent."
+        names = [topic.name for topic in await self.log.topics()]
+        return sorted({name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)})

@@ -1,0 +1,186 @@
+"""A run as its caller sees it: result, events, signals, cancellation; everything goes over the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from noesium_stream.client.runs import COMMANDS, ENDED, RUN_TYPES, RunInfo, fold_record
+from noesium_stream.clock import Clock
+from noesium_stream.errors import (
+    CorruptRecordError,
+    RunCancelledError,
+    RunFailedError,
+    RunNotFoundError,
+    RunTimeoutError,
+)
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.standard import RunCancelRequested, RunSignalled
+from noesium_stream.log.headers import SEQUENCE
+from noesium_stream.log.port import EventLog
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import partition_of
+
+
+class Run:
+    """A handle of one run; made by `Client.start` and `Client.run`, cheap, and valid in any process."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        agent_type: str,
+        run_id: str,
+        producer: AgentRef,
+        clock: Clock,
+        *,
+        start: dict[int, int] | None = None,
+    ) -> None:
+        self.id = run_id
+        self.agent_type = agent_type
+        self._log = log
+        self._producer = producer
+        self._clock = clock
+        self._start = start
+        self._journal = log.topology.journal(agent_type)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.agent_type} {self.id}>"
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """Wait for the end of the run and return its result.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            RunFailedError: it ended with an error, or its command expired.
+            RunCancelledError: it was cancelled.
+            RunTimeoutError: no outcome in time; the run goes on.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                async with aclosing(self.events()) as events:
+                    async for event in events:
+                        if event.event_type in ENDED:
+                            return _outcome(event)
+        except TimeoutError:
+            raise RunTimeoutError(
+                f"Run {self.id} of {self.agent_type} has no outcome after {timeout} s.",
+                hint="It goes on by itself once a worker has it; ask again with the same id.",
+            ) from None
+        raise RunNotFoundError(f"The journal of {self.agent_type} ended without an outcome of {self.id}.")
+
+    async def events(self, *, follow: bool = True) -> AsyncGenerator[EventEnvelope, None]:
+        """Yield the run's journal in order, once each; ends after its terminal event.
+
+        With `follow` it waits for what is still to come, without it ends with what is there.
+        """
+        async with aclosing(self.records(follow=follow)) as records:
+            async for record in records:
+                yield record.unchecked
+
+    async def records(self, *, follow: bool = True) -> AsyncGenerator[Record, None]:
+        """As `events`, with positions and headers."""
+        topology = self._log.topology
+        await self._log.ensure_topics([topology.spec(self._journal)])
+        ends = await self._log.end(self._journal)
+        partition = partition_of(self.id, len(ends))
+        first = (self._start or await self._log.beginning(self._journal))[partition]
+        seen = 0
+        until = None if follow else {partition: ends[partition]}
+        source = self._log.read(self._journal, {**ends, partition: first}, until=until)
+        async with _closing(source) as records:
+            async for record in records:
+                if record.key != self.id:
+                    continue
+                number = int(record.header(SEQUENCE) or seen)
+                if number < seen:
+                    continue  # a repeated record (law 2)
+                seen = number + 1
+                yield record
+                if record.event_type in ENDED:
+                    return
+
+    async def info(self) -> RunInfo:
+        """The run at a glance, as the log has it now.
+
+        Raises:
+            RunNotFoundError: neither inbox nor journal know it.
+        """
+        runs: dict[str, RunInfo] = {}
+        topology = self._log.topology
+        for topic in (topology.inbox(self.agent_type), self._journal):
+            await self._log.ensure_topics([topology.spec(topic)])
+            ends = await self._log.end(topic)
+            partition = partition_of(self.id, len(ends))
+            until = {partition: ends[partition]}
+            async for record in self._log.read(topic, {}, until=until, types=RUN_TYPES):
+                if record.key == self.id:
+                    fold_record(runs, record, self.agent_type)
+        if self.id not in runs:
+            raise RunNotFoundError(f"There is no run {self.id} of {self.agent_type} on this log.")
+        return runs[self.id]
+
+    async def commands(self) -> AsyncGenerator[EventEnvelope, None]:
+        """Yield what waits in the inbox to make this run: its only trace before anyone takes it up."""
+        inbox = self._log.topology.inbox(self.agent_type)
+        await self._log.ensure_topics([self._log.topology.spec(inbox)])
+        ends = await self._log.end(inbox)
+        partition = partition_of(self.id, len(ends))
+        source = self._log.read(inbox, {}, until={partition: ends[partition]}, types=COMMANDS)
+        async with _closing(source) as records:
+            async for record in records:
+                if record.key == self.id:
+                    try:
+                        event = record.unchecked
+                    except CorruptRecordError:
+                        continue  # no command: its owner makes it a dead letter
+                    yield event
+
+    async def signal(self, name: str, value: Any = None) -> None:
+        """Send a message to the run; it is delivered once, in the order of sending."""
+        await self._send(RunSignalled(run_id=self.id, name=name, value=value))
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """Ask for the run to end as cancelled, with everything that it has delegated."""
+        await self._send(RunCancelRequested(run_id=self.id, reason=reason))
+
+    async def _send(self, event: DomainEvent) -> None:
+        trace = TraceContext(self._clock.token(16), self._clock.token(8))
+        envelope = event.to_envelope(
+            self._producer,
+            trace,
+            correlation_id=self.id,
+            partition_key=self.id,
+            metadata={"to": self.agent_type},
+            clock=self._clock,
+        )
+        await self._log.append([envelope])
+
+
+@asynccontextmanager
+async def _closing(source: AsyncIterator[Record]) -> AsyncIterator[AsyncIterator[Record]]:
+    """Close a reader that is left early: it holds a consumer, which must not wait for the collector."""
+    try:
+        yield source
+    finally:
+        if isinstance(source, AsyncGenerator):
+            await source.aclose()
+
+
+def _outcome(event: EventEnvelope) -> Any:
+    payload = event.payload
+    if event.event_type == "run.completed":
+        return payload.get("result")
+    if event.event_type == "run.cancelled":
+        reason = payload.get("reason")
+        raise RunCancelledError(f"Run {payload['run_id']} was cancelled" + (f": {reason}" if reason else "."))
+    if event.event_type == "command.expired":
+        raise RunFailedError(
+            f"Run {payload['run_id']} was not executed: its command was {payload['age_ms']} ms old, its ttl "
+            f"{payload['ttl_ms']} ms."
+        )
+    raise RunFailedError(f"Run {payload['run_id']} failed: {payload['error_type']}: {payload['message']}")

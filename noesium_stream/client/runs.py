@@ -1,0 +1,116 @@
+"""What runs there are: a fold over the journals' life-cycle events (and the inboxes' waiting commands)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from noesium_stream.errors import CorruptRecordError
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import TopicKind
+
+RUN_TYPES: Final = (
+    "run.requested",
+    "run.started",
+    "run.completed",
+    "run.failed",
+    "run.cancelled",
+    "command.expired",
+    "capability.invoked",
+)
+COMMANDS: Final = ("run.requested", "capability.invoked")
+ENDED: Final = {
+    "run.completed": "completed",
+    "run.failed": "failed",
+    "run.cancelled": "cancelled",
+    "command.expired": "expired",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One run at a glance.
+
+    `status` is requested, running, completed, failed, cancelled or expired. `label` is what it was asked,
+    in one line. Times are milliseconds since the epoch.
+    """
+
+    run_id: str
+    agent_type: str
+    status: str
+    label: str
+    requested_ms: int
+    agent_version: str | None = None
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    error: str | None = None
+    result: Any = None
+    parent_run_id: str | None = None
+    root_run_id: str | None = None
+
+
+def fold_record(runs: dict[str, RunInfo], record: Record, agent_type: str) -> None:
+    """As `fold_runs`. A record of an inbox that cannot be read is no run: its owner makes it a dead letter.
+
+    Raises:
+        CorruptRecordError: a journal's record cannot be decoded.
+    """
+    if record.topic.split(".")[3] != TopicKind.INBOX.value:
+        fold_runs(runs, record.unchecked, agent_type)
+        return
+    try:
+        event = record.unchecked
+    except CorruptRecordError:
+        return
+    if isinstance(event.payload.get("run_id"), str) and isinstance(event.payload.get("input"), dict):
+        fold_runs(runs, event, agent_type)
+
+
+def fold_runs(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -> None:
+    """Take one event of `agent_type`'s inbox or journal; `runs` is changed in place.
+
+    The first terminal event of a run wins; a repeated command changes nothing.
+    """
+    payload = event.payload
+    if event.event_type in COMMANDS:
+        _command(runs, event, agent_type)
+        return
+    run = runs.get(payload["run_id"])
+    if run is None or run.ended_ms is not None:
+        return
+    if event.event_type == "run.started":
+        runs[run.run_id] = replace(
+            run, status="running", agent_version=payload["agent_version"], started_ms=event.timestamp_ms
+        )
+    elif event.event_type in ENDED:
+        runs[run.run_id] = replace(
+            run,
+            status=ENDED[event.event_type],
+            ended_ms=event.timestamp_ms,
+            error=payload.get("message"),
+            result=payload.get("result"),
+        )
+
+
+def _command(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -> None:
+    payload = event.payload
+    if payload.get("target_agent_type", agent_type) != agent_type or payload["run_id"] in runs:
+        return  # the caller's own record of its call, or a repetition
+    runs[payload["run_id"]] = RunInfo(
+        run_id=payload["run_id"],
+        agent_type=agent_type,
+        status="requested",
+        label=label_of(payload["input"]),
+        requested_ms=event.timestamp_ms,
+        parent_run_id=payload.get("caller_run_id"),
+        root_run_id=event.correlation_id,
+    )
+
+
+def label_of(run_input: dict[str, Any]) -> str:
+    """The first text of a run's input, in one line of at most 100 characters."""
+    first: Iterable[str] = (value for value in run_input.values() if isinstance(value, str) and value.strip())
+    text = " ".join(next(iter(first), "").split())
+    return text if len(text) <= 100 else f"{text[:99]}…"

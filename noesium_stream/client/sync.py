@@ -1,0 +1,100 @@
+"""The synchronous wrapper: the same calls for programs without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from noesium_stream.client.client import Client
+from noesium_stream.client.run import Run
+from noesium_stream.client.runs import RunInfo
+from noesium_stream.event.envelope import EventEnvelope
+
+
+class SyncClient:
+    """`Client` for synchronous programs; its event loop lives in a thread of its own.
+
+    Use it as a context manager. Arguments and errors are those of `Client`.
+    """
+
+    def __init__(self, log: str | None = None, *, agent_id: str = "client") -> None:
+        self._client = Client(log, agent_id=agent_id)
+        self._stack = ExitStack()
+        self._portal: BlockingPortal | None = None
+
+    def __enter__(self) -> Self:
+        self._portal = self._stack.enter_context(start_blocking_portal())
+        manager: AbstractContextManager[Client] = self._portal.wrap_async_context_manager(self._client)
+        self._stack.enter_context(manager)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def portal(self) -> BlockingPortal:
+        """The way into the event loop's thread."""
+        if self._portal is None:
+            raise RuntimeError("use the client as a context manager")
+        return self._portal
+
+    def start(self, agent_type: str, input: Mapping[str, Any], **options: Any) -> SyncRun:
+        """See `Client.start`."""
+        return SyncRun(
+            self.portal, self.portal.call(partial(self._client.start, agent_type, input, **options))
+        )
+
+    def run(self, run_id: str) -> SyncRun:
+        """See `Client.run`."""
+        return SyncRun(self.portal, self.portal.call(self._client.run, run_id))
+
+    def list(self, **filters: Any) -> list[RunInfo]:
+        """See `Client.list`."""
+        return self.portal.call(partial(self._client.list, **filters))
+
+
+class SyncRun:
+    """`Run` for synchronous programs."""
+
+    def __init__(self, portal: BlockingPortal, run: Run) -> None:
+        self._portal = portal
+        self._run = run
+        self.id = run.id
+        self.agent_type = run.agent_type
+
+    def result(self, timeout: float | None = None) -> Any:
+        """See `Run.result`."""
+        return self._portal.call(self._run.result, timeout)
+
+    def events(self, *, follow: bool = True) -> Iterator[EventEnvelope]:
+        """See `Run.events`."""
+        events = self._run.events(follow=follow)
+        try:
+            while True:
+                try:
+                    yield self._portal.call(events.__anext__)
+                except StopAsyncIteration:
+                    return
+        finally:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                self._portal.call(close)
+
+    def info(self) -> RunInfo:
+        """See `Run.info`."""
+        return self._portal.call(self._run.info)
+
+    def signal(self, name: str, value: Any = None) -> None:
+        """See `Run.signal`."""
+        self._portal.call(self._run.signal, name, value)
+
+    def cancel(self, reason: str | None = None) -> None:
+        """See `Run.cancel`."""
+        self._portal.call(self._run.cancel, reason)
