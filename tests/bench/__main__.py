@@ -1,0 +1,7 @@
+"""`python -m tests.bench log`: the figures of the log, each beside what one would write by hand."""
+
+from __future__ import annotations
+
+from tests.bench.command import main
+
+raise SystemExit(main())

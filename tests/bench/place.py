@@ -1,0 +1,29 @@
+"""A namespace of its own on the broker, removed afterwards: a broker may be somebody's."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from confluent_kafka.admin import AdminClient
+
+from noesium_stream.log.open import open_log
+from noesium_stream.log.port import EventLog
+from tests.bench.events import catalogue
+from tests.support.kafka import KafkaServer
+
+
+@asynccontextmanager
+async def kafka_log(kafka: KafkaServer) -> AsyncIterator[EventLog]:
+    """A log on the broker; its topics are gone at the end."""
+    log = await open_log(kafka.url(f"bench{secrets.token_hex(4)}"), catalogue=catalogue())
+    try:
+        yield log
+    finally:
+        topics = [topic.name for topic in await log.topics()]
+        await log.close()
+        if topics:
+            admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+            for done in admin.delete_topics(topics).values():
+                done.result(30)

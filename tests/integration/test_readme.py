@@ -1,0 +1,217 @@
+"""Every snippet of the README is run, in a fresh clone, as it is printed.
+
+Two things differ: the local broker and its address get a free port, and the line for the tests only
+collects them (`.ci/run` runs that very line, whole).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from noesium_stream.cli import app
+from noesium_stream.config import VARIABLES, load_all
+from noesium_stream.log.broker import free_port
+from tests.support.command import Folder
+from tests.support.readme import OUTPUT, README, ROOT, blocks, snippets
+
+SNIPPETS = snippets()
+QUESTION = "What happens when a process dies?"
+INSTALL_S = 900.0
+
+
+class Clone(Folder):
+    """A fresh clone whose own environment is on the path."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.port = free_port()
+        self.env["PATH"] = f"{path / '.venv' / 'bin'}{os.pathsep}{self.env['PATH']}"
+        self.env.pop("VIRTUAL_ENV", None)
+        self.command = (str(path / ".venv" / "bin" / "noesium"),)
+
+    def text(self, name: str) -> str:
+        """A snippet, with this clone's port."""
+        body = SNIPPETS[name].body.replace("localhost:9092", f"localhost:{self.port}")
+        return body.replace("noesium broker up", f"noesium broker up --port {self.port}")
+
+    def bash(self, name: str, timeout_s: float = 120.0, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run a snippet in bash; it must end well."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", self.text(name)],
+            cwd=self.path,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert done.returncode == 0, f"{name}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def python(self, name: str) -> str:
+        """Run a snippet as a program of the clone's Python."""
+        done = subprocess.run(
+            [self.path / ".venv" / "bin" / "python", "-c", self.text(name)],
+            cwd=self.path,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{name}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def worker(self, name: str) -> tuple[str, ...]:
+        """The arguments of a snippet that is one `noesium worker` command."""
+        (line,) = self.text(name).splitlines()
+        assert line.startswith("noesium worker ")
+        return tuple(line.split()[1:])
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Clone, str, str]:
+    """A clone in which the first command was run; with what that printed."""
+    path = tmp_path_factory.mktemp("readme") / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(path)], check=True, timeout=120)
+    # The snippets are this file's; the code is the clone's, as it was committed.
+    (path / "README.md").write_text(README.read_text(encoding="utf-8"), encoding="utf-8")
+    clone = Clone(path)
+    # `python3` is the one that runs these tests, not whatever else is first on the path.
+    own = path.parent / "bin"
+    own.mkdir()
+    (own / "python3").symlink_to(os.path.realpath(sys.executable))
+    done = clone.bash("start", INSTALL_S, PATH=f"{own}{os.pathsep}{clone.env['PATH']}")
+    return clone, done.stdout, done.stderr
+
+
+@pytest.fixture
+def clone(installed: tuple[Clone, str, str]) -> Clone:
+    return installed[0]
+
+
+# -- what is in it ---------------------------------------------------------------------------------------
+
+
+def test_every_block_is_named_and_every_name_is_run_by_a_test() -> None:
+    unnamed = [block.body for block in blocks() if block.name is None and block.language != OUTPUT]
+    assert unnamed == []
+    source = Path(__file__).read_text(encoding="utf-8")
+    body = source[: source.index("# -- what is in it")] + source[source.index("# -- the first") :]
+    assert [name for name in SNIPPETS if f'"{name}"' not in body] == []
+    assert len(SNIPPETS) == len([block for block in blocks() if block.name is not None])
+
+
+def test_every_command_is_documented() -> None:
+    text = README.read_text(encoding="utf-8")
+    for name in app.COMMANDS:
+        command = app.LazyGroup("x").get_command(click.Context(app.cli), name)
+        names = [f"{name} {sub}" for sub in command.commands] if isinstance(command, click.Group) else [name]
+        for full in names:
+            assert re.search(rf"^\| `noesium {full}[ `]", text, re.MULTILINE), f"noesium {full}"
+
+
+def test_every_setting_is_documented_with_its_variable() -> None:
+    text = README.read_text(encoding="utf-8")
+    for name, variable in VARIABLES.items():
+        assert f"| `{name}` | `{variable}` |" in text
+
+
+def test_every_exit_code_is_documented() -> None:
+    text = README.read_text(encoding="utf-8")
+    for code in (app.OK, app.FAILED, app.USAGE, app.UNAVAILABLE, app.CRASHED, app.INTERRUPTED):
+        assert f"\n| {code} | " in text
+
+
+def test_the_two_commands_are_one_line_each() -> None:
+    assert SNIPPETS["start"].body.count("\n") == 1
+    assert SNIPPETS["tests"].body.count("\n") == 1
+
+
+# -- the first two commands ------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_the_first_command_answers_a_question_from_the_projects_own_files(
+    installed: tuple[Clone, str, str],
+) -> None:
+    _, answer, progress = installed
+    assert QUESTION in SNIPPETS["start"].body
+    assert answer.startswith("> ")
+    first_source = answer.partition("Sources\n")[2].splitlines()[0]
+    assert "[1] README.md:" in first_source
+    assert "When a process dies" in answer
+    assert "researcher 1.0.0 begins" in progress
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_the_second_command_installs_what_the_tests_need_and_finds_them(clone: Clone) -> None:
+    done = clone.bash("tests", INSTALL_S, PYTEST_ADDOPTS="--collect-only")
+    assert re.search(r"\d{3,} tests collected", done.stdout)
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_what_happened_can_be_looked_at(clone: Clone) -> None:
+    shown = clone.bash("look").stdout
+    assert QUESTION in shown
+    assert "▸ corpus.search  librarian" in shown
+    assert "capability.completed" in shown
+
+
+# -- ten minutes each ------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_the_agent_author_s_ten_minutes(clone: Clone) -> None:
+    (clone.path / "agents" / "clerk.py").write_text(SNIPPETS["file agents/clerk.py"].body)
+    with clone.running(*clone.worker("clerk worker")) as worker:
+        worker.wait_for_error_line("at work on sqlite:///", 120)
+        first = clone.python("clerk program")
+        assert "reply.drafted" in first.splitlines()
+        assert "effect.completed" in first.splitlines()
+        posted = (clone.path / "outbox.txt").read_text()
+        assert first.splitlines()[-1].startswith("{'question'")
+        assert f"sent; the outbox has {len(posted.encode())} bytes" in first
+        assert clone.python("clerk program") == first
+        assert (clone.path / "outbox.txt").read_text() == posted
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_the_projection_author_s_ten_minutes(clone: Clone) -> None:
+    assert clone.python("projection") == "{'run.completed': 1}\n"
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_the_operator_s_ten_minutes(clone: Clone) -> None:
+    address = f"kafka://localhost:{clone.port}"
+    assert clone.bash("broker up", INSTALL_S).stdout.splitlines()[-1] == address
+    try:
+        with (
+            clone.running(*clone.worker("librarian")) as librarian,
+            clone.running(*clone.worker("researcher")) as researcher,
+        ):
+            librarian.wait_for_error_line(f"at work on {address}", 120)
+            researcher.wait_for_error_line(f"at work on {address}", 120)
+            done = clone.bash("ask kafka")
+            assert "When a process dies" in done.stdout
+            assert "▸ corpus.search  librarian" in done.stdout
+            assert "noesium.agent.researcher.journal" in done.stdout
+    finally:
+        down = clone.bash("broker down")
+    assert down.stdout.startswith("Apache Kafka")
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_settings_come_from_the_file_that_is_shown(clone: Clone, tmp_path: Path) -> None:
+    (tmp_path / "noesium.toml").write_text(clone.text("file noesium.toml"))
+    loaded = load_all(env={}, folder=tmp_path)
+    assert loaded.noesium.log == f"kafka://localhost:{clone.port}"
+    assert loaded.noesium.partitions == 16
+    assert loaded.agent.llm_provider == "openai"

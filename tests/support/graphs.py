@@ -1,0 +1,42 @@
+"""Any graph as an agent, run on `memory://` by a real worker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from langgraph.graph import StateGraph
+
+from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.client import Client
+from noesium_stream.log import open_log
+from noesium_stream.worker import Worker
+
+
+def agent_of(graph: StateGraph[Any, Any, Any, Any], agent_type: str = "sample") -> type[BaseGraphicAgent]:
+    """An agent class whose runs execute `graph`."""
+
+    class Sample(BaseGraphicAgent):
+        max_supersteps = 25
+
+        def get_state_class(self) -> type[Any]:
+            return dict
+
+        def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
+            return graph
+
+    Sample.agent_type = agent_type
+    return Sample
+
+
+@asynccontextmanager
+async def running(graph: StateGraph[Any, Any, Any, Any], home: Path) -> AsyncIterator[Client]:
+    """A client of a log on which a worker runs `graph` as the agent type `sample`."""
+    log = await open_log("memory://")
+    try:
+        async with Worker(log, [(agent_of(graph), None)], home=home), Client(log) as client:
+            yield client
+    finally:
+        await log.close()

@@ -1,0 +1,206 @@
+"""A real Apache Kafka for the tests. The first that applies:
+
+1. `NOESIUM_KAFKA_BOOTSTRAP`: a broker that is there already;
+2. Docker, where a daemon answers and the image (`NOESIUM_KAFKA_IMAGE`) is present or can be pulled;
+3. the Python packages of the extra `kafka-local`.
+
+Where none works the tests fail and say what to install; they never skip. The terminal summary names the
+broker that was used and how many tests ran on it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+import pytest
+from confluent_kafka import Producer
+from docker.errors import DockerException
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+
+from noesium_stream.log.broker import LocalBroker, free_port
+from noesium_stream.log.kafka_probe import answers
+
+IMAGE = os.environ.get("NOESIUM_KAFKA_IMAGE", "apache/kafka:4.2.0")
+START_TIMEOUT_S = 60.0
+
+LOCAL_SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "group.min.session.timeout.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+}
+
+
+@dataclass(frozen=True)
+class KafkaServer:
+    """A broker to test against."""
+
+    bootstrap: str
+    source: str
+
+    def url(self, namespace: str) -> str:
+        """The log's URL for one namespace on this broker."""
+        return f"kafka://{self.bootstrap}?namespace={namespace}"
+
+    def inject(
+        self, topic: str, partition: int, key: str, headers: Sequence[tuple[str, bytes]], value: bytes
+    ) -> None:
+        """Produce a record as a foreign program would."""
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        producer.produce(topic, value, key, partition, headers=list(headers))
+        assert producer.flush(30) == 0
+
+
+_used: dict[str, int] = {}
+
+
+@pytest.fixture(scope="session")
+def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """The session's broker."""
+    with start_kafka(tmp_path_factory.mktemp("kafka")) as server:
+        yield server
+
+
+@pytest.fixture
+def kafka(kafka_server: KafkaServer) -> KafkaServer:
+    """The session's broker, for one test, which counts as run on it."""
+    line = f"{kafka_server.source} at {kafka_server.bootstrap}"
+    _used[line] = _used.get(line, 0) + 1
+    return kafka_server
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace that no other test uses."""
+    return f"t{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A broker of the Python packages for one test alone: it may be killed. Not started yet."""
+    broker = LocalBroker(tmp_path, 0, settings=LOCAL_SETTINGS)
+    line = "own brokers of the Python packages"
+    _used[line] = _used.get(line, 0) + 1
+    yield broker
+    broker.kill()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which Kafka was used, so that nobody has to guess whether a real one was."""
+    for line, count in sorted(_used.items()):
+        terminalreporter.write_line(f"kafka: {line}, {count} integration tests")
+
+
+@contextmanager
+def start_kafka(folder: Path) -> Iterator[KafkaServer]:
+    """A broker by the first way that applies, ended afterwards; `folder` is for its data."""
+    given = os.environ.get("NOESIUM_KAFKA_BOOTSTRAP")
+    with ExitStack() as stack:
+        if given:
+            if not answers(given, timeout_s=5.0):
+                pytest.fail(f"no Kafka broker answers at NOESIUM_KAFKA_BOOTSTRAP={given}", pytrace=False)
+            yield KafkaServer(given, "a given broker")
+        elif docker_image_at_hand(IMAGE):
+            yield stack.enter_context(_in_docker())
+        else:
+            yield stack.enter_context(_from_packages(folder))
+
+
+def docker_daemon_answers() -> bool:
+    """Whether a Docker daemon answers here."""
+    try:
+        client = docker.from_env(timeout=5)
+    except DockerException:
+        return False
+    with client_closing(client):
+        try:
+            return bool(client.ping())
+        except (DockerException, OSError):
+            return False
+
+
+def docker_image_at_hand(image: str) -> bool:
+    """Whether a Docker daemon answers and has the image, or can pull it."""
+    if not docker_daemon_answers():
+        return False
+    with client_closing(docker.from_env(timeout=60)) as client:
+        try:
+            client.images.get(image)
+        except DockerException:
+            try:
+                client.images.pull(image)
+            except (DockerException, OSError):
+                return False
+        return True
+
+
+@contextmanager
+def client_closing(client: docker.DockerClient) -> Iterator[docker.DockerClient]:
+    """Close a Docker client at the end, so that no socket is left to the collector."""
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def _in_docker() -> Iterator[KafkaServer]:
+    # The reaper is an image of its own, which may not be at hand; the container is ended below in any case.
+    testcontainers_config.ryuk_disabled = True
+    port = free_port()
+    container = DockerContainer(IMAGE).with_bind_ports(9092, port)
+    settings = {
+        "NODE_ID": "1",
+        "PROCESS_ROLES": "broker,controller",
+        # The broker writes transaction markers to itself, by the inter-broker listener. The published port is
+        # not reachable from inside the container: without INSIDE every transaction would stay open.
+        "LISTENERS": "OUTSIDE://:9092,INSIDE://:9093,CONTROLLER://:9094",
+        "ADVERTISED_LISTENERS": f"OUTSIDE://127.0.0.1:{port},INSIDE://localhost:9093",
+        "INTER_BROKER_LISTENER_NAME": "INSIDE",
+        "CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        "CONTROLLER_QUORUM_VOTERS": "1@localhost:9094",
+        "OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+        "TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+        "TRANSACTION_STATE_LOG_MIN_ISR": "1",
+        "GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        "AUTO_CREATE_TOPICS_ENABLE": "false",
+    }
+    settings.update({name.upper().replace(".", "_"): value for name, value in LOCAL_SETTINGS.items()})
+    for name, value in settings.items():
+        container.with_env(f"KAFKA_{name}", value)
+    with container.with_env("CLUSTER_ID", "4L6g3nShT-eMCtK--X86sw"):
+        bootstrap = f"127.0.0.1:{port}"
+        wait_until_answering(bootstrap)
+        yield KafkaServer(bootstrap, f"Apache Kafka (docker image {IMAGE})")
+
+
+@contextmanager
+def _from_packages(folder: Path) -> Iterator[KafkaServer]:
+    broker = LocalBroker(folder, 0, settings=LOCAL_SETTINGS)
+    try:
+        status = broker.up()
+        bootstrap = status.address.replace("localhost", "127.0.0.1")
+        yield KafkaServer(bootstrap, f"Apache Kafka {status.version} (python packages)")
+    finally:
+        broker.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_until_answering(bootstrap: str) -> None:
+    """Return when a Kafka answers at `bootstrap`; fail the test after a minute."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not answers(bootstrap, timeout_s=1.0):
+        if time.monotonic() > deadline:
+            pytest.fail(f"Kafka in Docker does not answer at {bootstrap}", pytrace=False)
+        time.sleep(0.2)

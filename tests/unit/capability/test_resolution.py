@@ -1,0 +1,106 @@
+"""Who is asked depends on what is declared and on nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from noesium_stream.capability import CapabilityRegistry, in_range
+from noesium_stream.clock import VirtualClock
+from noesium_stream.errors import CapabilityError, CapabilityNotFoundError, ConfigError
+from noesium_stream.event import AgentRef, TraceContext
+from noesium_stream.event.standard import Capability, CapabilityDeprecated
+from noesium_stream.log import open_log
+
+A, B = AgentRef("a", "worker-a"), AgentRef("b", "worker-b")
+
+
+def capability(version: str = "1.0.0", **more: object) -> Capability:
+    return Capability(id="corpus.search", version=version, input_schema={}, output_schema={}, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "fits"),
+    [
+        ("1.0.0", None, True),
+        ("1.0.0", "*", True),
+        ("1.4.2", "^1", True),
+        ("1.4.2", "^1.4", True),
+        ("1.3.9", "^1.4", False),
+        ("2.0.0", "^1", False),
+        ("1.4.9", "~1.4", True),
+        ("1.5.0", "~1.4", False),
+        ("1.5.0", ">=1.2 <2", True),
+        ("2.0.0", ">=1.2,<2", False),
+        ("1.2.3", "1.2.3", True),
+        ("1.2.4", "1.2.3", False),
+        ("1.2.4", "1.2", True),
+    ],
+)
+def test_a_higher_minor_fits_and_another_major_does_not(version: str, wanted: str | None, fits: bool) -> None:
+    assert in_range(version, wanted) is fits
+
+
+def test_a_range_that_cannot_be_read_says_so() -> None:
+    with pytest.raises(ConfigError, match="'newest' is not a version range"):
+        in_range("1.0.0", "newest")
+
+
+async def test_priority_then_weight_then_registration_decide() -> None:
+    log = await open_log("memory://")
+    registry = CapabilityRegistry(log)
+    await registry.register(A, capability())
+    await registry.register(B, capability())
+    assert (await registry.resolve("corpus.search")).agent_id == "a"
+    await registry.register(B, capability("1.1.0", weight=5))
+    assert (await registry.resolve("corpus.search", "^1")).agent_id == "b"
+    await registry.register(A, capability("1.0.1", priority=1))
+    assert (await registry.resolve("corpus.search", "^1")).agent_id == "a"
+    await log.close()
+
+
+async def test_a_deprecated_version_is_not_chosen_until_it_is_registered_again() -> None:
+    log = await open_log("memory://")
+    registry = CapabilityRegistry(log)
+    await registry.register(A, capability())
+    await registry.deprecate(A, "corpus.search", "1.0.0", "wrong results")
+    with pytest.raises(CapabilityNotFoundError, match=r"No agent offers corpus\.search; on offer: nothing"):
+        await registry.resolve("corpus.search")
+    await registry.register(A, capability())
+    assert (await registry.resolve("corpus.search")).agent_id == "a"
+    await log.close()
+
+
+async def test_registering_twice_writes_once_and_a_changed_one_is_refused() -> None:
+    log = await open_log("memory://")
+    registry = CapabilityRegistry(log)
+    await registry.register(A, capability())
+    await registry.register(A, capability())
+    assert await log.last_offset(log.topology.registry) == 1
+    with pytest.raises(CapabilityError, match="other metadata"):
+        await registry.register(A, capability(tags=["new"]))
+    await log.close()
+
+
+async def test_an_agent_cannot_change_another_s_entry() -> None:
+    log = await open_log("memory://")
+    registry = CapabilityRegistry(log)
+    await registry.register(A, capability())
+    foreign = CapabilityDeprecated(
+        agent_id="a", capability_id="corpus.search", version="1.0.0", reason="envy"
+    )
+    clock = VirtualClock()
+    await log.append([foreign.to_envelope(B, TraceContext(clock.token(16), clock.token(8)), clock=clock)])
+    assert (await registry.resolve("corpus.search")).agent_id == "a"
+    await log.close()
+
+
+async def test_two_views_of_one_registry_are_equal_wherever_they_started() -> None:
+    log = await open_log("memory://")
+    early = CapabilityRegistry(log)
+    for version in ("1.0.0", "1.1.0", "2.0.0"):
+        await early.register(A, capability(version, tags=["search"]))
+        await early.register(B, capability(version))
+    late = CapabilityRegistry(log)
+    assert await late.refresh() == await early.refresh()
+    assert [entry.agent_id for entry in await late.find_by_tag("search")] == ["a", "a", "a"]
+    await log.close()

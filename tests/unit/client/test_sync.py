@@ -1,0 +1,58 @@
+"""The synchronous wrapper does what the client does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from noesium_stream.client import SyncClient
+from noesium_stream.errors import RunFailedError, RunNotFoundError
+from noesium_stream.log import open_log
+from noesium_stream.worker import Worker
+from tests.support.sample_agents import Echo
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> object:
+    """URL of a SQLite log on which another thread's worker serves `Echo`."""
+    url = f"sqlite:///{tmp_path}/log.db"
+    ready, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        log = await open_log(url)
+        async with Worker(log, [(Echo, None)], home=tmp_path):
+            ready.set()
+            await asyncio.to_thread(stop.wait)
+        await log.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert ready.wait(20)
+    yield url
+    stop.set()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_start_events_result_and_list_work_without_an_event_loop(served: str) -> None:
+    with SyncClient(served) as client:
+        run = client.start("echo", {"text": "hello"}, idempotency_key="one")
+        assert run.result(timeout=20) == {"reply": "HELLO"}
+        types = [event.event_type for event in run.events()]
+        assert types[0] == "run.requested"
+        assert types[-1] == "run.completed"
+        assert run.info().status == "completed"
+        assert [info.run_id for info in client.list(agent_type="echo")] == [run.id]
+        again = client.run(run.id[:12])
+        assert again.result(timeout=20) == {"reply": "HELLO"}
+
+
+def test_errors_are_the_client_s(served: str) -> None:
+    with SyncClient(served) as client:
+        with pytest.raises(RunNotFoundError, match="no run nothing"):
+            client.run("nothing")
+        with pytest.raises(RunFailedError, match="told to fail"):
+            client.start("echo", {"text": "fail"}).result(timeout=20)

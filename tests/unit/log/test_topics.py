@@ -1,0 +1,77 @@
+"""Partitioning, routing and headers as pure functions."""
+
+from __future__ import annotations
+
+import pytest
+
+from noesium_stream.errors import ConfigError, EventValidationError
+from noesium_stream.event.envelope import AgentRef
+from noesium_stream.log.headers import TypeFilter, standard_headers
+from noesium_stream.log.topics import TopicKind, Topology, murmur2, partition_of, route
+from tests.support.events import counted
+
+# From Apache Kafka's own test of `Utils.murmur2`.
+VECTORS = {
+    "21": -973932308,
+    "foobar": -790332482,
+    "a-little-bit-long-string": -985981536,
+    "a-little-bit-longer-string": -1486304829,
+    "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    "abc": 479470107,
+}
+
+
+@pytest.mark.parametrize(("key", "signed"), VECTORS.items())
+def test_murmur2_is_kafkas(key: str, signed: int) -> None:
+    assert murmur2(key.encode()) == signed & 0xFFFFFFFF
+    for partitions in (1, 3, 8, 1000):
+        assert partition_of(key, partitions) == (signed & 0x7FFFFFFF) % partitions
+
+
+def test_routes_are_the_designed_ones() -> None:
+    names = Topology("ns")
+    assert route(counted(1), names) == "ns.events.demo"
+    assert route(counted(1, metadata={"to": "librarian"}), names) == "ns.agent.librarian.inbox"
+    with pytest.raises(EventValidationError, match=r"metadata\.to"):
+        route(counted(1, metadata={"to": "No Name"}), names)
+
+
+def test_a_topics_kind_follows_from_its_name() -> None:
+    names = Topology("ns")
+    kinds = {
+        names.inbox("a"): TopicKind.INBOX,
+        names.journal("a"): TopicKind.JOURNAL,
+        names.events("shop"): TopicKind.EVENTS,
+        names.registry: TopicKind.REGISTRY,
+        names.dlq: TopicKind.DLQ,
+    }
+    assert {topic: names.kind(topic) for topic in kinds} == kinds
+    assert names.spec(names.registry).partitions == 1
+    with pytest.raises(ConfigError):
+        names.kind("other.events.shop")
+
+
+def test_header_values_hold_any_agent_id_on_one_line() -> None:
+    event = counted(1).replace(producer=AgentRef("müller\n&söhne", "a b", "local", ""))
+    headers = dict(standard_headers(event))
+    assert headers["ce_source"] == b"/agents/a%20b/m%C3%BCller%0A%26s%C3%B6hne"
+    assert headers["ce_id"].decode() == event.event_id
+
+
+@pytest.mark.parametrize("ms", [0, 999, 1_767_225_600_000, 1_767_225_600_007, 253_402_300_799_999])
+def test_the_time_header_is_the_envelopes_to_the_millisecond(ms: int) -> None:
+    event = counted(1).replace(timestamp_ms=ms)
+    assert dict(standard_headers(event))["ce_time"].decode() == event.to_dict()["timestamp"]
+
+
+def test_a_type_filter_takes_names_and_prefixes() -> None:
+    keep = TypeFilter(["demo.counted", "shop."])
+    assert [
+        keep.keeps(name) for name in (b"demo.counted", b"demo.counted.x", b"shop.sold", b"shopping.sold")
+    ] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert not TypeFilter([]).keeps(b"demo.counted")
