@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -22,6 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from uuid_utils import uuid7
 
 from noesium_stream.errors import BrokerError
 from noesium_stream.log.broker_runtime import KAFKA_VERSION, KafkaRuntime, Progress, locked, runtime, silent
@@ -229,9 +230,14 @@ class LocalBroker:
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
     def _format(self, kafka: KafkaRuntime, properties: Path) -> None:
-        cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         command = kafka.command(
-            "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties), "--ignore-formatted"
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            new_cluster_id(),
+            "-c",
+            str(properties),
+            "--ignore-formatted",
         )
         done = subprocess.run(command, cwd=self._dir, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -275,6 +281,14 @@ class LocalBroker:
         if pid is None:
             return None
         return pid if str(self._dir / "server.properties") in _command_line(pid) else None
+
+
+def new_cluster_id() -> str:
+    """An id for a new cluster: a UUID in URL-safe base64, 22 characters, as Kafka writes them.
+
+    A UUIDv7 begins with the time, never with the `-` of one random id in 64, an option for Kafka's tools.
+    """
+    return base64.urlsafe_b64encode(uuid7().bytes).decode().rstrip("=")
 
 
 def port_is_free(port: int) -> bool:

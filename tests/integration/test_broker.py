@@ -10,7 +10,7 @@ import pytest
 
 from noesium_stream.errors import BrokerError
 from noesium_stream.log import broker_runtime
-from noesium_stream.log.broker import LocalBroker
+from noesium_stream.log.broker import LocalBroker, new_cluster_id
 from noesium_stream.log.open import open_log
 from tests.support.events import catalogue, counted
 from tests.support.reading import numbers, stored
@@ -35,6 +35,13 @@ async def test_a_broker_keeps_its_data_and_its_port_between_starts(own_broker: L
     await log.append([counted(3, "k"), counted(4, "k")])
     assert numbers(await stored(log, log.topology.events("demo"))) == [1, 2, 3, 4]
     await log.close()
+
+
+def test_no_cluster_id_can_be_taken_for_an_option_of_kafkas_tools() -> None:
+    ids = {new_cluster_id() for _ in range(10_000)}
+    assert len(ids) == 10_000
+    assert {len(one) for one in ids} == {22}
+    assert not [one for one in ids if one.startswith("-")]
 
 
 def test_a_home_has_one_broker(own_broker: LocalBroker, tmp_path: Path) -> None:

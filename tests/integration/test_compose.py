@@ -19,7 +19,7 @@ from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from tests.support.dockerd import ROOT, docker_with_image
 from tests.support.events import catalogue, counted, outgoing
-from tests.support.kafka import wait_until_answering
+from tests.support.kafka import start_kafka, wait_until_answering
 from tests.support.reading import numbers, stored
 
 # The image may have to be built first, which takes minutes.
@@ -88,6 +88,25 @@ async def test_the_broker_in_docker_keeps_its_data_between_starts(docker: dict[s
         assert await asyncio.to_thread(broker.logs)
     finally:
         compose(docker, SINGLE, "down", "-v")
+
+
+@pytest.mark.docker
+async def test_the_brokers_of_the_tests_come_from_docker_where_a_daemon_answers(
+    docker: dict[str, str], tmp_path: Path
+) -> None:
+    with start_kafka(tmp_path) as server:
+        assert "docker image" in server.source
+        log = await open_log(server.url("docker") + "&partitions=2", catalogue=catalogue())
+        try:
+            journal = log.topology.journal("tester")
+            await log.ensure_topics([log.topology.spec(journal)])
+            # Transactions take more than an open port: the broker writes their markers to itself.
+            for first in (0, 10):
+                writer = await log.writer("w")
+                await writer.commit(outgoing([counted(n) for n in range(first, first + 10)], journal, 0))
+            assert numbers(await stored(log, journal)) == list(range(20))
+        finally:
+            await log.close()
 
 
 @pytest.mark.docker
