@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.event.domain import DomainEvent
@@ -92,8 +93,5 @@ class RunJournal(Protocol):
         Raises `CapabilityNotFoundError`.
         """
 
-    async def answer(self, call_id: str) -> dict[str, Any]:
-        """Wait for `capability.completed` of a call and return its payload."""
-
-    async def signal(self, name: str, index: int) -> Any:
-        """Wait for the `index`-th signal of this name (from 0) and return its value."""
+    async def until(self, ready: Callable[[], bool]) -> None:
+        """Commit, then wait for what others send to this run, until `ready()`; it looks at `history`."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError, LogClosedError, RecordTooLargeError
@@ -50,7 +50,7 @@ class RunSession:
         self._committing: asyncio.Future[None] | None = None
         self._refused: Exception | None = None
         self._closed = False
-        self._waiters: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._received = asyncio.Event()
         self.history = RunHistory()
         self.command = command
         run_id = command.partition_key
@@ -98,9 +98,9 @@ class RunSession:
         self._closed = True
 
     def wake(self) -> None:
-        """Tell those who wait for answers and signals to look again."""
-        for event in self._waiters.values():
-            event.set()
+        """Tell those who wait for something from others to look again."""
+        received, self._received = self._received, asyncio.Event()
+        received.set()
 
     # -- RunJournal ----------------------------------------------------------------------------------
 
@@ -173,18 +173,12 @@ class RunSession:
         """Make the inbox of an agent type a possible destination of `stage`."""
         await self._owner.learn_inbox(agent_type)
 
-    async def answer(self, call_id: str) -> dict[str, Any]:
-        """See `RunJournal.answer`."""
-        while call_id not in self.history.answered:
-            await self._wait(call_id)
-        return self.history.answered[call_id].payload
-
-    async def signal(self, name: str, index: int) -> Any:
-        """See `RunJournal.signal`."""
-        while len(self.history.signals.get(name, ())) <= index:
+    async def until(self, ready: Callable[[], bool]) -> None:
+        """See `RunJournal.until`."""
+        while not ready():
             await self.commit()
-            await self._wait(f"signal:{name}")
-        return self.history.signals[name][index].payload.get("value")
+            if not ready():
+                await self._received.wait()
 
     # -- help ----------------------------------------------------------------------------------------
 
@@ -210,11 +204,6 @@ class RunSession:
         # A task that a node has started and not awaited may outlive the node, the run and the ownership.
         if self._closed:
             raise LogClosedError(f"run {self.run_id} is not carried on here any more")
-
-    async def _wait(self, what: str) -> None:
-        event = self._waiters[what]
-        event.clear()
-        await event.wait()
 
     def _put(self, envelope: EventEnvelope, headers: tuple[tuple[str, bytes], ...]) -> None:
         owner = self._owner

@@ -1,0 +1,88 @@
+"""Calls of other agents from a node, by events alone (RFC-0005, RFC-1001 §10.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from noesium_stream.clock import derived_id
+from noesium_stream.errors import CapabilityError
+from noesium_stream.event.json_value import to_json
+from noesium_stream.event.standard import CapabilityInvoked, CapabilityUnresolved, ReplyTo
+from noesium_stream.kernel.journal import Destination
+from noesium_stream.kernel.place import Place
+
+
+class Delegation:
+    """The capability calls of one step."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    async def invoke(
+        self, capability_id: str, arguments: Mapping[str, Any], *, version: str | None = None
+    ) -> Any:
+        """See `Step.invoke`."""
+        sent = to_json(arguments, "arguments")
+        call_id = self._call_to_make(self._place.call_id("invoke", capability_id, sent))
+        if call_id not in self._place.history.invoked:
+            await self._send(call_id, capability_id, sent, version)
+        history = self._place.history
+        await self._place.journal.until(lambda: call_id in history.answered)
+        answer = history.answered[call_id].payload
+        if answer.get("error") is not None:
+            raise CapabilityError(
+                f"{capability_id} failed at {answer['provider_agent_id']}: {answer['error']}"
+            )
+        return answer.get("output")
+
+    def _call_to_make(self, base: str) -> str:
+        """The id of a call in this attempt: one that an earlier attempt made, unless it was answered by an
+        error. Such a call is made anew, once per attempt: else no retry could ever help.
+        """
+        call_id = base
+        for attempt in range(1, self._place.attempt + 1):
+            made = base if attempt == 1 else derived_id(base, str(attempt))
+            if made not in self._place.history.invoked:
+                call_id = made
+                continue
+            answer = self._place.history.answered.get(made)
+            if attempt == self._place.attempt or answer is None or answer.payload.get("error") is None:
+                return made
+        return call_id
+
+    async def _send(
+        self, call_id: str, capability_id: str, sent: dict[str, Any], version: str | None
+    ) -> None:
+        journal = self._place.journal
+        try:
+            provider = await journal.resolve(capability_id, version)
+        except CapabilityError:
+            unresolved = CapabilityUnresolved(
+                run_id=self._place.run_id, call_id=call_id, capability_id=capability_id, version_range=version
+            )
+            self._place.stage(unresolved)
+            raise
+        identity = journal.identity
+        invoked = CapabilityInvoked(
+            run_id=call_id,
+            capability_id=provider.capability_id,
+            version=provider.version,
+            caller_agent_id=identity.agent.agent_id,
+            caller_run_id=self._place.run_id,
+            target_agent_id=provider.agent_id,
+            target_agent_type=provider.agent_type,
+            registry_offset=provider.registry_offset,
+            input=sent,
+            reply_to=ReplyTo(
+                agent_type=identity.agent.agent_type, run_id=self._place.run_id, call_id=call_id
+            ),
+        )
+        journal.stage(
+            invoked,
+            trace=self._place.span(),
+            causation_id=self._place.entered.event_id,
+            idempotency_key=call_id,
+            to=Destination(provider.agent_type, call_id),
+        )
+        await journal.commit()

@@ -1,0 +1,113 @@
+"""Where a step stands in its run, and how its calls are told apart.
+
+A call is identified by its content and how often the same one occurred in this step, not by a counter:
+under `gather` the order of calls does not matter, and a changed call is found out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Any
+
+from noesium_stream.clock import derived_id
+from noesium_stream.event.canonical import canonical_json
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import EventEnvelope, TraceContext
+from noesium_stream.event.standard import NodeEntered, NodeRetried
+from noesium_stream.kernel.decorators import NodeMeta
+from noesium_stream.kernel.history import StepKey
+from noesium_stream.kernel.journal import RunJournal
+
+
+class Place:
+    """One execution of one node: its key, its `kernel.node.entered`, and the calls that it has made so far.
+
+    Attributes:
+        called: fingerprints of the calls of this execution.
+        tried_again: whether an effect that had failed was tried again; then calls may differ from the log's.
+    """
+
+    def __init__(self, journal: RunJournal, node: str, key: StepKey, meta: NodeMeta, attempt: int) -> None:
+        self.journal = journal
+        self.history = journal.history
+        self.clock = journal.clock
+        self.run_id = journal.identity.run_id
+        self.node = node
+        self.key = key
+        self.attempt = attempt
+        self.called: set[str] = set()
+        self.tried_again = False
+        self._seen: Counter[str] = Counter()
+        self.entered = self._enter(meta)
+
+    def _enter(self, meta: NodeMeta) -> EventEnvelope:
+        journal, (step, task_path) = self.journal, self.key
+        entered = self.history.entered.get(self.key)
+        if entered is None:
+            event = NodeEntered(
+                run_id=self.run_id,
+                node=self.node,
+                step=step,
+                task_path=task_path,
+                attempt=self.attempt,
+                deterministic=meta.deterministic,
+                entropy_sources=list(meta.entropy_sources),
+            )
+            trace = journal.identity.trace.child(self.clock.token(8))
+            cause = self.history.last_event_id or journal.identity.started_event_id
+            return journal.stage(
+                event, trace=trace, causation_id=cause, idempotency_key=self.event_key("entered")
+            )
+        if self.attempt > 1:
+            retried = NodeRetried(
+                run_id=self.run_id,
+                node=self.node,
+                step=step,
+                task_path=task_path,
+                attempt=self.attempt,
+                cause=self.history.last_failure.get(self.key, "unknown"),
+            )
+            trace = entered.trace.child(self.clock.token(8))
+            journal.stage(retried, trace=trace, causation_id=entered.event_id)
+        return entered
+
+    @property
+    def path(self) -> tuple[str, str]:
+        """Superstep and task path, as texts."""
+        return str(self.key[0]), self.key[1]
+
+    def event_key(self, last: str) -> str:
+        """The idempotency key of one of the step's events."""
+        return "/".join((self.run_id, *self.path, last))
+
+    def derived(self, *parts: str) -> str:
+        """An id that is the same on every execution of this node."""
+        return derived_id(self.run_id, *self.path, *parts)
+
+    def call_id(self, kind: str, name: str, arguments: Any) -> str:
+        """The id of the next call of this content; `arguments` have a JSON form."""
+        content = hashlib.sha256(canonical_json(arguments)).hexdigest()
+        occurrence = self.occurrence(f"{kind}:{name}:{content}")
+        call_id = self.derived(kind, name, content, str(occurrence))
+        self.called.add(call_id)
+        return call_id
+
+    def occurrence(self, what: str) -> int:
+        """How often this was asked before in this execution."""
+        index = self._seen[what]
+        self._seen[what] += 1
+        return index
+
+    def span(self) -> TraceContext:
+        """A new span within the node's."""
+        return self.entered.trace.child(self.clock.token(8))
+
+    def stage(self, event: DomainEvent, cause: str | None = None, key: str | None = None) -> EventEnvelope:
+        """Put an event of this step into the next commit; it is caused by the node's entry by default."""
+        cause = cause or self.entered.event_id
+        return self.journal.stage(event, trace=self.span(), causation_id=cause, idempotency_key=key)
+
+    def since(self, begun: float) -> int:
+        """Milliseconds since `begun` by the monotonic clock."""
+        return max(0, round((self.clock.monotonic() - begun) * 1000))
