@@ -23,17 +23,27 @@
     ├── KernelError
     │   ├── NodeExecutionError          a node of a graph failed
     │   ├── CheckpointError             a run cannot be restored from its journal
+    │   ├── ApprovalExpiredError        nobody answered a question in time, and nothing stands in for it
     │   ├── StateError                  a graph's state or delta cannot be recorded (names the path)
-    │   └── ReplayDivergenceError       a node did something else than what is recorded
+    │   ├── ReplayDivergenceError       a node did something else than what is recorded
+    │   ├── EffectFailedError           an effect failed: a person said so, or an earlier execution recorded it
+    │   └── StrictModeError             something that a run in STRICT mode may not do
+    │       ├── NondeterminismError     a node read clock, chance, network or files (node, what, where)
+    │       └── GraphError              a graph whose outcome depends on what it does not declare (problems)
     ├── RunError
     │   ├── RunNotFoundError            no run of this id
     │   ├── RunEndedError               the run has ended already and takes no more messages
+    │   ├── ApprovalError               an answer that none of the run's open questions takes
+    │   │   └── ApprovalClosedError     its question was answered already, or its deadline has passed
     │   ├── RunFailedError              the run ended with an error
     │   ├── RunCancelledError           the run was cancelled
+    │   ├── EffectDecisionError         there is nothing to decide about this effect, or not in this way
     │   └── RunTimeoutError             no outcome within the time the caller would wait (retriable)
     ├── AgentError
     │   └── AgentLoadError              an agent's module cannot be imported or holds no agent
     ├── ProjectionError
+    ├── RehearsalError                  a test asks something of the test kit that it cannot do
+    │   └── ScriptEndedError            more was asked than a test's script has answers
     └── CapabilityError
         └── CapabilityNotFoundError     no agent offers what was asked for
 
@@ -43,6 +53,7 @@ Every error is one sentence that says what was wrong and where; `hint` says what
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -189,12 +200,53 @@ class CheckpointError(KernelError):
     """A run cannot be restored from its journal."""
 
 
+class ApprovalExpiredError(KernelError):
+    """Nobody answered a question before its deadline, and the step said nothing of what to do then."""
+
+
 class StateError(KernelError):
     """A graph's state or delta cannot be recorded; the message names the path in it."""
 
 
 class ReplayDivergenceError(KernelError):
     """A node did something else than what its run's journal records."""
+
+
+class StrictModeError(KernelError):
+    """Something that a run in STRICT mode may not do (RFC-1001 §12.3)."""
+
+
+class NondeterminismError(StrictModeError):
+    """A node read the clock, randomness, the network or files (RFC-0003 §7).
+
+    `node` is its name, `what` the call (`time.time`), `where` the place in the node's own code
+    (`FILE:LINE`).
+    """
+
+    def __init__(self, message: str, *, node: str, what: str, where: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.node = node
+        self.what = what
+        self.where = where
+
+
+class GraphError(StrictModeError):
+    """A graph cannot run in STRICT mode; `problems` has one sentence for each reason."""
+
+    def __init__(self, message: str, problems: Sequence[str], *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.problems = tuple(problems)
+
+
+class EffectFailedError(KernelError):
+    """An effect failed: a person said so, or an earlier execution recorded an error whose class is not here.
+
+    `effect_id` names it on the log.
+    """
+
+    def __init__(self, message: str, *, effect_id: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.effect_id = effect_id
 
 
 class RunError(NoesiumError):
@@ -209,12 +261,24 @@ class RunEndedError(RunError):
     """The run has ended already: it takes no more messages."""
 
 
+class ApprovalError(RunError):
+    """An answer that none of the run's open questions takes: none is open, several are, or not from here."""
+
+
+class ApprovalClosedError(ApprovalError):
+    """The question was answered already, or its deadline has passed."""
+
+
 class RunFailedError(RunError):
     """The run ended with an error; the message is the run's own."""
 
 
 class RunCancelledError(RunError):
     """The run was cancelled."""
+
+
+class EffectDecisionError(RunError):
+    """There is nothing to decide about this effect, or it cannot be decided in this way."""
 
 
 class RunTimeoutError(RunError):
@@ -241,3 +305,11 @@ class CapabilityError(NoesiumError):
 
 class CapabilityNotFoundError(CapabilityError):
     """No matching capability found."""
+
+
+class RehearsalError(NoesiumError):
+    """A test asks something of the test kit that it cannot do."""
+
+
+class ScriptEndedError(RehearsalError):
+    """A scripted model, effect or capability was asked more often than the script has answers."""

@@ -1,0 +1,182 @@
+"""Whose doing a call in a guarded node is, and on which line of the node's own code.
+
+The stack from the call up to the guard is judged by where its code lies:
+
+- Code of this package on the way (except `clock.py`, which a node may not use directly), imports,
+  logging, warnings and time zone data: the kernel's or the interpreter's own doing.
+- asyncio and the like, which need a clock to wait: theirs, if they ask themselves.
+- LangGraph, LangChain, tracing and logging libraries: clock, ids and threads of their own bookkeeping;
+  what they call in other packages (HTTP clients, the user's functions) is the node's doing.
+- Everything else is the node's doing, however deep in libraries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import importlib
+import inspect
+import logging
+import os
+import sysconfig
+import zoneinfo
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cache, partial
+from types import FrameType
+from typing import Any, Final
+
+from noesium_stream.kernel.entropy import Kind
+
+
+class Origin(Enum):
+    """Where code lies, as far as it matters here."""
+
+    EXEMPT = auto()
+    WAITING = auto()
+    BOOKKEEPING = auto()
+    STANDARD = auto()
+    LIBRARY = auto()
+    USER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A node's own code: the files it lies in, and where it begins (`FILE:LINE`)."""
+
+    files: frozenset[str]
+    begins: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """A stack judged. `where` is the innermost line of the node's code on it, `through` the innermost
+    line of other code of the user; `reached` whether the guard itself was met.
+    """
+
+    exempt: bool
+    where: str | None = None
+    through: str | None = None
+    reached: bool = False
+
+
+def body_of(function: Any) -> Body:
+    """The node's own code behind partials, decorators, methods and callable objects."""
+    codes = []
+    for _ in range(20):
+        if isinstance(function, partial):
+            function = function.func
+        elif inspect.ismethod(function):
+            function = function.__func__
+        elif not hasattr(function, "__code__") and inspect.ismethod(call_of(function)):
+            function = call_of(function).__func__
+        if hasattr(function, "__code__"):
+            codes.append(function.__code__)
+        if not hasattr(function, "__wrapped__"):
+            break
+        function = function.__wrapped__
+    if not codes:
+        return Body(frozenset(), "unknown place")
+    innermost = codes[-1]
+    files = frozenset(code.co_filename for code in codes)
+    return Body(files, shown(innermost.co_filename, innermost.co_firstlineno))
+
+
+def call_of(function: Any) -> Any:
+    """What runs when a callable object is called."""
+    return getattr(function, "__call__", None)  # noqa: B004
+
+
+def blame(frame: FrameType | None, files: frozenset[str], guard_file: str, kind: Kind | None) -> Blame:
+    """Judge the stack from `frame` up to the first frame of `guard_file`.
+
+    `kind` is what was read; None asks only whether the stack is exempt as a whole.
+    """
+    where = through = None
+    first: Origin | None = None
+    innermost = True
+    while frame is not None and frame.f_code.co_filename != guard_file:
+        name = frame.f_code.co_filename
+        origin = origin_of(name)
+        if origin is Origin.EXEMPT:
+            return Blame(exempt=True)
+        if innermost and origin is Origin.WAITING and kind is Kind.CLOCK:
+            return Blame(exempt=True)
+        innermost = False
+        if origin not in (Origin.STANDARD, Origin.WAITING) and first is None:
+            first = origin
+        if where is None and name in files:
+            where = shown(name, frame.f_lineno)
+        elif through is None and where is None and origin is Origin.USER:
+            through = shown(name, frame.f_lineno)
+        frame = frame.f_back
+    own = first is Origin.BOOKKEEPING and kind in (Kind.CLOCK, Kind.CHANCE, Kind.THREAD)
+    return Blame(exempt=own, where=where, through=through, reached=frame is not None)
+
+
+def awaiting(coroutine: Any, files: frozenset[str]) -> Blame:
+    """The line of the node's code at which a suspended coroutine waits, and whether it waits for the
+    kernel.
+    """
+    where = None
+    exempt = False
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        exempt = exempt or origin_of(frame.f_code.co_filename) is Origin.EXEMPT
+        if frame.f_code.co_filename in files:
+            where = shown(frame.f_code.co_filename, frame.f_lineno)
+        coroutine = coroutine.cr_await
+    return Blame(exempt=exempt, where=where)
+
+
+def shown(file: str, line: int) -> str:
+    """`FILE:LINE`, relative to the current folder where the file lies below it."""
+    folder = _FOLDER + os.sep
+    return f"{file.removeprefix(folder)}:{line}"
+
+
+@cache
+def origin_of(file: str) -> Origin:
+    """Where the code of a file lies."""
+    if file.startswith("<frozen importlib") or file.startswith("<frozen zipimport"):
+        return Origin.EXEMPT
+    for folders, origin in _ORIGINS:
+        if file.startswith(folders):
+            return origin
+    return Origin.STANDARD if file.startswith("<frozen") else Origin.USER
+
+
+def _folder(module: Any) -> str:
+    return os.path.dirname(str(module.__file__)) + os.sep
+
+
+def _order() -> list[tuple[tuple[str, ...], Origin]]:
+    paths = sysconfig.get_paths()
+    sites = tuple({paths["purelib"] + os.sep, paths["platlib"] + os.sep})
+    standard = tuple({paths["stdlib"] + os.sep, paths["platstdlib"] + os.sep, _folder(inspect)})
+    base = _folder(inspect)
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+    files = ("warnings.py", "linecache.py", "tokenize.py", "traceback.py", "pkgutil.py", "inspect.py")
+    exempt = (own, _folder(importlib), _folder(logging), _folder(zoneinfo), *(base + name for name in files))
+    waiting = (_folder(asyncio), _folder(concurrent.futures), base + "threading.py", base + "queue.py")
+    return [
+        ((own + "clock.py",), Origin.LIBRARY),
+        (exempt, Origin.EXEMPT),
+        ((*waiting, base + "selectors.py"), Origin.WAITING),
+        (tuple(site + "uuid_utils" + os.sep for site in sites), Origin.STANDARD),
+        (tuple(site + name + os.sep for site in sites for name in _BOOKKEEPING), Origin.BOOKKEEPING),
+        (sites, Origin.LIBRARY),
+        (standard, Origin.STANDARD),
+    ]
+
+
+_BOOKKEEPING: Final = (
+    "langgraph",
+    "langchain_core",
+    "langsmith",
+    "opentelemetry",
+    "structlog",
+    "loguru",
+    "sentry_sdk",
+)
+_FOLDER: Final = os.getcwd()
+_ORIGINS: Final = _order()
