@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from noesium_stream.config import AgentConfig, NoesiumConfig, load_config
     from noesium_stream.errors import NoesiumError
     from noesium_stream.event import DomainEvent, EventEnvelope
-    from noesium_stream.kernel import current_step, kernel_node
+    from noesium_stream.kernel import LogCheckpointer, current_step, kernel_node
     from noesium_stream.log import EventLog, open_log
     from noesium_stream.projection import BaseProjection, catch_up
     from noesium_stream.worker import Worker
@@ -30,6 +30,7 @@ __all__ = [
     "DomainEvent",
     "EventEnvelope",
     "EventLog",
+    "LogCheckpointer",
     "NoesiumConfig",
     "NoesiumError",
     "SyncClient",
@@ -47,7 +48,7 @@ _LAYERS: Final = {
     "config": ("AgentConfig", "NoesiumConfig", "load_config"),
     "errors": ("NoesiumError",),
     "event": ("DomainEvent", "EventEnvelope"),
-    "kernel": ("current_step", "kernel_node"),
+    "kernel": ("LogCheckpointer", "current_step", "kernel_node"),
     "log": ("EventLog", "open_log"),
     "projection": ("BaseProjection", "catch_up"),
     "worker": ("Worker",),

@@ -1,5 +1,6 @@
 """The deterministic kernel: steps of LangGraph graphs on a run's journal (RFC-0003)."""
 
+from noesium_stream.kernel.checkpointer import LogCheckpointer
 from noesium_stream.kernel.decorators import NodeMeta, kernel_node
 from noesium_stream.kernel.executor import KernelExecutor, graph_ref
 from noesium_stream.kernel.history import TERMINAL, RunHistory
@@ -10,6 +11,7 @@ __all__ = [
     "TERMINAL",
     "Destination",
     "KernelExecutor",
+    "LogCheckpointer",
     "NodeMeta",
     "Provider",
     "RunHistory",

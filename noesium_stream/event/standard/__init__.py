@@ -32,6 +32,15 @@ from noesium_stream.event.standard.capability import (
     LatencyClass,
     SideEffectClass,
 )
+from noesium_stream.event.standard.checkpoint import (
+    CheckpointPartSaved,
+    CheckpointRunsDeleted,
+    CheckpointSaved,
+    CheckpointThreadCopied,
+    CheckpointThreadDeleted,
+    CheckpointThreadsPruned,
+    CheckpointWritesSaved,
+)
 from noesium_stream.event.standard.kernel import (
     CheckpointCreated,
     EffectCompleted,
@@ -76,6 +85,13 @@ __all__ = [
     "CapabilityUnresolved",
     "CapabilityUpdated",
     "CheckpointCreated",
+    "CheckpointPartSaved",
+    "CheckpointRunsDeleted",
+    "CheckpointSaved",
+    "CheckpointThreadCopied",
+    "CheckpointThreadDeleted",
+    "CheckpointThreadsPruned",
+    "CheckpointWritesSaved",
     "CommandExpired",
     "DeterminismClass",
     "EffectCompleted",
