@@ -9,26 +9,10 @@ from typing import Any
 
 from langgraph.graph import StateGraph
 
-from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.client import Client
 from noesium_stream.log import open_log
+from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
-
-
-def agent_of(graph: StateGraph[Any, Any, Any, Any], agent_type: str = "sample") -> type[BaseGraphicAgent]:
-    """An agent class whose runs execute `graph`."""
-
-    class Sample(BaseGraphicAgent):
-        max_supersteps = 25
-
-        def get_state_class(self) -> type[Any]:
-            return dict
-
-        def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
-            return graph
-
-    Sample.agent_type = agent_type
-    return Sample
 
 
 @asynccontextmanager

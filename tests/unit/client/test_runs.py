@@ -11,8 +11,8 @@ from noesium_stream.client import Client
 from noesium_stream.log import open_log
 from noesium_stream.log.headers import header_text
 from noesium_stream.log.prepare import Prepared
+from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
-from tests.support.graphs import agent_of
 
 
 def single() -> StateGraph[Any, Any, Any, Any]:

@@ -17,8 +17,9 @@ from noesium_stream.errors import RunFailedError
 from noesium_stream.event.standard import Capability, SideEffectClass
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
+from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
-from tests.support.graphs import agent_of, running
+from tests.support.graphs import running
 
 RETRY = RetryPolicy(initial_interval=0.001, jitter=False, max_attempts=3, retry_on=Exception)
 

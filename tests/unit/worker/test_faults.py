@@ -22,8 +22,8 @@ from noesium_stream.log import open_log
 from noesium_stream.log.headers import header_text
 from noesium_stream.log.port import EventLog, Outgoing
 from noesium_stream.log.prepare import Prepared
+from noesium_stream.testing import agent_of
 from noesium_stream.worker import PartitionOwner, Worker
-from tests.support.graphs import agent_of
 
 OBJECT = {"type": "object"}
 

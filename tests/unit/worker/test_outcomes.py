@@ -15,9 +15,9 @@ from noesium_stream.errors import CommitUnknownError
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing
+from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
 from tests.support.failing import FailingLog
-from tests.support.graphs import agent_of
 
 
 class Paying:

@@ -1,0 +1,96 @@
+"""Agents for tests: of any graph, with a scripted model, and a provider that reads from scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from pydantic import BaseModel
+
+from noesium_stream.agent import AgentContext, BaseGraphicAgent
+from noesium_stream.event.standard import Capability
+from noesium_stream.kernel import current_step
+from noesium_stream.llm import BaseLLMClient, JournaledLLM
+from noesium_stream.testing.script import Call, Script
+
+AnyGraph = StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]
+
+
+def agent_of(
+    graph: AnyGraph, agent_type: str = "sample", *, max_supersteps: int = 25
+) -> type[BaseGraphicAgent]:
+    """An agent class whose runs execute `graph`, compiled or not."""
+    steps = max_supersteps
+
+    class OfGraph(BaseGraphicAgent):
+        max_supersteps = steps
+
+        def __init__(self, options: BaseModel, context: AgentContext) -> None:
+            super().__init__(options, context)
+            if isinstance(graph, CompiledStateGraph):
+                self._compiled = graph
+
+        def get_state_class(self) -> type[Any]:
+            return dict
+
+        def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
+            return graph.builder if isinstance(graph, CompiledStateGraph) else graph
+
+    OfGraph.agent_type = agent_type
+    return OfGraph
+
+
+def with_model(agent: type[BaseGraphicAgent], model: BaseLLMClient) -> type[BaseGraphicAgent]:
+    """The same agent with `model` as its `llm`."""
+
+    class WithModel(agent):  # type: ignore[valid-type, misc]
+        def __init__(self, options: BaseModel, context: AgentContext) -> None:
+            super().__init__(options, context)
+            self.llm = JournaledLLM(model)
+
+    WithModel.__name__ = WithModel.__qualname__ = agent.__name__
+    return WithModel
+
+
+class _Asked(TypedDict, total=False):
+    capability: str
+    input: dict[str, Any]
+    output: Any
+
+
+def provider_of(scripts: Mapping[str, Script]) -> type[BaseGraphicAgent]:
+    """An agent that offers the capabilities that `scripts` names and answers from them.
+
+    A call is told apart by its run, so that one that is asked again is answered as before.
+    """
+    anything: dict[str, Any] = {}
+
+    async def answer(state: _Asked) -> dict[str, Any]:
+        call = Call((state["input"],), {}, current_step().run_id)
+        return {"output": await scripts[state["capability"]].answer(call)}
+
+    class ScriptedProvider(BaseGraphicAgent):
+        agent_type = "scripted-provider"
+        capabilities = tuple(
+            Capability(id=name, input_schema=anything, output_schema=anything) for name in scripts
+        )
+
+        def get_state_class(self) -> type[Any]:
+            return _Asked
+
+        def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
+            graph = StateGraph(_Asked)
+            graph.add_node("answer", answer)
+            graph.add_edge(START, "answer")
+            graph.add_edge("answer", END)
+            return graph
+
+        def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
+            return {"capability": capability_id, "input": input}
+
+        def result(self, state: dict[str, Any]) -> Any:
+            return state["output"]
+
+    return ScriptedProvider
