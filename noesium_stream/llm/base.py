@@ -1,4 +1,8 @@
-"""Language models behind one small interface (RFC-1001 §5 `llm/`); every call is an effect of its step."""
+"""Language models behind one small interface (RFC-1001 §5 `llm/`); every call is an effect of its step.
+
+The call's event says how the model samples: `model`, `version`, `temperature`, `seed` (RFC-0003 §7). STRICT
+mode refuses a call that leaves one of them out.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import Any, Protocol
 
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step
+from noesium_stream.kernel.modes import ModelParameters, check_model_parameters, current_mode
 
 
 class BaseLLMClient(Protocol):
@@ -15,8 +20,15 @@ class BaseLLMClient(Protocol):
     def model(self) -> str:
         """`provider:name`."""
 
-    async def generate(self, prompt: str) -> dict[str, Any]:
-        """Ask the model outside any run; return `{"text", "model", "tokens"}`."""
+    @property
+    def parameters(self) -> ModelParameters:
+        """How it samples; None for what it does not fix."""
+
+    async def generate(self, prompt: str, *, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Ask the model outside any run; return `{"text", "model", "tokens"}` and more.
+
+        `parameters` are the client's own, as the event has them.
+        """
 
 
 class JournaledLLM:
@@ -35,9 +47,17 @@ class JournaledLLM:
 
         Raises:
             KernelError: called outside a node.
+            StrictModeError: the client does not fix seed, temperature, name and version, in STRICT mode.
             Exception: what the provider's client raises, after it is recorded.
         """
-        answer = await current_step().effect(
-            f"model:{self.model}", self._client.generate, prompt, effect_class=SideEffectClass.PURE
+        step = current_step()
+        parameters = self._client.parameters
+        check_model_parameters(parameters, current_mode())
+        answer = await step.effect(
+            f"model:{self.model}",
+            self._client.generate,
+            prompt,
+            parameters=parameters.to_dict(),
+            effect_class=SideEffectClass.PURE,
         )
         return str(answer["text"])

@@ -23,7 +23,7 @@ from noesium_stream.client import Client
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import CapabilityError, ConfigError, RunFailedError
 from noesium_stream.event.envelope import AgentRef
-from noesium_stream.llm import JournaledLLM
+from noesium_stream.llm import JournaledLLM, ModelParameters
 from noesium_stream.log import EventLog, open_log
 from noesium_stream.worker import Worker
 from tests.support.corpora import BRACKWATER, write_files
@@ -35,11 +35,12 @@ class FakeModel:
     """Answers with a citation, and counts how often it is asked."""
 
     model = "fake:one"
+    parameters = ModelParameters(model, version="1", temperature=0, seed=1)
 
     def __init__(self) -> None:
         self.prompts: list[str] = []
 
-    async def generate(self, prompt: str) -> dict[str, Any]:
+    async def generate(self, prompt: str, *, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
         self.prompts.append(prompt)
         return {"text": "Because power fails [1].", "model": self.model, "tokens": 3}
 

@@ -1,0 +1,132 @@
+"""What the execution modes ask of a step (RFC-1001 §12.3, RFC-0003 §7): helpers without effects.
+
+STRICT: effects only by event, deterministic nodes are executed twice and compared, nothing that is not
+the same twice may be read (`guard.py`), the graph declares what it does (`graph_check.py`), models say
+how they sample. PRAGMATIC: direct calls, journaled. SANDBOX: nothing enforced, everything logged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from noesium_stream.config import ExecutionMode
+from noesium_stream.errors import StrictModeError
+
+_WIDTH: Final = 80
+_MODE: Final[ContextVar[ExecutionMode]] = ContextVar("noesium_mode", default=ExecutionMode.PRAGMATIC)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParameters:
+    """How a model samples, as its calls record it (RFC-0003 §7.3); None is what is not known.
+
+    Attributes:
+        model: `provider:name`.
+        version: the provider's version of the model, a date or a fingerprint.
+        temperature: as given to the provider; 0 takes the likeliest.
+        seed: as given to the provider.
+    """
+
+    model: str | None
+    version: str | None = None
+    temperature: float | None = None
+    seed: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All four, as they stand in the event."""
+        return asdict(self)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of those that are not known."""
+        return tuple(name for name, value in asdict(self).items() if value is None)
+
+
+def current_mode() -> ExecutionMode:
+    """The mode that the calling code runs in; PRAGMATIC outside any run."""
+    return _MODE.get()
+
+
+@contextmanager
+def in_mode(mode: ExecutionMode) -> Iterator[None]:
+    """Run what is inside in `mode`, with the tasks and threads that it starts."""
+    token = _MODE.set(mode)
+    try:
+        yield
+    finally:
+        _MODE.reset(token)
+
+
+def check_model_parameters(parameters: ModelParameters, mode: ExecutionMode) -> None:
+    """Refuse a model call in STRICT mode that does not say how the model samples.
+
+    Raises:
+        StrictModeError: names what is missing.
+    """
+    if mode is not ExecutionMode.STRICT or not parameters.missing:
+        return
+    missing = parameters.missing
+    raise StrictModeError(
+        f"A call of the model {parameters.model or '(without a name)'} does not say its "
+        f"{' and '.join([', '.join(missing[:-1]), missing[-1]] if missing[1:] else missing)}, which STRICT "
+        "mode requires.",
+        hint=f"Give the client {', '.join(f'{name}=…' for name in missing)}; a model that takes no seed "
+        "cannot be asked in STRICT mode.",
+    )
+
+
+def compare_runs(first: Any, second: Any, path: str = "delta") -> str | None:
+    """Where two executions of a deterministic node differ; None if they do not.
+
+    Both are JSON values as the kernel records them. Numbers of another type differ (`1` and `1.0` are not
+    the same bytes), the order of keys does not matter. Of several differences the first is told, in the
+    order of the first value: `delta.items[3].score: 0.1 then 0.2`.
+    """
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return _compare_objects(first, second, path)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return _compare_lists(first, second, path)
+    if type(first) is type(second) and first == second:
+        return None
+    return f"{path}: {_text(first, second)} then {_text(second, first)}"
+
+
+def _compare_objects(first: Mapping[str, Any], second: Mapping[str, Any], path: str) -> str | None:
+    for key, value in first.items():
+        place = f"{path}.{key}"
+        if key not in second:
+            return f"{place}: {_text(value)} then missing"
+        if (difference := compare_runs(value, second[key], place)) is not None:
+            return difference
+    for key, value in second.items():
+        if key not in first:
+            return f"{path}.{key}: missing, then {_text(value)}"
+    return None
+
+
+def _compare_lists(first: Any, second: Any, path: str) -> str | None:
+    for index, (one, other) in enumerate(zip(first, second, strict=False)):
+        if (difference := compare_runs(one, other, f"{path}[{index}]")) is not None:
+            return difference
+    if len(first) == len(second):
+        return None
+    return f"{path}: {len(first)} items then {len(second)}"
+
+
+def _text(value: Any, other: Any = None) -> str:
+    """A value on one line; of a long text the part where it begins to differ from `other`."""
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    if len(text) <= _WIDTH:
+        return text
+    begin = 0
+    if isinstance(value, str) and isinstance(other, str):
+        same = (i for i, (a, b) in enumerate(zip(value, other, strict=False)) if a != b)
+        begin = max(0, next(same, min(len(value), len(other))) - _WIDTH // 4)
+        text = json.dumps(value[begin:], ensure_ascii=False)
+    cut = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+    return f"…{cut} (from character {begin})" if begin else cut
