@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from noesium_stream.errors import RehearsalError, ScriptEndedError
+from noesium_stream.llm import ModelParameters
 
 Answers = Iterable[Any] | Callable[..., Any]
 """What a script says: one answer after another (an exception is raised), or a function of the arguments."""
