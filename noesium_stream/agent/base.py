@@ -16,6 +16,7 @@ from noesium_stream.clock import Clock
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import Capability
+from noesium_stream.kernel import Durability, DurableGraph
 from noesium_stream.llm import JournaledLLM, LangChainLLM
 from noesium_stream.log.port import EventLog
 
@@ -74,13 +75,16 @@ class BaseGraphicAgent(BaseAgent):
 
     Class attributes:
         max_supersteps: LangGraph's `recursion_limit`; a run that needs more fails with a clear error.
+        durability: when a step is on the log; see `Durability` for what each choice promises.
     """
 
     max_supersteps: ClassVar[int] = 1_000
+    durability: ClassVar[Durability] = Durability.ASYNC
 
     def __init__(self, options: BaseModel, context: AgentContext) -> None:
         super().__init__(options, context)
         self._compiled: CompiledStateGraph[Any, Any, Any, Any] | None = None
+        self._durable: DurableGraph | None = None
 
     @abstractmethod
     def get_state_class(self) -> type[Any]:
@@ -96,6 +100,13 @@ class BaseGraphicAgent(BaseAgent):
         if self._compiled is None:
             self._compiled = self._build_graph().compile()
         return self._compiled
+
+    @property
+    def durable(self) -> DurableGraph:
+        """The graph behind the journal, wrapped once."""
+        if self._durable is None:
+            self._durable = DurableGraph(self.graph, durability=self.durability)
+        return self._durable
 
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
         """The state that a run begins with, from its input; `capability_id` where it was delegated to."""

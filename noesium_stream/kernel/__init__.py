@@ -2,15 +2,20 @@
 
 from noesium_stream.kernel.checkpointer import LogCheckpointer
 from noesium_stream.kernel.decorators import NodeMeta, kernel_node
-from noesium_stream.kernel.executor import KernelExecutor, graph_ref
+from noesium_stream.kernel.durable import DurableGraph
+from noesium_stream.kernel.fingerprint import graph_ref
 from noesium_stream.kernel.history import TERMINAL, RunHistory
 from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunJournal
+from noesium_stream.kernel.node import NO_LONGER_OWNER
+from noesium_stream.kernel.run_context import Durability
 from noesium_stream.kernel.step import Step, current_step
 
 __all__ = [
+    "NO_LONGER_OWNER",
     "TERMINAL",
     "Destination",
-    "KernelExecutor",
+    "Durability",
+    "DurableGraph",
     "LogCheckpointer",
     "NodeMeta",
     "Provider",

@@ -1,0 +1,183 @@
+"""A compiled LangGraph graph whose runs live on a journal (RFC-0003, RFC-1001 §7.1).
+
+The graph is copied with every node's `bound` behind the journal (`node.py`), once per process; subgraphs,
+declared ones and those that node bodies call, have their nodes wrapped in place, which changes nothing
+outside a run. An execution after a crash walks the same graph over recorded deltas to where it was; a long
+run starts at a checkpoint that is folded from them (`resume.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphRecursionError
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.pregel import Pregel
+from langgraph.pregel._read import PregelNode
+from langgraph.types import RetryPolicy
+
+from noesium_stream.errors import KernelError, NodeExecutionError
+from noesium_stream.kernel.journal import RunJournal
+from noesium_stream.kernel.node import DurableNode
+from noesium_stream.kernel.resume import ResumeSaver, resume_point
+from noesium_stream.kernel.run_context import Durability, RunContext, running
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+
+_START: Final = "__start__"
+_END: Final = object()
+WALK_STEPS: Final = 100
+"""A run with fewer supersteps on the log is walked from its beginning, a longer one from a checkpoint."""
+
+
+class DurableGraph:
+    """Executes one graph for any number of runs."""
+
+    def __init__(
+        self, graph: Graph, *, durability: Durability = Durability.ASYNC, walk_steps: int = WALK_STEPS
+    ) -> None:
+        self.graph = graph
+        self._durability = durability
+        self._walk_steps = walk_steps
+        self._wrapped = graph.copy(
+            {
+                "nodes": _wrap(graph, set()),
+                "checkpointer": None,
+                "cache": None,
+                "interrupt_before_nodes": [],
+                "interrupt_after_nodes": [],
+                "retry_policy": (),
+            }
+        )
+
+    async def execute(
+        self, journal: RunJournal, initial_state: Any, config: RunnableConfig | None = None
+    ) -> Any:
+        """Run the graph over whatever the journal already holds; return the final state.
+
+        Raises:
+            NodeExecutionError: a node failed for good on an earlier execution, or the recursion limit is
+                reached. What a node raises on this one is raised as it is; it is on the log.
+            FencedError, CommitUnknownError: this process does not own the run any more.
+        """
+        run = RunContext(journal, self._durability)
+        graph, given, settings, options = self._from_where(journal, initial_state, config)
+        with running(run), _clear_errors(journal):
+            final = await graph.ainvoke(given, settings, **options)
+        run.end()
+        return final
+
+    async def stream(
+        self,
+        journal: RunJournal,
+        initial_state: Any,
+        config: RunnableConfig | None = None,
+        *,
+        stream_mode: Any = "values",
+    ) -> AsyncIterator[Any]:
+        """As `execute`; yields what LangGraph's `astream` yields for this `stream_mode`."""
+        run = RunContext(journal, self._durability)
+        graph, given, settings, options = self._from_where(journal, initial_state, config)
+        stream: Any = graph.astream(given, settings, stream_mode=stream_mode, **options)
+        async with aclosing(stream) as chunks:
+            while True:
+                # The run is current while the graph works, not while the caller looks at a chunk.
+                with running(run), _clear_errors(journal):
+                    chunk = await anext(chunks, _END)
+                if chunk is _END:
+                    break
+                yield chunk
+        run.end()
+
+    def _from_where(
+        self, journal: RunJournal, initial_state: Any, given: RunnableConfig | None
+    ) -> tuple[Graph, Any, RunnableConfig, dict[str, Any]]:
+        history = journal.history
+        config: RunnableConfig = {**(given or {})}
+        if len(history.steps) >= self._walk_steps:
+            point = resume_point(self.graph, history, initial_state)
+            if point is not None:
+                saver = ResumeSaver(point)
+                config["configurable"] = {
+                    **config.get("configurable", {}),
+                    "thread_id": journal.identity.run_id,
+                }
+                graph = self._wrapped.copy({"checkpointer": saver})
+                return graph, None, config, {"durability": "exit"}
+        return self._wrapped, initial_state, config, {}
+
+
+@contextmanager
+def _clear_errors(journal: RunJournal) -> Iterator[None]:
+    try:
+        yield
+    except GraphRecursionError as error:
+        raise NodeExecutionError(
+            f"run {journal.identity.run_id}: {error}",
+            hint="Bound the loop, or raise the agent's max_supersteps.",
+        ) from error
+
+
+def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int]) -> dict[str, PregelNode]:
+    seen.add(id(graph))
+    keys = frozenset(
+        name for name in graph.channels if not name.startswith(("__", "branch:", "join:"))
+    ) | frozenset(getattr(getattr(graph, "builder", None), "managed", {}))
+    known = keys if isinstance(graph, CompiledStateGraph) and keys else None
+    wrapped = {}
+    for name, node in graph.nodes.items():
+        if name == _START:
+            wrapped[name] = node
+            continue
+        for inner in node.subgraphs:
+            if id(inner) not in seen and isinstance(inner, Pregel):
+                _wrap_in_place(inner, name, seen)
+        if isinstance(node.bound, DurableNode):
+            wrapped[name] = node
+            continue
+        wrapped[name] = node.copy(
+            {
+                "bound": DurableNode(
+                    name,
+                    node.bound,
+                    keys=known,
+                    retry=_policies(node.retry_policy) or _policies(graph.retry_policy),
+                    timeout_s=_run_timeout(node),
+                    ask_before=_listed(name, graph.interrupt_before_nodes),
+                    ask_after=_listed(name, graph.interrupt_after_nodes),
+                    handled=bool(getattr(node, "error_handler_node", None)),
+                ),
+                "retry_policy": (),
+                "timeout": None,
+            }
+        )
+    return wrapped
+
+
+def _wrap_in_place(inner: Pregel[Any, Any, Any, Any], name: str, seen: set[int]) -> None:
+    if inner.checkpointer is True:
+        raise KernelError(
+            f"The subgraph of the node {name} has a checkpointer of its own (checkpointer=True).",
+            hint="The run's journal takes its place: compile it without.",
+        )
+    inner.nodes = _wrap(inner, seen)
+    inner.interrupt_before_nodes, inner.interrupt_after_nodes, inner.retry_policy = [], [], ()
+
+
+def _policies(given: Any) -> Sequence[RetryPolicy]:
+    if not given:
+        return ()
+    return (given,) if isinstance(given, RetryPolicy) else tuple(given)
+
+
+def _run_timeout(node: PregelNode) -> float | None:
+    limit: Any = getattr(node.timeout, "run_timeout", None)
+    return limit.total_seconds() if isinstance(limit, timedelta) else limit
+
+
+def _listed(name: str, nodes: Any) -> bool:
+    return nodes == "*" or name in (nodes or ())

@@ -1,0 +1,331 @@
+"""A graph's node behind the run's journal (RFC-0003 §7).
+
+On entry it looks for the node's `kernel.node.completed` on the log and returns the recorded delta without
+running the body; otherwise it runs the body and returns after entered, events and completed are staged,
+and committed as far as the run's durability promises. Failures and retries are on the log as well, so that
+attempts are counted over crashes. Outside a run the node is what it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, NoReturn
+
+from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph._internal._config import patch_configurable, recast_checkpoint_ns
+from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
+from langgraph.pregel import Pregel
+from langgraph.types import Command, Interrupt, RetryPolicy
+
+from noesium_stream.clock import derived_id
+from noesium_stream.errors import (
+    CommitUnknownError,
+    FencedError,
+    KernelError,
+    LogClosedError,
+    NodeExecutionError,
+    StateError,
+    brief,
+)
+from noesium_stream.event.standard import NodeCompleted, NodeFailed
+from noesium_stream.kernel.decorators import NodeMeta, node_meta
+from noesium_stream.kernel.history import StepKey
+from noesium_stream.kernel.run_context import RunContext, current_run
+from noesium_stream.kernel.step import Step, enclosing_step
+from noesium_stream.kernel.values import record, restore, take_events, update_keys
+
+NO_LONGER_OWNER = (FencedError, CommitUnknownError, LogClosedError)
+"""After these a run is not this process's to speak for: nothing is recorded, the next owner goes on."""
+
+_CONF: Final = "configurable"
+_SCRATCHPAD: Final = "__pregel_scratchpad"
+_NAMESPACE: Final = "checkpoint_ns"
+
+
+class DurableNode(Runnable[Any, Any]):
+    """A node's body behind the journal of the run that executes it.
+
+    Args:
+        name: the node's name in its graph.
+        bound: LangGraph's runnable of the body.
+        keys: what the graph's state has, to tell a mistyped key; None where that cannot be known.
+        retry: the node's retry policies; the first that fits an error counts.
+        timeout_s: how long one attempt of the body may take.
+        ask_before: wait for a person before the node (LangGraph's `interrupt_before`).
+        ask_after: wait for a person after it.
+        handled: whether the graph routes the node's failure to another node.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bound: Runnable[Any, Any],
+        *,
+        keys: frozenset[str] | None = None,
+        retry: Sequence[RetryPolicy] = (),
+        timeout_s: float | None = None,
+        ask_before: bool = False,
+        ask_after: bool = False,
+        handled: bool = False,
+    ) -> None:
+        self.name = name
+        self._bound = bound
+        self._meta: NodeMeta = node_meta(bound)
+        self._keys = None if isinstance(bound, Pregel) else keys
+        self._retry = retry
+        self._timeout_s = self._meta.timeout_s or timeout_s
+        self._ask_before, self._ask_after = ask_before, ask_after
+        self._handled = handled
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """For a graph that a sync node calls: the kernel itself runs on the run's event loop."""
+        run = current_run()
+        if run is None:
+            return self._bound.invoke(input, config, **kwargs)
+        if run.on_its_loop():
+            raise KernelError(
+                f"The node {self.name} was invoked synchronously in the run's event loop.",
+                hint="Call the graph with ainvoke in async nodes.",
+            )
+        return asyncio.run_coroutine_threadsafe(self._in_run(run, input, config, kwargs), run.loop).result()
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Return the recorded delta, or run the body and record it."""
+        run = current_run()
+        if run is None:
+            return await self._bound.ainvoke(input, config, **kwargs)
+        return await self._in_run(run, input, config, kwargs)
+
+    async def _in_run(
+        self, run: RunContext, input: Any, config: RunnableConfig | None, kwargs: dict[str, Any]
+    ) -> Any:
+        outer = enclosing_step()
+        key = _step_key(config, outer)
+        if outer is None:
+            run.superstep(key[0])
+        while True:
+            done = run.journal.history.completed.get(key)
+            if done is not None:
+                await run.settled()
+                return restore(done.payload["delta"])
+            failure = run.journal.history.failed.get(key)
+            if failure is not None:
+                await self._wait_for_retry(run, failure.timestamp_ms, failure.payload)
+            try:
+                return restore(await self._attempt(run, key, input, config, kwargs))
+            except _Again:
+                continue
+
+    async def _wait_for_retry(self, run: RunContext, failed_at_ms: int, failure: dict[str, Any]) -> None:
+        """Wait for what is left of the pause after a recorded failure; raise the last one again."""
+        pause_ms = failure.get("retry_in_ms")
+        if pause_ms is None:
+            await run.journal.commit()
+            raise _recorded(failure)
+        remaining_ms = failed_at_ms + pause_ms - run.journal.clock.now_ms()
+        if remaining_ms > 0:
+            await run.journal.clock.sleep(remaining_ms / 1000)
+
+    async def _attempt(
+        self,
+        run: RunContext,
+        key: StepKey,
+        input: Any,
+        config: RunnableConfig | None,
+        kwargs: dict[str, Any],
+    ) -> Any:
+        journal = run.journal
+        attempt = journal.history.failures[key] + 1
+        step = Step(journal, str(self.name), key, self._meta, attempt)
+        begun = journal.clock.monotonic()
+        token = step.activate()
+        try:
+            value = await self._body(run, step, input, config, kwargs)
+            delta, pure = self._complete(step, value, attempt, begun)
+        except ParentCommand as bubble:
+            # A node of a subgraph that speaks to this graph: the subgraph's own last word.
+            command = _for_this_graph(bubble, config, str(self.name))
+            if command is None:
+                raise
+            delta, pure = self._complete(step, command, attempt, begun)
+        except (GraphBubbleUp, *NO_LONGER_OWNER):
+            raise
+        except Exception as error:
+            await self._fail(run, step, error, attempt, begun)
+        finally:
+            step.deactivate(token)
+        await run.reached(pure)
+        return delta
+
+    async def _body(
+        self, run: RunContext, step: Step, input: Any, config: RunnableConfig | None, kwargs: dict[str, Any]
+    ) -> Any:
+        if self._ask_before:
+            await step.ask({"before": self.name})
+        answers: list[Any] = []
+        while True:
+            try:
+                value = await self._bounded(input, _with_answers(config, answers), kwargs)
+                break
+            except GraphInterrupt as bubble:
+                # LangGraph's `interrupt()`: it is asked through the journal, and the body runs again with the
+                # answers so far; its effects are on the log by now.
+                interrupts: Sequence[Interrupt] = bubble.args[0] if bubble.args else ()
+                if len(interrupts) != 1:
+                    raise
+                answers.append(await step.ask(interrupts[0].value, interrupts[0].response_schema))
+                step.begin_again()
+        if self._ask_after:
+            await step.ask({"after": self.name})
+        return value
+
+    async def _bounded(self, input: Any, config: RunnableConfig | None, kwargs: dict[str, Any]) -> Any:
+        limit = asyncio.timeout(self._timeout_s)
+        try:
+            async with limit:
+                return await self._bound.ainvoke(input, config, **kwargs)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise NodeExecutionError(
+                f"The node {self.name} had not ended after {self._timeout_s:g} s.",
+                hint="Raise its timeout, or bound what it waits for.",
+            ) from error
+
+    def _complete(self, step: Step, value: Any, attempt: int, begun: float) -> tuple[Any, bool]:
+        """Stage the node's events and its delta; return the delta, and whether it touched nothing outside."""
+        value, events = take_events(value)
+        self._check_keys(value)
+        delta = record(value)
+        step.check_complete()
+        journal, clock = step.journal, step.journal.clock
+        savepoint = journal.savepoint()
+        try:
+            step.stage_events(events)
+        except Exception:
+            journal.rollback(savepoint)  # all of a node's events or none
+            raise
+        completed = NodeCompleted(
+            run_id=step.run_id,
+            node=step.node,
+            step=step.key[0],
+            task_path=step.key[1],
+            attempt=attempt,
+            delta=delta,
+            duration_ms=_elapsed(clock.monotonic() - begun),
+            entropy_sources=list(self._meta.entropy_sources),
+        )
+        key = "/".join((step.run_id, str(step.key[0]), step.key[1], "completed"))
+        trace = journal.identity.trace.child(clock.token(8))
+        journal.stage(completed, trace=trace, causation_id=step.entered_id, idempotency_key=key)
+        pure = self._meta.declared and self._meta.deterministic and not step.reached_out
+        return delta, pure
+
+    def _check_keys(self, value: Any) -> None:
+        """LangGraph drops a key that the state does not have in silence; most of them are typing errors."""
+        if self._keys is None:
+            return
+        unknown = sorted(key for key in update_keys(value) if key not in self._keys)
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], self._keys, 1)
+            raise StateError(
+                f"The node {self.name} returned {', '.join(unknown)}, which the graph's state does not have.",
+                hint=f"Did you mean {near[0]}?" if near else f"It has {', '.join(sorted(self._keys))}.",
+            )
+
+    async def _fail(
+        self, run: RunContext, step: Step, error: Exception, attempt: int, begun: float
+    ) -> NoReturn:
+        journal, clock = run.journal, run.journal.clock
+        pause_ms = self._pause_ms(step, error, attempt)
+        failed = NodeFailed(
+            run_id=step.run_id,
+            node=step.node,
+            step=step.key[0],
+            task_path=step.key[1],
+            attempt=attempt,
+            error_type=type(error).__name__,
+            message=brief(error),
+            duration_ms=_elapsed(clock.monotonic() - begun),
+            retry_in_ms=pause_ms,
+        )
+        trace = journal.identity.trace.child(clock.token(8))
+        event = journal.stage(failed, trace=trace, causation_id=step.entered_id)
+        await journal.commit()
+        if pause_ms is not None:
+            raise _Again
+        if self._handled:
+            # The failure node is given the same whether it runs now or after a crash.
+            raise _recorded(event.payload) from error
+        raise error
+
+    def _pause_ms(self, step: Step, error: Exception, attempt: int) -> int | None:
+        """How long to wait before the next attempt; None: there is none. The jitter is the step's own."""
+        policy = next((policy for policy in self._retry if _applies(policy, error)), None)
+        if policy is None or attempt >= policy.max_attempts or isinstance(error, KernelError):
+            return None
+        pause = min(policy.max_interval, policy.initial_interval * policy.backoff_factor ** (attempt - 1))
+        if policy.jitter:
+            pause += random.Random(derived_id(step.run_id, str(step.key), "jitter", str(attempt))).random()
+        return round(pause * 1000)
+
+
+class _Again(Exception):
+    """The attempt failed, and another one follows."""
+
+
+def _applies(policy: RetryPolicy, error: Exception) -> bool:
+    wanted: Any = policy.retry_on
+    if isinstance(wanted, type):
+        return isinstance(error, wanted)
+    if isinstance(wanted, Sequence):
+        return isinstance(error, tuple(wanted))
+    return bool(wanted(error))
+
+
+def _recorded(failure: dict[str, Any]) -> NodeExecutionError:
+    return NodeExecutionError(f"{failure['error_type']}: {failure['message']}")
+
+
+def _for_this_graph(bubble: ParentCommand, config: RunnableConfig | None, name: str) -> Command[Any] | None:
+    command: Command[Any] = bubble.args[0]
+    namespace = str((config or {}).get(_CONF, {}).get(_NAMESPACE, ""))
+    if command.graph not in (namespace, recast_checkpoint_ns(namespace), name):
+        return None
+    return Command(update=command.update, goto=command.goto)
+
+
+def _with_answers(config: RunnableConfig | None, answers: list[Any]) -> RunnableConfig | None:
+    if not answers or config is None:
+        return config
+    pad = config[_CONF][_SCRATCHPAD]
+    fresh = replace(pad, resume=list(answers), interrupt_counter=itertools.count().__next__)
+    return patch_configurable(config, {_SCRATCHPAD: fresh})
+
+
+def _step_key(config: RunnableConfig | None, outer: Step | None) -> StepKey:
+    metadata = (config or {}).get("metadata", {})
+    step, path = int(metadata["langgraph_step"]), task_path(metadata["langgraph_path"])
+    if outer is None:
+        return step, path
+    # A node of a subgraph: under the step that runs it, and told apart where that one runs several.
+    call = str(metadata.get("langgraph_checkpoint_ns", "")).split("|")[:-1]
+    number = next((part for part in reversed(call) if part.isdigit()), "0")
+    return step, f"{outer.key[0]}:{outer.key[1]}|{number}|{path}"
+
+
+def task_path(path: Any) -> str:
+    """LangGraph's task path as a text that is the same in every process: `pull:weigh`, `push:0`."""
+    if isinstance(path, tuple | list):
+        parts = [task_path(part) for part in path if not isinstance(part, bool)]
+        return ":".join(part.removeprefix("__pregel_") for part in parts)
+    return str(path)
+
+
+def _elapsed(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

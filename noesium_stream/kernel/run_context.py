@@ -1,0 +1,117 @@
+"""Which run the code runs in: set once per execution of a graph, seen by its wrapped nodes.
+
+A compiled graph is wrapped once and executes many runs at a time; its nodes find theirs here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import StrEnum
+from typing import Final
+
+from noesium_stream.clock import derived_id
+from noesium_stream.event.standard import CheckpointCreated
+from noesium_stream.kernel.journal import RunJournal
+
+MAX_UNSETTLED: Final = 64
+"""How many steps may be on their way to the log at once."""
+
+_RUN: ContextVar[RunContext | None] = ContextVar("noesium_run", default=None)
+
+
+class Durability(StrEnum):
+    """When a step is on the log. Whatever is chosen: a step's intent to do something outside, what it sends
+    to others, a question and the end of the run are on the log before anybody can see them, and together
+    with everything before them.
+
+    SYNC: every step, before the next one begins. A crash repeats at most the steps that were running.
+    ASYNC: as SYNC, but steps that are declared deterministic and touch nothing outside are sent to the log
+        without waiting: they share commits. A crash may repeat the last few of these.
+    EXIT: steps are kept back until something outside depends on them, or the run ends. A crash repeats all
+        since then. The fewest commits, and nobody can watch the run meanwhile.
+    """
+
+    SYNC = "sync"
+    ASYNC = "async"
+    EXIT = "exit"
+
+
+class RunContext:
+    """One execution of a graph for a run."""
+
+    def __init__(self, journal: RunJournal, durability: Durability) -> None:
+        self.journal = journal
+        self.loop = asyncio.get_running_loop()
+        self._durability = durability
+        self._unsettled = 0
+        self._current: int | None = None
+
+    def on_its_loop(self) -> bool:
+        """Whether the caller runs in the run's event loop, which must not be blocked."""
+        try:
+            return asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            return False
+
+    def superstep(self, number: int) -> None:
+        """A node of this superstep begins: the superstep before it is complete."""
+        if self._current is not None and number > self._current:
+            self._checkpoint(self._current)
+        self._current = number
+
+    def end(self) -> None:
+        """The graph has ended."""
+        if self._current is not None:
+            self._checkpoint(self._current)
+
+    async def reached(self, pure: bool) -> None:
+        """A step is complete and staged; return when that is as safe as the run's durability says."""
+        if self._durability is Durability.SYNC or not pure:
+            return await self.settled()
+        if self._durability is Durability.ASYNC:
+            self.journal.flush()
+        self._unsettled += 1
+        if self._unsettled >= MAX_UNSETTLED and self._durability is Durability.ASYNC:
+            await self.settled()
+        return None
+
+    async def settled(self) -> None:
+        """Return when all that was staged is on the log."""
+        self._unsettled = 0
+        await self.journal.commit()
+
+    def _checkpoint(self, number: int) -> None:
+        journal, history = self.journal, self.journal.history
+        if number in history.checkpoints:
+            return
+        run_id = journal.identity.run_id
+        done = history.steps.get(number, [])
+        created = CheckpointCreated(
+            run_id=run_id,
+            checkpoint_id=derived_id(run_id, "checkpoint", str(number)),
+            parent_id=history.last_checkpoint,
+            step=number,
+            nodes=sorted({event.payload["node"] for event in done}),
+        )
+        cause = done[-1].event_id if done else history.last_event_id
+        trace = journal.identity.trace.child(journal.clock.token(8))
+        key = f"{run_id}/{number}/checkpoint"
+        journal.stage(created, trace=trace, causation_id=cause, idempotency_key=key)
+
+
+def current_run() -> RunContext | None:
+    """The run that the calling code belongs to; None outside."""
+    return _RUN.get()
+
+
+@contextmanager
+def running(run: RunContext) -> Iterator[None]:
+    """Make `run` the current one."""
+    token = _RUN.set(run)
+    try:
+        yield
+    finally:
+        _RUN.reset(token)

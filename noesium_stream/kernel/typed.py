@@ -1,0 +1,197 @@
+"""Python values as JSON and back again, so that a graph's state keeps its types (RFC-0003 §8).
+
+JSON types stand for themselves. Anything else is an object with the one key `__type__` and one `value`:
+
+    datetime, date, time, timedelta, UUID, Decimal, bytes, set, frozenset, tuple     by these names
+    mappings whose keys are not all texts                                              `mapping`, pairs
+    pydantic models, dataclasses, enums, named tuples                                  `module:Class`
+
+A class is only looked up in modules that are loaded here; reading a journal never imports anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from pydantic import BaseModel
+
+from noesium_stream.errors import StateError
+from noesium_stream.event.envelope import MAX_INT
+
+TYPE: Final = "__type__"
+_MAX_DEPTH: Final = 64
+_PLAIN: Final = frozenset({str, bool, type(None)})
+
+
+def encode(value: Any, path: str, depth: int = 0) -> Any:
+    """`value` as JSON types, a deep copy.
+
+    Raises:
+        StateError: a part of it cannot be recorded; the message names its path.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if depth > _MAX_DEPTH:
+        raise StateError(f"{path} is nested deeper than {_MAX_DEPTH} levels.")
+    if kind is int:
+        if abs(value) > MAX_INT:
+            raise StateError(f"{path} is an integer beyond 2^53-1.", hint="Keep it as text.")
+        return value
+    if kind is float:
+        if value != value or value in (float("inf"), float("-inf")):
+            raise StateError(f"{path} is {value}, which JSON does not have.")
+        return value
+    if kind is dict:
+        return _mapping(value, path, depth)
+    if kind is list:
+        return [encode(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+    named = _ENCODERS.get(kind)
+    if named is not None:
+        name, to_value = named
+        return {TYPE: name, "value": to_value(value, path, depth + 1)}
+    return _object(value, path, depth)
+
+
+def decode(recorded: Any) -> Any:
+    """What `encode` was given, equal and of the same types.
+
+    Raises:
+        StateError: the value is of a class that is not loaded here.
+    """
+    if type(recorded) is list:
+        return [decode(item) for item in recorded]
+    if type(recorded) is not dict:
+        return recorded
+    name = recorded.get(TYPE)
+    if name is None:
+        return {key: decode(item) for key, item in recorded.items()}
+    decoder = _DECODERS.get(name)
+    return decoder(recorded["value"]) if decoder is not None else _rebuild(name, recorded["value"])
+
+
+def _mapping(value: Mapping[Any, Any], path: str, depth: int) -> Any:
+    if TYPE in value or not all(type(key) is str for key in value):
+        return {TYPE: "mapping", "value": _items(list(value.items()), path, depth)}
+    return {key: encode(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+
+
+def _items(value: Any, path: str, depth: int) -> list[Any]:
+    return [encode(list(item) if type(item) is tuple else item, path, depth + 1) for item in value]
+
+
+def _sequence(value: Any, path: str, depth: int) -> list[Any]:
+    return [encode(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+
+
+def _unordered(value: Any, path: str, depth: int) -> list[Any]:
+    # Sorted by their text: the order of a set differs between processes.
+    return sorted(
+        _sequence(value, path, depth), key=lambda item: orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
+    )
+
+
+def _text(of: Callable[[Any], Any]) -> Callable[[Any, str, int], Any]:
+    return lambda value, path, depth: of(value)
+
+
+_ENCODERS: Final[dict[type, tuple[str, Callable[[Any, str, int], Any]]]] = {
+    tuple: ("tuple", _sequence),
+    set: ("set", _unordered),
+    frozenset: ("frozenset", _unordered),
+    datetime: ("datetime", _text(datetime.isoformat)),
+    date: ("date", _text(date.isoformat)),
+    time: ("time", _text(time.isoformat)),
+    timedelta: ("timedelta", _text(lambda value: [value.days, value.seconds, value.microseconds])),
+    UUID: ("UUID", _text(str)),
+    Decimal: ("Decimal", _text(str)),
+    bytes: ("bytes", _text(lambda value: base64.b64encode(value).decode())),
+}
+
+_DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "tuple": lambda value: tuple(decode(value)),
+    "set": lambda value: set(decode(value)),
+    "frozenset": lambda value: frozenset(decode(value)),
+    "mapping": lambda value: {key: item for key, item in decode(value)},
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timedelta": lambda value: timedelta(*value),
+    "UUID": UUID,
+    "Decimal": Decimal,
+    "bytes": base64.b64decode,
+}
+
+
+def _object(value: Any, path: str, depth: int) -> Any:
+    cls = type(value)
+    if isinstance(value, BaseModel):
+        body: Any = orjson.loads(value.model_dump_json(by_alias=True, round_trip=True))
+    elif dataclasses.is_dataclass(value):
+        fields = dataclasses.fields(value)
+        body = {f.name: encode(getattr(value, f.name), f"{path}.{f.name}", depth + 1) for f in fields}
+    elif isinstance(value, Enum):
+        body = encode(value.value, path, depth + 1)
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        body = _sequence(value, path, depth)
+    elif isinstance(value, Mapping):
+        return _mapping(value, path, depth)
+    elif isinstance(value, str | int | float | list):
+        plain: Any = next(base for base in (str, int, float, list) if isinstance(value, base))
+        return encode(plain(value), path, depth)
+    else:
+        raise StateError(
+            f"{path} is of type {cls.__name__}, which cannot be recorded.",
+            hint="State is recorded as JSON: use JSON types, dates, sets, tuples, dataclasses, enums or "
+            "pydantic models; keep files, connections and arrays elsewhere, with a reference in the state.",
+        )
+    if "<locals>" in cls.__qualname__:
+        raise StateError(
+            f"{path} is of the class {cls.__name__}, which is defined in a function.",
+            hint="Another process has to find the class again: define it at the top of its module.",
+        )
+    return {TYPE: f"{cls.__module__}:{cls.__qualname__}", "value": body}
+
+
+def _rebuild(name: str, body: Any) -> Any:
+    cls = _loaded(name)
+    if issubclass(cls, BaseModel):
+        return cls.model_validate_json(orjson.dumps(body))
+    if dataclasses.is_dataclass(cls):
+        return _rebuild_dataclass(cls, decode(body))
+    if issubclass(cls, Enum):
+        return cls(decode(body))
+    return cls(*decode(body))  # a named tuple
+
+
+def _rebuild_dataclass(cls: type[Any], values: dict[str, Any]) -> Any:
+    settable = {field.name for field in dataclasses.fields(cls) if field.init}
+    made = cls(**{name: value for name, value in values.items() if name in settable})
+    for name, value in values.items():
+        if name not in settable:
+            object.__setattr__(made, name, value)
+    return made
+
+
+def _loaded(name: str) -> type[Any]:
+    module, _, qualname = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, type) and (
+        issubclass(found, BaseModel | Enum | tuple) or dataclasses.is_dataclass(found)
+    ):
+        return found
+    raise StateError(
+        f"the journal holds a value of the class {name}, which is not loaded here.",
+        hint="Import the module that defines it together with the graph.",
+    )

@@ -1,0 +1,93 @@
+"""A run's journal in a list: for tests of the kernel alone. It can die before or after any commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from noesium_stream.clock import SystemClock
+from noesium_stream.errors import CommitUnknownError
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
+from noesium_stream.kernel.activity import Activity
+
+RUN_ID = "0199a000-0000-7000-8000-000000000001"
+
+
+class ListJournal:
+    """`RunJournal` over `log`, the events that survived; staged ones are lost with the journal.
+
+    The commit number `dies_at` (from 1) raises: with `reaches_log` after its events are on the log.
+    """
+
+    def __init__(
+        self, log: list[EventEnvelope] | None = None, *, dies_at: int | None = None, reaches_log: bool = False
+    ) -> None:
+        self.log = log if log is not None else []
+        self.history = RunHistory()
+        self.clock = SystemClock()
+        self.activity = Activity()
+        self.commits = 0
+        self._dies_at, self._reaches_log = dies_at, reaches_log
+        self._staged: list[EventEnvelope] = []
+        self.identity = RunIdentity(
+            RUN_ID, AgentRef("sample", "sample", "1"), TraceContext("1" * 32, "2" * 16), RUN_ID, "start"
+        )
+        for event in self.log:
+            self.history.apply(event)
+
+    def stage(
+        self,
+        event: DomainEvent,
+        *,
+        trace: TraceContext,
+        causation_id: str | None,
+        idempotency_key: str | None = None,
+        to: Destination | None = None,
+    ) -> EventEnvelope:
+        envelope = event.to_envelope(
+            self.identity.agent,
+            trace,
+            causation_id if causation_id != "start" else None,
+            RUN_ID,
+            partition_key=to.run_id if to else RUN_ID,
+            idempotency_key=idempotency_key,
+            clock=self.clock,
+        )
+        self._staged.append(envelope)
+        self.history.apply(envelope)
+        return envelope
+
+    def flush(self) -> None:
+        if not self._staged:
+            return
+        self.commits += 1
+        dead = self._dies_at is not None and self.commits >= self._dies_at
+        if not dead or (self._reaches_log and self.commits == self._dies_at):
+            self.log.extend(self._staged)
+        self._staged = []
+        if dead:
+            raise CommitUnknownError("the process died")
+
+    def savepoint(self) -> int:
+        return len(self._staged)
+
+    def rollback(self, savepoint: int) -> None:
+        del self._staged[savepoint:]
+
+    async def commit(self) -> None:
+        self.flush()
+
+    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+        raise NotImplementedError(capability_id)
+
+    async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
+        await self.commit()
+        assert ready(), "nobody else writes to this journal"
+
+    def types(self) -> list[str]:
+        return [event.event_type for event in self.log]
+
+    def deltas(self) -> dict[tuple[int, str], Any]:
+        return {key: event.payload["delta"] for key, event in self.history.completed.items()}
