@@ -1,6 +1,7 @@
 """The command of the bench.
 
     python -m tests.bench log [--events 100000] [--only append,read,...] [--bootstrap HOST:PORT] [--json]
+    python -m tests.bench kernel [--nodes 300] [--only chain,history,...] [--json]
 
 Figures are reported, not asserted: the exit code is 0 when all could be measured, 1 when one could not. A run
 of everything at full size adds a line to `history.jsonl`.
@@ -15,44 +16,91 @@ import tempfile
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noesium_stream.log.url import parse_url
-from tests.bench import append, read, sqlite, tail
+from tests.bench import append, kernel, read, sqlite, tail
 from tests.bench.harness import HISTORY, Figure, history_line, keep, progress
 from tests.bench.settings import Settings
 from tests.support.kafka import KafkaServer, start_kafka
 
 Group = Callable[[Settings, KafkaServer], Awaitable[list[Figure]]]
+KernelGroup = Callable[[kernel.KernelSettings], Awaitable[list[Figure]]]
 
 ON_KAFKA: dict[str, Group] = {"append": append.measure, "read": read.measure, "tail": tail.measure}
 GROUPS = ("append", "read", "sqlite", "tail")
+OF_KERNEL: dict[str, KernelGroup] = {
+    "chain": kernel.measure_chain,
+    "history": kernel.measure_history,
+    "resume": kernel.measure_resume,
+    "replay": kernel.measure_replay,
+}
+
+
+Outcome = tuple[list[Figure], dict[str, str], dict[str, Any], bool]
+"""Figures, reasons of what could not be measured by group, the settings, and whether it was a full run."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, keep; the exit code."""
     asked = _parser().parse_args(arguments)
-    groups = [name for name in GROUPS if name in asked.only]
-    with ExitStack() as stack:
-        folder = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="noesium-bench-", dir=asked.folder))
-        )
-        settings = Settings(
-            folder, asked.events, asked.batch, asked.repetitions, tail_events=asked.tail_events
-        )
-        figures, failed, broker = _measure(groups, settings, asked.bootstrap)
-    line = history_line(figures, _described(settings, broker))
+    with tempfile.TemporaryDirectory(prefix="noesium-bench-", dir=asked.folder) as folder:
+        measure = _log if asked.bench == "log" else _kernel
+        figures, failed, described, full = measure(asked, Path(folder))
+    line = history_line(figures, {"bench": asked.bench, **described})
     for figure in figures if not asked.json else ():
         print("\n".join(figure.lines()), end="\n\n")
     if asked.json:
         print(json.dumps({**line, "failed": failed}))
-    if _is_full(settings, groups, failed) or asked.history is not None:
+    if full or asked.history is not None:
         path = asked.history or HISTORY
         keep(line, path)
         progress(f"kept in {path}")
     return 1 if failed else 0
+
+
+def _log(asked: argparse.Namespace, folder: Path) -> Outcome:
+    groups = [name for name in GROUPS if name in asked.only]
+    settings = Settings(folder, asked.events, asked.batch, asked.repetitions, tail_events=asked.tail_events)
+    figures, failed, broker = _measure(groups, settings, asked.bootstrap)
+    return figures, failed, _described(settings, broker), _is_full(settings, groups, failed)
+
+
+def _kernel(asked: argparse.Namespace, folder: Path) -> Outcome:
+    default = kernel.KernelSettings(folder)
+    settings = replace(
+        default,
+        nodes=asked.nodes,
+        repetitions=asked.repetitions,
+        turns=asked.turns,
+        resumed=asked.resumed,
+        replayed=asked.replayed,
+    )
+    figures: list[Figure] = []
+    failed: dict[str, str] = {}
+    for name in asked.only:
+        try:
+            figures += asyncio.run(_of(OF_KERNEL[name](settings)))
+        except Exception as error:
+            _failed(failed, name, error)
+    described = {key: value for key, value in asdict(settings).items() if key != "folder"}
+    return (
+        figures,
+        failed,
+        described,
+        settings == default and not failed and len(asked.only) == len(OF_KERNEL),
+    )
+
+
+def _failed(failed: dict[str, str], name: str, error: BaseException) -> None:
+    failed[name] = f"{type(error).__name__}: {error}"
+    traceback.print_exc()
+    progress(f"{name} could not be measured: {failed[name]}")
 
 
 def _measure(
@@ -75,9 +123,7 @@ def _measure(
                 else:
                     figures += asyncio.run(_of(sqlite.measure(settings)))
             except (Exception, pytest.fail.Exception) as error:
-                failed[name] = f"{type(error).__name__}: {error}"
-                traceback.print_exc()
-                progress(f"{name} could not be measured: {failed[name]}")
+                _failed(failed, name, error)
     return figures, failed, source
 
 
@@ -109,19 +155,29 @@ def _described(settings: Settings, broker: str) -> dict[str, object]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    commands = parser.add_subparsers(required=True)
+    commands = parser.add_subparsers(required=True, dest="bench")
     log = commands.add_parser("log", help="the log: append, read, SQLite, a tail's memory")
     log.add_argument("--events", type=_positive, default=Settings.events)
     log.add_argument("--batch", type=_positive, default=Settings.batch, help="events per transaction")
     log.add_argument("--repetitions", type=_positive, default=Settings.repetitions)
     log.add_argument("--tail-events", type=_positive, default=Settings.tail_events)
-    log.add_argument("--only", type=_groups, default=GROUPS, help=f"some of {','.join(GROUPS)}")
     place = log.add_mutually_exclusive_group()
     place.add_argument("--bootstrap", help="a broker that is there; without one, one is started")
     place.add_argument("--log", dest="bootstrap", type=_bootstrap, metavar="kafka://HOST:PORT")
-    log.add_argument("--folder", type=Path, help="where SQLite's files go (default: the temporary folder)")
-    log.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    log.add_argument("--history", type=Path, help="keep this run there, whatever its size")
+    steps = commands.add_parser("kernel", help="the kernel: time and bytes per step, resuming, replaying")
+    steps.add_argument("--nodes", type=_positive, default=kernel.KernelSettings.nodes, help="of the chain")
+    steps.add_argument("--repetitions", type=_positive, default=kernel.KernelSettings.repetitions)
+    steps.add_argument("--turns", type=_sizes, default=kernel.KernelSettings.turns, metavar="N,N")
+    steps.add_argument("--resumed", type=_positive, default=kernel.KernelSettings.resumed, help="steps")
+    steps.add_argument("--replayed", type=_positive, default=kernel.KernelSettings.replayed, help="steps")
+    for bench, groups in ((log, GROUPS), (steps, tuple(OF_KERNEL))):
+        some = partial(_groups, groups)
+        bench.add_argument("--only", type=some, default=groups, help=f"some of {','.join(groups)}")
+        bench.add_argument(
+            "--folder", type=Path, help="where SQLite's files go (default: the temporary folder)"
+        )
+        bench.add_argument("--json", action="store_true", help="one JSON object on standard output")
+        bench.add_argument("--history", type=Path, help="keep this run there, whatever its size")
     return parser
 
 
@@ -132,11 +188,15 @@ def _positive(text: str) -> int:
     return number
 
 
-def _groups(text: str) -> tuple[str, ...]:
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(_positive(part) for part in text.split(","))
+
+
+def _groups(known: Sequence[str], text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     for name in names:
-        if name not in GROUPS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(GROUPS)}")
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
     return names
 
 

@@ -22,7 +22,16 @@ from statistics import median
 from typing import Any
 
 HISTORY = Path(__file__).parent / "history.jsonl"
-_LIBRARIES = ("confluent-kafka", "aiokafka", "fastavro", "orjson", "jsonschema-rs", "pydantic")
+_LIBRARIES = (
+    "confluent-kafka",
+    "aiokafka",
+    "fastavro",
+    "orjson",
+    "jsonschema-rs",
+    "pydantic",
+    "langgraph",
+    "langgraph-checkpoint-sqlite",
+)
 
 Run = Callable[[], Awaitable[float]]
 """Measures one side once."""

@@ -1,0 +1,262 @@
+"""The kernel: what a step costs in time and in bytes, and how soon a long run goes on.
+
+Every run of ours is a whole one: a `Client` appends the command, a real `Worker` owns the partition, accepts
+it, executes the graph with a commit wherever the kernel wants one, and the client reads the result from the
+journal. Only where it says so a part of that is measured. LangGraph's side is `ainvoke` of the same graph
+with `durability="sync"`, which waits for each checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.client import Client, Run
+from noesium_stream.clock import SystemClock
+from noesium_stream.log import open_log
+from noesium_stream.log.port import EventLog
+from noesium_stream.log.topics import partition_of
+from noesium_stream.testing.mortal import Death, MortalClock, MortalLog
+from noesium_stream.worker import Worker
+from tests.bench.harness import Figure, Side, interleave, progress
+from tests.bench.kernel_agents import agent, chain, conversation, counter
+
+OURS = "a Worker of ours"
+IN_MEMORY, ON_SQLITE = "LangGraph, InMemorySaver", "LangGraph, AsyncSqliteSaver"
+
+
+@dataclass(frozen=True)
+class KernelSettings:
+    """Sizes of everything; the defaults are those of a full run. `folder` should lie on a disk."""
+
+    folder: Path
+    nodes: int = 300
+    repetitions: int = 5
+    turns: tuple[int, ...] = (200, 2_000)
+    message_bytes: tuple[int, ...] = (2_000, 500)
+    resumed: int = 10_000
+    replayed: int = 1_000
+
+
+@asynccontextmanager
+async def _working(
+    url: str, measured: type[BaseGraphicAgent], home: Path
+) -> AsyncIterator[tuple[Client, EventLog]]:
+    log = await open_log(url)
+    try:
+        async with Worker(log, [(measured, None)], home=home), Client(log) as client:
+            yield client, log
+    finally:
+        await log.close()
+
+
+async def measure_chain(settings: KernelSettings) -> list[Figure]:
+    """Milliseconds per node of a chain of trivial nodes, from the command to the result."""
+    graph, nodes = chain(settings.nodes), settings.nodes
+    measured = agent(graph, "chain", nodes)
+    file = settings.folder / "chain.db"
+    name = f"a node of a chain of {nodes}"
+    note = "Ours is a whole run: command, acceptance, events and commits of all steps, result read back."
+    figures = []
+    progress(f"chain: {nodes} nodes, {settings.repetitions} runs of each side")
+    for url, kind, target in (
+        ("memory://", IN_MEMORY, 1.3),
+        (f"sqlite:///{file}", ON_SQLITE, 1.0),
+    ):
+        async with (
+            _working(url, measured, settings.folder) as (client, _),
+            AsyncSqliteSaver.from_conn_string(str(settings.folder / "langgraph.db")) as saver,
+        ):
+
+            async def ours(client: Client = client) -> float:
+                began = time.perf_counter()
+                run = await client.start("chain", {"n": 0})
+                await run.result(timeout=120)
+                return (time.perf_counter() - began) / nodes * 1e3
+
+            async def theirs(kind: str = kind, saver: AsyncSqliteSaver = saver) -> float:
+                compiled = graph.compile(checkpointer=InMemorySaver() if kind == IN_MEMORY else saver)
+                config: Any = {
+                    "configurable": {"thread_id": str(uuid4())},
+                    "recursion_limit": nodes + 10,
+                }
+                began = time.perf_counter()
+                state = await compiled.ainvoke({"n": 0}, config, durability="sync")
+                spent = time.perf_counter() - began
+                assert state["n"] == nodes
+                return spent / nodes * 1e3
+
+            await ours()
+            await theirs()
+            values = await interleave({OURS: ours, kind: theirs}, settings.repetitions)
+        sides = Side(OURS, values[OURS]), Side(kind, values[kind])
+        place = url.partition(":")[0]
+        figures.append(Figure("chain", f"{name}, {place}", "ms", *sides, target, at_least=False, note=note))
+    return figures
+
+
+async def measure_history(settings: KernelSettings) -> list[Figure]:
+    """Bytes that a conversation leaves in the journal: how they grow, and beside what its nodes returned.
+
+    Bytes are those of all records of the run in its journal: values, and keys and values of headers.
+    """
+    figures = []
+    for size in settings.message_bytes:
+        judged = size == max(settings.message_bytes)
+        for turns in settings.turns:
+            progress(f"history: {turns} and {2 * turns} steps of two messages of {size} bytes")
+            (once, _), (twice, deltas) = [
+                await _bytes_of(count, size, settings) for count in (turns, 2 * turns)
+            ]
+            name = f"journal of a conversation, 2 x {size} B a step"
+            figures.append(
+                Figure(
+                    "history",
+                    f"{name}, growth",
+                    "bytes",
+                    Side(f"{2 * turns} steps", [twice]),
+                    Side(f"{turns} steps", [once]),
+                    2.1 if judged else None,
+                    at_least=False,
+                )
+            )
+            figures.append(
+                Figure(
+                    "history",
+                    f"{name}, {2 * turns} steps",
+                    "bytes",
+                    Side("all its records", [twice]),
+                    Side("the nodes' deltas as JSON", [deltas]),
+                    1.6 if judged else None,
+                    at_least=False,
+                )
+            )
+    return figures
+
+
+async def _bytes_of(turns: int, size: int, settings: KernelSettings) -> tuple[int, int]:
+    """All record bytes of one conversation, and those of its nodes' deltas."""
+    measured = agent(conversation(turns, size), "talk", turns)
+    async with _working("memory://", measured, settings.folder) as (client, log):
+        run = await client.start("talk", {"messages": []})
+        await run.result(timeout=600)
+        journal = log.topology.journal("talk")
+        total = 0
+        async for record in log.read(journal, {}, until=await log.end(journal)):
+            if record.key == run.id:
+                total += len(record.value) + sum(len(key) + len(value) for key, value in record.headers)
+        delta = {
+            "messages": [
+                {"role": "user", "content": "x" * size},
+                {"role": "assistant", "content": "x" * size},
+            ]
+        }
+        return total, turns * len(json.dumps(delta, separators=(",", ":")))
+
+
+async def measure_resume(settings: KernelSettings) -> list[Figure]:
+    """Seconds from opening the log to the body of the next node of a long run, on SQLite.
+
+    The run stands in its node number `resumed` + 1 when its worker goes away; each repetition opens the log
+    anew, lets a new worker take the run up, and ends when that body runs again. Beside it: opening the same
+    log and decoding the run's journal, and nothing more.
+    """
+    steps, reached = settings.resumed, asyncio.Event()
+    measured = agent(counter(steps, reached), "counter", steps)
+    url = f"sqlite:///{settings.folder / 'resume.db'}"
+    progress(f"resume: a run of {steps:,} steps is made")
+    async with _working(url, measured, settings.folder) as (client, _):
+        run = await client.start("counter", {"n": 0})
+        await _reached(run, reached)
+
+    async def ours() -> float:
+        reached.clear()
+        began = time.perf_counter()
+        async with _working(url, measured, settings.folder):
+            await reached.wait()
+            return time.perf_counter() - began
+
+    async def reading() -> float:
+        began = time.perf_counter()
+        log = await open_log(url)
+        try:
+            journal = log.topology.journal("counter")
+            ends = await log.end(journal)
+            partition = partition_of(run.id, len(ends))
+            async for batch in log.read_batches(journal, {}, until={partition: ends[partition]}):
+                for record in batch:
+                    record.envelope  # noqa: B018 - decodes and validates
+            return time.perf_counter() - began
+        finally:
+            await log.close()
+
+    by_hand = "the journal decoded"
+    values = await interleave({OURS: ours, by_hand: reading}, min(3, settings.repetitions))
+    sides = Side(OURS, values[OURS]), Side(by_hand, values[by_hand])
+    name = f"the next node of a run of {steps:,} steps runs"
+    return [Figure("resume", name, "s", *sides, 1.0, at_least=False, absolute=True)]
+
+
+async def _reached(run: Run, reached: asyncio.Event) -> None:
+    """Wait for the node; raise what the run ends with before."""
+    ends = [asyncio.create_task(run.result()), asyncio.create_task(reached.wait())]
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not reached.is_set():
+            ends[0].result()
+    finally:
+        for task in ends:
+            task.cancel()
+
+
+async def measure_replay(settings: KernelSettings) -> list[Figure]:
+    """Steps per second of a second execution over what the log has of the first.
+
+    The run's first worker dies when all of its steps are on the log and its end is not; the second one walks
+    the graph over the recorded deltas to that end. From its start to the result, on `memory://`.
+    """
+    steps = settings.replayed
+    graph = counter(steps)
+    measured = agent(graph, "counter", steps)
+    progress(f"replay: {steps:,} steps")
+
+    async def ours() -> float:
+        log = await open_log("memory://")
+        death = Death()
+        mortal = MortalLog(log, death)
+        mortal.reaches_log, mortal.when = False, lambda event: event.event_type == "run.completed"
+        clock = MortalClock(SystemClock(), death)
+        async with Client(log) as client:
+            async with Worker(mortal, [(measured, None)], home=settings.folder, clock=clock):  # type: ignore[arg-type]
+                run = await client.start("counter", {"n": 0})
+                await death.struck.wait()
+            began = time.perf_counter()
+            async with Worker(log, [(measured, None)], home=settings.folder):
+                await run.result(timeout=120)
+                spent = time.perf_counter() - began
+        await log.close()
+        return steps / spent
+
+    async def theirs() -> float:
+        compiled = graph.compile()
+        began = time.perf_counter()
+        await compiled.ainvoke({"n": 0}, {"recursion_limit": steps + 10})
+        return steps / (time.perf_counter() - began)
+
+    plain = "LangGraph, no checkpointer"
+    values = await interleave({OURS: ours, plain: theirs}, min(3, settings.repetitions))
+    sides = Side(OURS, values[OURS]), Side(plain, values[plain])
+    return [
+        Figure("replay", f"a run of {steps:,} trivial steps again", "steps/s", *sides, 1_000, absolute=True)
+    ]
