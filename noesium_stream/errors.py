@@ -26,10 +26,10 @@
     │   ├── ApprovalExpiredError        nobody answered a question in time, and nothing stands in for it
     │   ├── StateError                  a graph's state or delta cannot be recorded (names the path)
     │   ├── ReplayDivergenceError       a node did something else than what is recorded
-    │   ├── EffectFailedError           an effect failed: a person said so, or an earlier execution recorded it
     │   └── StrictModeError             something that a run in STRICT mode may not do
     │       ├── NondeterminismError     a node read clock, chance, network or files (node, what, where)
     │       └── GraphError              a graph whose outcome depends on what it does not declare (problems)
+    ├── EffectFailedError               an effect failed: a person, or an earlier execution, said so
     ├── RunError
     │   ├── RunNotFoundError            no run of this id
     │   ├── RunEndedError               the run has ended already and takes no more messages
@@ -238,7 +238,7 @@ class GraphError(StrictModeError):
         self.problems = tuple(problems)
 
 
-class EffectFailedError(KernelError):
+class EffectFailedError(NoesiumError):
     """An effect failed: a person said so, or an earlier execution recorded an error whose class is not here.
 
     `effect_id` names it on the log.

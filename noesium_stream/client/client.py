@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+from noesium_stream.client.approvals import Approval, open_ones, read_questions
+from noesium_stream.client.effects import OpenEffect, open_effects, open_ledgers
 from noesium_stream.client.run import Run
 from noesium_stream.client.runs import RUN_TYPES, RunInfo, fold_record
 from noesium_stream.clock import Clock, SystemClock, derived_id
@@ -137,6 +139,21 @@ class Client:
             found += [run for run in runs.values() if status is None or run.status == status]
         found.sort(key=lambda run: (run.requested_ms, run.run_id), reverse=True)
         return found[:limit]
+
+    async def open_effects(self) -> Sequence[OpenEffect]:
+        """The effects of all runs that wait for a person to decide, the oldest first."""
+        found: Sequence[OpenEffect] = []
+        for kind in await self.agent_types():
+            for ledger in (await open_ledgers(self.log, kind)).values():
+                found = [*found, *open_effects(ledger, kind)]
+        return sorted(found, key=lambda effect: (effect.since_ms, effect.effect_id))
+
+    async def approvals(self, *, agent_type: str | None = None) -> Sequence[Approval]:
+        """What runs on this log wait for people to answer, the oldest first."""
+        found: list[Approval] = []
+        for kind in [agent_type] if agent_type else await self.agent_types():
+            found += (await read_questions(self.log, kind)).all()
+        return open_ones(found)
 
     async def agent_types(self) -> Sequence[str]:
         """The agent types that have topics on this log, by name."""

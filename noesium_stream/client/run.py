@@ -7,18 +7,29 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+from noesium_stream.client.approvals import Approval, question_to_answer, read_questions
+from noesium_stream.client.effects import (
+    Decision,
+    OpenEffect,
+    open_effects,
+    open_ledgers,
+    resolution,
+)
 from noesium_stream.client.runs import COMMANDS, ENDED, RUN_TYPES, RunInfo, fold_record
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
     CorruptRecordError,
     RunCancelledError,
+    RunEndedError,
     RunFailedError,
     RunNotFoundError,
     RunTimeoutError,
 )
 from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.effects import EffectLedger
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.standard import RunCancelRequested, RunSignalled
+from noesium_stream.event.json_value import to_json
+from noesium_stream.event.standard import EffectResolved, RunCancelRequested, RunSignalled
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
@@ -144,15 +155,91 @@ class Run:
         """Send a message to the run; it is delivered once, in the order of sending."""
         await self._send(RunSignalled(run_id=self.id, name=name, value=value))
 
+    async def open_effects(self) -> list[OpenEffect]:
+        """The effects of this run that wait for a person to decide, the oldest first."""
+        ledgers = await open_ledgers(self._log, self.agent_type, self.id)
+        return [effect for ledger in ledgers.values() for effect in open_effects(ledger, self.agent_type)]
+
+    async def resolve_effect(
+        self,
+        effect_id: str,
+        decision: Decision,
+        result: Any = None,
+        *,
+        reason: str | None = None,
+        resolved_by: str | None = None,
+    ) -> EffectResolved:
+        """Decide about an effect of unknown outcome, or a compensation that failed; return what was sent.
+
+        `effect_id` may be the beginning of it. "result": it was done and gave `result`; "retry": call it
+        again, under the same idempotency key; "fail": it was not done, and the node gets an
+        `EffectFailedError` (a compensation is given up). `resolved_by`: who decides; default: this client.
+
+        Raises:
+            RunNotFoundError: the run is not there.
+            RunEndedError: the run has ended.
+            EffectDecisionError: no such effect, or nothing to decide about it, or not in this way.
+            StateError: `result` has no JSON form.
+        """
+        info = await self.info()
+        if info.status in ENDED.values():
+            raise RunEndedError(
+                f"Run {self.id} has ended already: {info.status}.", hint=f"See: noesium show {self.id}"
+            )
+        ledgers = await open_ledgers(self._log, self.agent_type, self.id)
+        by = resolved_by or self._producer.agent_id
+        event = resolution(
+            ledgers.get(self.id, EffectLedger()), self.id, effect_id, decision, result, reason, by
+        )
+        await self._send(event)
+        return event
+
     async def cancel(self, reason: str | None = None) -> None:
         """Ask for the run to end as cancelled, with everything that it has delegated."""
         await self._send(RunCancelRequested(run_id=self.id, reason=reason))
 
-    async def _send(self, event: DomainEvent) -> None:
+    async def approvals(self) -> list[Approval]:
+        """What the run has asked people, in that order, and how it stands."""
+        return (await read_questions(self._log, self.agent_type, self.id)).all()
+
+    async def approve(
+        self, approval_id: str | None = None, *, value: Any = None, by: str | None = None
+    ) -> Approval:
+        """Answer a question of the run with yes; it goes on wherever it is.
+
+        Args:
+            approval_id: which one, or the beginning of it; not needed where one is open.
+            value: what the question asks for, a JSON value; None: nothing beyond the yes.
+            by: who answers; default: this client's agent id.
+
+        Raises:
+            RunEndedError: the run has ended.
+            ApprovalClosedError: it was answered before, or its deadline has passed.
+            ApprovalError: none is open, several are, there is none of this id, or `by` may not answer it.
+            EventValidationError: the value is not what the question wants; names the field.
+        """
+        return await self._answer(approval_id, True, value, by)
+
+    async def reject(
+        self, approval_id: str | None = None, *, value: Any = None, by: str | None = None
+    ) -> Approval:
+        """As `approve`, with no."""
+        return await self._answer(approval_id, False, value, by)
+
+    async def _answer(self, approval_id: str | None, approved: bool, value: Any, by: str | None) -> Approval:
+        questions = await read_questions(self._log, self.agent_type, self.id)
+        now_ms = self._clock.now_ms()
+        question = question_to_answer(questions, self.agent_type, self.id, approval_id, now_ms)
+        event = question.answer(approved, to_json(value, "value"), by or self._producer.agent_id)
+        await self._send(event, question.event_id)
+        return question
+
+    async def _send(self, event: DomainEvent, causation_id: str | None = None) -> None:
         trace = TraceContext(self._clock.token(16), self._clock.token(8))
         envelope = event.to_envelope(
             self._producer,
             trace,
+            causation_id,
             correlation_id=self.id,
             partition_key=self.id,
             metadata={"to": self.agent_type},

@@ -14,6 +14,7 @@ from noesium_stream.log.topics import TopicKind
 RUN_TYPES: Final = (
     "run.requested",
     "run.started",
+    "run.compensation.started",
     "run.completed",
     "run.failed",
     "run.cancelled",
@@ -33,8 +34,9 @@ ENDED: Final = {
 class RunInfo:
     """One run at a glance.
 
-    `status` is requested, running, completed, failed, cancelled or expired. `label` is what it was asked,
-    in one line. Times are milliseconds since the epoch.
+    `status` is requested, running, compensating (it is ending, and what it did is being undone), completed,
+    failed, cancelled or expired. `label` is what it was asked, in one line. Times are milliseconds since the
+    epoch.
     """
 
     run_id: str
@@ -84,6 +86,8 @@ def fold_runs(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -
         runs[run.run_id] = replace(
             run, status="running", agent_version=payload["agent_version"], started_ms=event.timestamp_ms
         )
+    elif event.event_type == "run.compensation.started":
+        runs[run.run_id] = replace(run, status="compensating", error=payload["message"])
     elif event.event_type in ENDED:
         runs[run.run_id] = replace(
             run,

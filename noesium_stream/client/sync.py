@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from types import TracebackType
@@ -10,10 +10,13 @@ from typing import Any, Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from noesium_stream.client.approvals import Approval
 from noesium_stream.client.client import Client
+from noesium_stream.client.effects import Decision, OpenEffect
 from noesium_stream.client.run import Run
 from noesium_stream.client.runs import RunInfo
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.standard import EffectResolved
 
 
 class SyncClient:
@@ -59,6 +62,14 @@ class SyncClient:
         """See `Client.list`."""
         return self.portal.call(partial(self._client.list, **filters))
 
+    def open_effects(self) -> Sequence[OpenEffect]:
+        """See `Client.open_effects`."""
+        return self.portal.call(self._client.open_effects)
+
+    def approvals(self, *, agent_type: str | None = None) -> Sequence[Approval]:
+        """See `Client.approvals`."""
+        return self.portal.call(partial(self._client.approvals, agent_type=agent_type))
+
 
 class SyncRun:
     """`Run` for synchronous programs."""
@@ -95,6 +106,28 @@ class SyncRun:
         """See `Run.signal`."""
         self._portal.call(self._run.signal, name, value)
 
+    def open_effects(self) -> Sequence[OpenEffect]:
+        """See `Run.open_effects`."""
+        return self._portal.call(self._run.open_effects)
+
+    def resolve_effect(
+        self, effect_id: str, decision: Decision, result: Any = None, **options: Any
+    ) -> EffectResolved:
+        """See `Run.resolve_effect`."""
+        return self._portal.call(partial(self._run.resolve_effect, effect_id, decision, result, **options))
+
     def cancel(self, reason: str | None = None) -> None:
         """See `Run.cancel`."""
         self._portal.call(self._run.cancel, reason)
+
+    def approvals(self) -> list[Approval]:
+        """See `Run.approvals`."""
+        return self._portal.call(self._run.approvals)
+
+    def approve(self, approval_id: str | None = None, **options: Any) -> Approval:
+        """See `Run.approve`."""
+        return self._portal.call(partial(self._run.approve, approval_id, **options))
+
+    def reject(self, approval_id: str | None = None, **options: Any) -> Approval:
+        """See `Run.reject`."""
+        return self._portal.call(partial(self._run.reject, approval_id, **options))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
+
+from noesium_stream.kernel.reference import Undo, reference
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -13,23 +16,44 @@ _ATTRIBUTE = "_kernel_meta"
 
 @dataclass(frozen=True, slots=True)
 class NodeMeta:
-    """What the kernel knows of a node: a deterministic one has no sources of entropy."""
+    """What the kernel knows of a node: a deterministic one has no sources of entropy.
+
+    `declared` tells the word of the author from the default; only that is relied on (see `Durability`).
+    """
 
     deterministic: bool = True
     entropy_sources: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    declared: bool = False
+    compensation: str | None = None
 
 
-def kernel_node(*, deterministic: bool = True, entropy_sources: Sequence[str] = ()) -> Callable[[F], F]:
+def kernel_node(
+    *,
+    deterministic: bool = True,
+    entropy_sources: Sequence[str] = (),
+    timeout: timedelta | None = None,
+    compensate: Undo | None = None,
+) -> Callable[[F], F]:
     """Say of a node whether it is deterministic, and if not, where its entropy comes from.
+
+    `timeout` bounds one attempt of the body, also of a sync node: that one's thread goes on, and nothing that
+    it returns or asks for counts any more.
+
+    `compensate` undoes the whole node, should the run fail or be cancelled after it: a function of a module,
+    or a method of the agent (itself or its name), called with the node's recorded delta; see `Step.effect`.
 
     The function itself stays as it is; the annotation travels into `kernel.node.entered`.
 
     Raises:
         ValueError: a deterministic node cannot have sources of entropy.
+        KernelError: another process could not find the compensation by its name.
     """
     if deterministic and entropy_sources:
         raise ValueError("a deterministic node has no sources of entropy: say deterministic=False")
-    meta = NodeMeta(deterministic, tuple(entropy_sources))
+    seconds = timeout.total_seconds() if timeout is not None else None
+    undo = None if compensate is None else reference(compensate, "a node", defined=False)
+    meta = NodeMeta(deterministic, tuple(entropy_sources), seconds, declared=True, compensation=undo)
 
     def annotate(function: F) -> F:
         setattr(function, _ATTRIBUTE, meta)

@@ -7,9 +7,11 @@ call or an effect by an id derived from the run, the step and the call's own con
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
 
+from noesium_stream.event.effects import EFFECT_HANDLERS, EffectLedger
 from noesium_stream.event.envelope import EventEnvelope
 
 StepKey = tuple[int, str]
@@ -18,7 +20,7 @@ TERMINAL = frozenset({"run.completed", "run.failed", "run.cancelled", "command.e
 
 
 @dataclass(slots=True)
-class RunHistory:
+class RunHistory(EffectLedger):
     """All that one run has on the log; `apply` takes its records in order."""
 
     started: EventEnvelope | None = None
@@ -29,12 +31,17 @@ class RunHistory:
     entered: dict[StepKey, EventEnvelope] = field(default_factory=dict)
     completed: dict[StepKey, EventEnvelope] = field(default_factory=dict)
     failures: Counter[StepKey] = field(default_factory=Counter)
-    last_failure: dict[StepKey, str] = field(default_factory=dict)
+    failed: dict[StepKey, EventEnvelope] = field(default_factory=dict)
+    steps: dict[int, list[EventEnvelope]] = field(default_factory=dict)
+    checkpoints: set[int] = field(default_factory=set)
+    last_checkpoint: str | None = None
     invoked: dict[str, EventEnvelope] = field(default_factory=dict)
     answered: dict[str, EventEnvelope] = field(default_factory=dict)
-    requested: dict[str, EventEnvelope] = field(default_factory=dict)
-    outcomes: dict[str, EventEnvelope] = field(default_factory=dict)
     signals: dict[str, list[EventEnvelope]] = field(default_factory=dict)
+    approvals: dict[str, EventEnvelope] = field(default_factory=dict)
+    closed: dict[str, EventEnvelope] = field(default_factory=dict)
+    timers: dict[str, EventEnvelope] = field(default_factory=dict)
+    fired: dict[str, EventEnvelope] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
@@ -51,6 +58,23 @@ class RunHistory:
         handler = _HANDLERS.get(event.event_type)
         if handler is not None:
             handler(self, event, event.payload)
+
+    def forget(self, event_ids: Container[str]) -> None:
+        """Drop what was staged and then refused by the log: it did not happen."""
+        for found in (self.entered, self.completed, self.requested, self.outcomes, self.invoked):
+            _drop(found, event_ids)
+        self.undoable = [event for event in self.undoable if event.event_id not in event_ids]
+
+
+def _drop(found: dict[Any, EventEnvelope], event_ids: Container[str]) -> None:
+    for key in [key for key, event in found.items() if event.event_id in event_ids]:
+        del found[key]
+
+
+def nested_in(key: StepKey) -> str | None:
+    """The step that runs the subgraph which this step belongs to; None for a step of the run's own graph."""
+    outer, bar, _ = key[1].rpartition("|")
+    return outer.rpartition("|")[0] if bar else None
 
 
 def _step(payload: dict[str, Any]) -> StepKey:
@@ -70,12 +94,25 @@ def _entered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any])
 
 
 def _completed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    history.completed.setdefault(_step(payload), event)
+    key = _step(payload)
+    if key in history.completed:
+        return
+    history.completed[key] = event
+    entered = history.entered.get(key)
+    if entered is not None and entered.payload.get("compensation") is not None:
+        history.undoable.append(event)
+    if nested_in(key) is None:
+        history.steps.setdefault(key[0], []).append(event)
+
+
+def _checkpoint(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.checkpoints.add(payload["step"])
+    history.last_checkpoint = payload["checkpoint_id"]
 
 
 def _failed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
     history.failures[_step(payload)] += 1
-    history.last_failure[_step(payload)] = f"{payload['error_type']}: {payload['message']}"
+    history.failed[_step(payload)] = event
 
 
 def _invoked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -91,29 +128,41 @@ def _answered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]
         history.answered.setdefault(payload["call_id"], event)
 
 
-def _requested(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    history.requested[payload["effect_id"]] = event
-
-
-def _outcome(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    history.outcomes[payload["effect_id"]] = event
-
-
 def _signalled(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
     history.signals.setdefault(payload["name"], []).append(event)
 
 
-_HANDLERS = {
+def _asked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.approvals.setdefault(payload["approval_id"], event)
+
+
+def _closed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    # An answer or the passing of the deadline: the first one counts.
+    history.closed.setdefault(payload["approval_id"], event)
+
+
+def _timer(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.timers.setdefault(payload["timer_id"], event)
+
+
+def _fired(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.fired.setdefault(payload["timer_id"], event)
+
+
+_HANDLERS: dict[str, Callable[[RunHistory, EventEnvelope, dict[str, Any]], None]] = {
     "run.started": _started,
     "run.cancel.requested": _cancel,
     "run.signalled": _signalled,
     "kernel.node.entered": _entered,
     "kernel.node.completed": _completed,
     "kernel.node.failed": _failed,
+    "kernel.checkpoint.created": _checkpoint,
     "capability.invoked": _invoked,
     "capability.completed": _answered,
-    "effect.requested": _requested,
-    "effect.completed": _outcome,
-    "effect.failed": _outcome,
-    "effect.outcome.unknown": _outcome,
+    "approval.requested": _asked,
+    "approval.answered": _closed,
+    "approval.expired": _closed,
+    "timer.started": _timer,
+    "timer.fired": _fired,
+    **EFFECT_HANDLERS,
 }

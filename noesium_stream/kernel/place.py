@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 from noesium_stream.clock import derived_id
 from noesium_stream.event.canonical import canonical_json
@@ -18,6 +18,9 @@ from noesium_stream.event.standard import NodeEntered, NodeRetried
 from noesium_stream.kernel.decorators import NodeMeta
 from noesium_stream.kernel.history import StepKey
 from noesium_stream.kernel.journal import RunJournal
+
+INTERRUPT: Final = "interrupt"
+"""The kind of the questions that LangGraph's `interrupt()` asks."""
 
 
 class Place:
@@ -53,6 +56,7 @@ class Place:
                 attempt=self.attempt,
                 deterministic=meta.deterministic,
                 entropy_sources=list(meta.entropy_sources),
+                compensation=meta.compensation,
             )
             trace = journal.identity.trace.child(self.clock.token(8))
             cause = self.history.last_event_id or journal.identity.started_event_id
@@ -66,11 +70,19 @@ class Place:
                 step=step,
                 task_path=task_path,
                 attempt=self.attempt,
-                cause=self.history.last_failure.get(self.key, "unknown"),
+                cause=self._last_failure(),
             )
             trace = entered.trace.child(self.clock.token(8))
             journal.stage(retried, trace=trace, causation_id=entered.event_id)
         return entered
+
+    def _last_failure(self) -> str:
+        failed = self.history.failed.get(self.key)
+        return f"{failed.payload['error_type']}: {failed.payload['message']}" if failed else "unknown"
+
+    def begin_again(self) -> None:
+        """The body is executed again, with answers to questions that stay asked."""
+        self._seen = Counter({what: n for what, n in self._seen.items() if what.startswith(f"{INTERRUPT}:")})
 
     @property
     def path(self) -> tuple[str, str]:

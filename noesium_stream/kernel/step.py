@@ -12,20 +12,35 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from noesium_stream.clock import to_datetime
+from noesium_stream.clock import to_datetime, to_rfc3339
 from noesium_stream.errors import KernelError, ReplayDivergenceError, StateError
+from noesium_stream.event.canonical import canonical_json
 from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import SideEffectClass
+from noesium_stream.kernel.answer import Answer
 from noesium_stream.kernel.decorators import NodeMeta
 from noesium_stream.kernel.delegation import Delegation
 from noesium_stream.kernel.effects import Effects
 from noesium_stream.kernel.history import StepKey
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.place import Place
+from noesium_stream.kernel.reference import Undo
+from noesium_stream.kernel.retry import Retries
+from noesium_stream.kernel.waits import Waits
 
 T = TypeVar("T")
 
-_RESERVED = ("run.", "kernel.", "effect.", "capability.", "command.", "partition.")
+_RESERVED = (
+    "run.",
+    "kernel.",
+    "effect.",
+    "capability.",
+    "command.",
+    "partition.",
+    "approval.",
+    "timer.",
+)
 
 _CURRENT: ContextVar[Step | None] = ContextVar("noesium_step", default=None)
 
@@ -46,22 +61,34 @@ def current_step() -> Step:
     return step
 
 
+def enclosing_step() -> Step | None:
+    """The step whose body the calling code belongs to; None outside."""
+    return _CURRENT.get()
+
+
 class Step:
-    """One execution of one node of one run."""
+    """One execution of one node of one run.
+
+    Attributes:
+        waits: its questions to people and its timers, for the executor.
+    """
 
     def __init__(self, journal: RunJournal, node: str, key: StepKey, meta: NodeMeta, attempt: int) -> None:
         self._place = place = Place(journal, node, key, meta, attempt)
         self._delegation = Delegation(place)
         self._effects = Effects(place)
+        self.waits = Waits(place)
         self._events: list[DomainEvent] = []
         self._random = random.Random(place.derived("random"))
 
     def activate(self) -> Any:
         """Make this the current step; give the result to `deactivate`."""
+        self._place.journal.activity.enter(self, _CURRENT.get())
         return _CURRENT.set(self)
 
     def deactivate(self, token: Any) -> None:
         """Undo `activate`."""
+        self._place.journal.activity.leave(self)
         _CURRENT.reset(token)
 
     @property
@@ -83,6 +110,21 @@ class Step:
     def entered_id(self) -> str:
         """Event id of this step's `kernel.node.entered`."""
         return self._place.entered.event_id
+
+    @property
+    def journal(self) -> RunJournal:
+        """The run's journal."""
+        return self._place.journal
+
+    @property
+    def reached_out(self) -> bool:
+        """Whether the step has done more than compute: a call, an effect, a question, an event."""
+        return bool(self._place.called or self._events)
+
+    def begin_again(self) -> None:
+        """The body is executed again from its first line, with an answer more."""
+        self._place.begin_again()
+        self._events.clear()
 
     def now(self) -> datetime:
         """The time at which this node was first entered, UTC: the same on every execution."""
@@ -135,6 +177,8 @@ class Step:
         *args: Any,
         effect_class: SideEffectClass = SideEffectClass.EXTERNAL,
         timeout: timedelta | None = None,
+        retries: Retries | None = None,
+        compensate: Undo | None = None,
         **kwargs: Any,
     ) -> Any:
         """Call something outside, once: intent on the log, the call, its result on the log (law 5).
@@ -145,16 +189,33 @@ class Step:
         `function` may be sync (it runs in a thread) or async. Arguments and result must have a JSON form.
         A second execution returns the recorded result. If only the intent is recorded, pure and
         idempotent effects are done again under the same idempotency key; an external one is not: its
-        outcome is unknown, which is recorded, and the node fails. The same holds for one that did not end
+        outcome is unknown, which is recorded, and the node waits until a person has decided
+        (`Run.resolve_effect`, `noesium effect resolve`). The same holds for an external one that did not end
         within `timeout`, or whose result has no JSON form.
 
+        A failure is recorded. With `retries` the effect is tried again by itself, after pauses that are on
+        the log; without, and after the last, the node gets the error, and its next attempt calls again.
+
+        `compensate` undoes it, should the run fail or be cancelled after it: a function of a module or a
+        method of the agent (no closure: another process must find it by its name), called outside any step
+        with the recorded result, then the effect's own arguments, then `idempotency_key` if it has that
+        parameter. It is an effect of its own, of the same class; one that fails waits for a person.
+
         Raises:
-            NodeExecutionError: the outcome of an earlier execution is unknown.
+            EffectFailedError: a person has decided that it failed.
             StateError: arguments or result have no JSON form.
+            KernelError: `compensate` cannot be found by its name, or cannot take what it will be given.
             Exception: what `function` raises, after it is recorded as `effect.failed`.
         """
         return await self._effects.perform(
-            name, function, *args, effect_class=effect_class, timeout=timeout, **kwargs
+            name,
+            function,
+            *args,
+            effect_class=effect_class,
+            timeout=timeout,
+            retries=retries,
+            compensate=compensate,
+            **kwargs,
         )
 
     async def signal(self, name: str) -> Any:
@@ -166,6 +227,57 @@ class Step:
         index = self._place.occurrence(f"signal:{name}")
         await self._place.journal.until(lambda: len(history.signals.get(name, ())) > index)
         return history.signals[name][index].payload.get("value")
+
+    async def interrupt(
+        self,
+        question: Any,
+        *,
+        schema: Any = None,
+        approvers: Sequence[str] | None = None,
+        timeout: timedelta | None = None,
+        on_timeout: Any = None,
+    ) -> Answer:
+        """Ask a person and wait for the answer, in this process or any later one (RFC-0003 §12).
+
+        `noesium approve` and `noesium reject` answer it, or the event `approval.answered` from any process.
+        An answer is matched to the question's content and counted once. Nothing that was done before is done
+        again, and other branches go on.
+
+        Args:
+            question: what to ask; any JSON value. It is what identifies the question.
+            schema: what the answer's value has to be: a pydantic model, a dataclass, a TypedDict or a JSON
+                Schema. None takes any value, and an answer without one.
+            approvers: the names that may answer; None or empty: anyone.
+            timeout: how long to wait, from when it is first asked.
+            on_timeout: what is taken when nobody answered by then: "approve", "reject" or "decline" as if a
+                person had said so, or a value that the schema takes. None: the node fails.
+
+        Raises:
+            ApprovalExpiredError: nobody answered in time, and there is no `on_timeout`.
+            StateError: the question has no JSON form, the schema is none, or refuses `on_timeout`.
+        """
+        return await self.waits.ask(
+            question, schema=schema, approvers=approvers, timeout=timeout, on_timeout=on_timeout
+        )
+
+    async def ask(self, question: Any, schema: Any = None) -> Any:
+        """Ask as LangGraph's `interrupt` does, for the executor: the answer's plain value."""
+        return await self.waits.interrupt(question, schema)
+
+    async def sleep(self, duration: timedelta) -> None:
+        """Wait for `duration` of the owner's clock, in this process or any later one, and wait it once.
+
+        It is counted from when the log first heard of it; a replay does not wait.
+        """
+        await self.waits.sleep(duration)
+
+    async def sleep_until(self, moment: datetime) -> None:
+        """As `sleep`, until an aware datetime, which has to be the same on every execution.
+
+        Raises:
+            ValueError: `moment` has no time zone.
+        """
+        await self.waits.sleep_until(moment)
 
     def check_complete(self) -> None:
         """Compare what this step did with what the log says of its earlier execution.
@@ -179,13 +291,24 @@ class Step:
         place = self._place
         if place.tried_again or place.history.failures[place.key]:
             return
-        for call_id, event in [*place.history.invoked.items(), *place.history.requested.items()]:
-            mine = event.causation_id == place.entered.event_id
-            fingerprint = event.payload.get("fingerprint", call_id)
-            if mine and fingerprint not in place.called:
+        history = place.history
+        for call_id, event in [*history.invoked.items(), *history.requested.items()]:
+            if event.payload.get("fingerprint", call_id) not in place.called:
                 what = event.payload.get("capability_id") or event.payload.get("name")
-                raise ReplayDivergenceError(
-                    f"run {place.run_id}, step {self.key[0]}, node {self.node}: the log records a call of "
-                    f"{what} that this execution did not make.",
-                    hint="The node's code or its input differs from the recorded execution.",
-                )
+                self._refuse_divergence(event, f"a call of {what} that this execution did not make")
+        for approval_id, event in history.approvals.items():
+            if approval_id not in place.called:
+                question = canonical_json(event.payload["question"]).decode()
+                self._refuse_divergence(event, f"the question {question}, which this execution did not ask")
+        for timer_id, event in history.timers.items():
+            if timer_id not in place.called:
+                due = to_rfc3339(event.payload["due_ms"])
+                self._refuse_divergence(event, f"a timer until {due} that this execution did not start")
+
+    def _refuse_divergence(self, recorded: EventEnvelope, what: str) -> None:
+        if recorded.causation_id != self._place.entered.event_id:
+            return  # another step's
+        raise ReplayDivergenceError(
+            f"run {self.run_id}, step {self.key[0]}, node {self.node}: the log records {what}.",
+            hint="The node's code or its input differs from the recorded execution.",
+        )

@@ -9,6 +9,8 @@ from typing import Final, Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError, NoesiumError
+from noesium_stream.event.answers import refusal_of
+from noesium_stream.event.effects import refusal
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import EventValidationFailed
 from noesium_stream.log.headers import SOURCE
@@ -49,16 +51,30 @@ def judge(
             return EventValidationError("payload", f"is for agents of type {target}, not {agent_type}")
         # The same command twice meets itself here: same run id, one run.
         return Verdict.PASS if run_id in runs or run_id in ended else Verdict.START
-    if event.event_type not in ("capability.completed", "run.signalled", "run.cancel.requested"):
+    judge_for_run = _FOR_OPEN_RUNS.get(event.event_type)
+    if judge_for_run is None:
         return EventValidationError("event_type", f"{event.event_type} is nothing that an inbox takes")
     session = runs.get(run_id)
-    if session is None:
-        return Verdict.PASS
-    if event.event_type == "capability.completed":
-        return _judge_answer(event, session)
-    if event.event_type == "run.cancel.requested" and session.history.cancel is not None:
-        return Verdict.PASS
+    return Verdict.PASS if session is None else judge_for_run(event, session)
+
+
+def _judge_signal(event: EventEnvelope, session: RunSession) -> Verdict | NoesiumError:
+    """It waits until the run asks for it."""
     return Verdict.DELIVER
+
+
+def _judge_cancel(event: EventEnvelope, session: RunSession) -> Verdict | NoesiumError:
+    """Once; not to a run that is ending already."""
+    history = session.history
+    return Verdict.DELIVER if (history.cancel or history.compensation) is None else Verdict.PASS
+
+
+def _judge_resolution(event: EventEnvelope, session: RunSession) -> Verdict | NoesiumError:
+    """A decision counts once, and only about an outcome that waits for one."""
+    refused = refusal(session.history, event.payload)
+    if refused is None:
+        return Verdict.DELIVER
+    return Verdict.PASS if refused.late else EventValidationError("payload", refused.reason)
 
 
 def _judge_answer(event: EventEnvelope, session: RunSession) -> Verdict | NoesiumError:
@@ -71,6 +87,27 @@ def _judge_answer(event: EventEnvelope, session: RunSession) -> Verdict | Noesiu
     if event.payload["provider_agent_id"] != chosen or event.producer.agent_id != chosen:
         return EventValidationError("payload.provider_agent_id", f"the call was made to {chosen}")
     return Verdict.PASS if call_id in session.history.answered else Verdict.DELIVER
+
+
+def _judge_approval(event: EventEnvelope, session: RunSession) -> Verdict | NoesiumError:
+    """A person's answer counts once, to a question that was asked, if it is what the question wants."""
+    approval_id = event.payload["approval_id"]
+    asked = session.history.approvals.get(approval_id)
+    if asked is None:
+        return EventValidationError("payload.approval_id", f"the run asked no question {approval_id}")
+    problem = refusal_of(asked.payload, event.payload)
+    if problem is not None:
+        return EventValidationError(f"payload.{problem.field}", problem.reason)
+    return Verdict.PASS if approval_id in session.history.closed else Verdict.DELIVER
+
+
+_FOR_OPEN_RUNS: Final = {
+    "run.signalled": _judge_signal,
+    "run.cancel.requested": _judge_cancel,
+    "capability.completed": _judge_answer,
+    "approval.answered": _judge_approval,
+    "effect.resolved": _judge_resolution,
+}
 
 
 class LetterWriter(Protocol):

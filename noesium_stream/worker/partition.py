@@ -29,8 +29,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import GraphRef, PartitionAcquired, RunStarted
-from noesium_stream.kernel import Provider, graph_ref
-from noesium_stream.kernel.executor import NO_LONGER_OWNER
+from noesium_stream.kernel import NO_LONGER_OWNER, Provider, graph_ref
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.worker.committer import Committer
@@ -38,6 +37,7 @@ from noesium_stream.worker.inbox import Verdict, dead_letter, judge
 from noesium_stream.worker.restore import Restored, restore
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
+from noesium_stream.worker.timers import Timers
 
 RESOLVE_PATIENCE_S: Final = 15.0
 DRAIN_S: Final = 5.0
@@ -70,6 +70,7 @@ class PartitionOwner:
         self.graph: GraphRef = graph_ref(agent.graph, agent.agent_type, agent.version)
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
+        self._timers: Timers | None = None
         self._runs: dict[str, RunSession] = {}
         self._ended: set[str] = set()
         self._outcomes: dict[str, EventEnvelope] = {}
@@ -104,6 +105,7 @@ class PartitionOwner:
         self._accepted = await self._low_water_mark(restored)
         committer = Committer(writer, self.journal, self.clock, self._agent.context.progress, self._lost)
         self._committer = committer
+        self._timers = Timers(self.clock, self._due)
         # 4. Resume.
         self._resume(restored, committer)
         # 5. The inbox follows from here.
@@ -135,6 +137,9 @@ class PartitionOwner:
 
     async def _let_go(self) -> None:
         self._ready.clear()
+        if self._timers is not None:
+            await self._timers.close()
+            self._timers = None
         tasks = [session.task for session in self._runs.values() if session.task is not None]
         for session in self._runs.values():
             # Should the records be lost with the writer, what was done outside is not forgotten.
@@ -205,7 +210,8 @@ class PartitionOwner:
             self._remember(session)
             started = session.history.started
             pinned = started.payload["graph"] if started is not None else None
-            if session.history.cancel is None and pinned is not None and pinned != self.graph.model_dump():
+            ending = session.history.cancel or session.history.compensation  # that takes no graph
+            if ending is None and pinned is not None and pinned != self.graph.model_dump():
                 self._agent.context.progress(
                     f"run {session.run_id} waits for {pinned['graph_id']} {pinned['version']} "
                     f"({pinned['fingerprint'][:8]}); this worker has {self.graph.version} "
@@ -314,6 +320,8 @@ class PartitionOwner:
         session.wake()
         if session.history.cancel is None or session.cancelling or session.run_id not in self._runs:
             return
+        if session.history.compensation is not None:
+            return  # it is ending already, and what undoes it must not be broken off
         session.cancelling = True
         if session.task is None:
             self._start(session)  # it waits for its graph, which nobody needs to end it
@@ -322,7 +330,18 @@ class PartitionOwner:
             # request by itself; cancelled now it would never begin.
             session.task.cancel("run.cancel.requested")
 
+    def _due(self, run_id: str) -> None:
+        """A deadline of this run has passed: whoever waits for it looks again."""
+        session = self._runs.get(run_id)
+        if session is not None:
+            session.wake()
+
     # -- SessionOwner --------------------------------------------------------------------------------
+
+    def wake_at(self, run_id: str, due_ms: int) -> None:
+        """See `SessionOwner.wake_at`."""
+        if self._timers is not None:
+            self._timers.set(run_id, due_ms)
 
     def submit(self, records: list[Outgoing]) -> asyncio.Future[None]:
         """See `SessionOwner.submit`."""

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal, NamedTuple
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.errors import brief
 from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import (
     CapabilityCompleted,
     CommandExpired,
+    Compensated,
+    CompensationStarted,
     GraphRef,
     RunCancelled,
     RunCancelRequested,
     RunCompleted,
     RunFailed,
 )
-from noesium_stream.kernel import Destination, KernelExecutor
-from noesium_stream.kernel.executor import NO_LONGER_OWNER
+from noesium_stream.kernel import NO_LONGER_OWNER, Destination
+from noesium_stream.kernel.compensation import Compensation, must_compensate
 from noesium_stream.worker.session import RunSession
 
 
@@ -43,6 +47,8 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession) -> bool:
     started = history.started
     if started is None:
         raise ValueError("a run is executed after run.started")
+    if history.compensation is not None:
+        return await _undo_and_end(agent, session, history.compensation)
     if history.cancel is not None:
         return await _end_as_cancelled(agent, session)
     expired = _expired(session)
@@ -50,9 +56,7 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession) -> bool:
         return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
     try:
         initial = agent.initial_state(session.command.payload["input"], started.payload.get("capability_id"))
-        final = await KernelExecutor(agent.graph, session).execute(
-            initial, {"recursion_limit": agent.max_supersteps}
-        )
+        final = await agent.durable.execute(session, initial, {"recursion_limit": agent.max_supersteps})
         result = to_json(agent.result(final), "result")
         completed = RunCompleted(run_id=session.run_id, result=result, duration_ms=_duration(session))
         return await _end(agent, session, completed, result)
@@ -61,34 +65,84 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession) -> bool:
     except Exception as error:
         session.drop_staged()
         history.terminal = None  # a result that was refused (too large) is none
-        failed = RunFailed(
+        why = _Why("failed", type(error).__name__, brief(error))
+    return await _end_without_result(agent, session, why, history.last_event_id)
+
+
+class _Why(NamedTuple):
+    """Why a run ends without a result."""
+
+    cause: Literal["failed", "cancelled"]
+    error_type: str
+    message: str
+
+
+async def _end_without_result(
+    agent: BaseGraphicAgent, session: RunSession, why: _Why, caused_by: str | None
+) -> bool:
+    """Undo what is to be undone, and end the run.
+
+    Where there is something, `run.compensation.started` is the point of no return: whoever takes the run over
+    goes on from there, and a request to cancel it changes nothing any more.
+    """
+    if not must_compensate(session.history):
+        return await _end_for(agent, session, why, [])
+    started = CompensationStarted(run_id=session.run_id, **why._asdict())
+    trace = session.identity.trace.child(session.clock.token(8))
+    key = f"{session.run_id}/compensation"
+    return await _undo_and_end(
+        agent, session, session.stage(started, trace=trace, causation_id=caused_by, idempotency_key=key)
+    )
+
+
+async def _undo_and_end(agent: BaseGraphicAgent, session: RunSession, started: EventEnvelope) -> bool:
+    compensated = await Compensation(session, agent).run()
+    why = _Why(*(started.payload[field] for field in _Why._fields))
+    return await _end_for(agent, session, why, compensated)
+
+
+async def _end_for(
+    agent: BaseGraphicAgent, session: RunSession, why: _Why, compensated: list[Compensated]
+) -> bool:
+    cancel = session.history.cancel
+    ended: RunFailed | RunCancelled
+    if why.cause == "failed":
+        ended = RunFailed(
             run_id=session.run_id,
-            error_type=type(error).__name__,
-            message=brief(error),
+            error_type=why.error_type,
+            message=why.message,
             duration_ms=_duration(session),
+            compensated=compensated,
         )
-        return await _end(agent, session, failed, None, failed.message, failed.error_type)
+    elif cancel is None:
+        raise ValueError("nobody asked for the run to be cancelled")
+    else:
+        ended = RunCancelled(
+            run_id=session.run_id,
+            reason=cancel.payload.get("reason"),
+            requested_by=cancel.producer.agent_id,
+            duration_ms=_duration(session),
+            compensated=compensated,
+        )
+    return await _end(agent, session, ended, None, why.message, why.error_type)
 
 
 async def _end_as_cancelled(agent: BaseGraphicAgent, session: RunSession) -> bool:
     if session.history.terminal is not None:
         await session.commit()  # its end is on the way to the log already: the first one wins
         return True
-    session.drop_staged()
-    cancel = session.history.cancel
-    if cancel is None:
-        raise ValueError("nobody asked for the run to be cancelled")
     try:
+        if session.history.compensation is not None:
+            return await _undo_and_end(agent, session, session.history.compensation)
+        session.drop_staged()
+        cancel = session.history.cancel
+        if cancel is None:
+            raise ValueError("nobody asked for the run to be cancelled")
         for call_id, invoked in session.history.invoked.items():
             if call_id not in session.history.answered:
                 await _cancel_child(session, call_id, invoked.payload["target_agent_type"], cancel.event_id)
-        cancelled = RunCancelled(
-            run_id=session.run_id,
-            reason=cancel.payload.get("reason"),
-            requested_by=cancel.producer.agent_id,
-            duration_ms=_duration(session),
-        )
-        return await _end(agent, session, cancelled, None, "the run was cancelled", "RunCancelledError")
+        why = _Why("cancelled", "RunCancelledError", "the run was cancelled")
+        return await _end_without_result(agent, session, why, cancel.event_id)
     except NO_LONGER_OWNER:
         return False
 

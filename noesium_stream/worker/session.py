@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from noesium_stream.clock import Clock
@@ -11,6 +12,8 @@ from noesium_stream.errors import EventValidationError, LogClosedError, RecordTo
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
+from noesium_stream.kernel.activity import Activity
+from noesium_stream.kernel.step import enclosing_step
 from noesium_stream.log.headers import ORIGIN, SOURCE
 from noesium_stream.log.port import Outgoing
 from noesium_stream.log.record import Record
@@ -38,6 +41,9 @@ class SessionOwner(Protocol):
     async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
         """See `RunJournal.resolve`."""
 
+    def wake_at(self, run_id: str, due_ms: int) -> None:
+        """Wake the run when the owner's clock shows `due_ms`."""
+
 
 class RunSession:
     """A run's identity, its history, and what it has ready for the next commit."""
@@ -50,8 +56,10 @@ class RunSession:
         self._committing: asyncio.Future[None] | None = None
         self._refused: Exception | None = None
         self._closed = False
+        self._lost: set[str] = set()
         self._received = asyncio.Event()
         self.history = RunHistory()
+        self.activity = Activity()
         self.command = command
         run_id = command.partition_key
         if run_id is None:
@@ -148,13 +156,15 @@ class RunSession:
     def flush(self) -> None:
         """See `RunJournal.flush`."""
         if self._staged and self._refused is None:
-            self._committing = self._owner.submit(self.take_staged())
-            self._committing.add_done_callback(self._settled)
+            records = self.take_staged()
+            self._committing = self._owner.submit(records)
+            self._committing.add_done_callback(partial(self._settled, records))
 
-    def _settled(self, done: asyncio.Future[None]) -> None:
+    def _settled(self, records: list[Outgoing], done: asyncio.Future[None]) -> None:
         error = None if done.cancelled() else done.exception()
         if isinstance(error, EventValidationError | RecordTooLargeError):
             self._refused = error
+            self._lost.update(record.envelope.event_id for record in records)
 
     def restage(self, event: EventEnvelope) -> None:
         """Stage an event of this run that was lost on its way to the log, as it was."""
@@ -173,12 +183,15 @@ class RunSession:
         """Make the inbox of an agent type a possible destination of `stage`."""
         await self._owner.learn_inbox(agent_type)
 
-    async def until(self, ready: Callable[[], bool]) -> None:
+    async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """See `RunJournal.until`."""
         while not ready():
             await self.commit()
             if not ready():
-                await self._received.wait()
+                if deadline_ms is not None:
+                    self._owner.wake_at(self.run_id, deadline_ms)
+                with self.activity.waiting(enclosing_step()):
+                    await self._received.wait()
 
     # -- help ----------------------------------------------------------------------------------------
 
@@ -188,7 +201,9 @@ class RunSession:
         Else it stays: results of effects are facts, however the run ends.
         """
         if self._refused is not None:
+            self._lost.update(record.envelope.event_id for record in self._staged)
             self._staged.clear()
+            self.history.forget(self._lost)
         self._refused = None
         self._committing = None
 

@@ -41,12 +41,18 @@ from noesium_stream.event.standard.checkpoint import (
     CheckpointThreadsPruned,
     CheckpointWritesSaved,
 )
-from noesium_stream.event.standard.kernel import (
-    CheckpointCreated,
+from noesium_stream.event.standard.effect import (
+    Compensated,
+    CompensationStarted,
     EffectCompleted,
     EffectFailed,
     EffectOutcomeUnknown,
     EffectRequested,
+    EffectResolved,
+)
+from noesium_stream.event.standard.human import ApprovalAnswered, ApprovalExpired, ApprovalRequested
+from noesium_stream.event.standard.kernel import (
+    CheckpointCreated,
     NodeCompleted,
     NodeEntered,
     NodeFailed,
@@ -57,6 +63,7 @@ from noesium_stream.event.standard.system import (
     EventValidationFailed,
     MemoryWritten,
 )
+from noesium_stream.event.standard.timer import TimerFired, TimerStarted
 from noesium_stream.event.standard.tool import (
     TaskCompleted,
     TaskRequested,
@@ -75,6 +82,9 @@ __all__ = [
     "AgentStarted",
     "AgentStopped",
     "AgentUnavailable",
+    "ApprovalAnswered",
+    "ApprovalExpired",
+    "ApprovalRequested",
     "Capability",
     "CapabilityCompleted",
     "CapabilityDeprecated",
@@ -93,11 +103,14 @@ __all__ = [
     "CheckpointThreadsPruned",
     "CheckpointWritesSaved",
     "CommandExpired",
+    "Compensated",
+    "CompensationStarted",
     "DeterminismClass",
     "EffectCompleted",
     "EffectFailed",
     "EffectOutcomeUnknown",
     "EffectRequested",
+    "EffectResolved",
     "ErrorOccurred",
     "EventValidationFailed",
     "GraphRef",
@@ -119,6 +132,8 @@ __all__ = [
     "SideEffectClass",
     "TaskCompleted",
     "TaskRequested",
+    "TimerFired",
+    "TimerStarted",
     "ToolCompleted",
     "ToolFailed",
     "ToolInvocationCompleted",

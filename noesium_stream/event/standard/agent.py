@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.standard.effect import Compensated
 
 
 class AgentStarted(DomainEvent, event_type="agent.started"):
@@ -119,22 +120,24 @@ class RunCompleted(DomainEvent, event_type="run.completed"):
 
 
 class RunFailed(DomainEvent, event_type="run.failed"):
-    """The run ended with an error; nothing follows."""
+    """The run ended with an error; nothing follows. `compensated`: what undid its parts, in that order."""
 
     run_id: str
     error_type: str
     message: str
     node: str | None = None
     duration_ms: int = Field(ge=0)
+    compensated: list[Compensated] = Field(default_factory=list)
 
 
 class RunCancelled(DomainEvent, event_type="run.cancelled"):
-    """The run ended because somebody asked for it; nothing follows."""
+    """The run ended because somebody asked for it; nothing follows. `compensated` as in `run.failed`."""
 
     run_id: str
     reason: str | None = None
     requested_by: str
     duration_ms: int = Field(ge=0)
+    compensated: list[Compensated] = Field(default_factory=list)
 
 
 class RunCancelRequested(DomainEvent, event_type="run.cancel.requested"):

@@ -10,7 +10,10 @@ from noesium_stream.event.domain import DomainEvent
 
 
 class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
-    """A node begins; `task_path` identifies the task within its superstep."""
+    """A node begins; `task_path` identifies the task within its superstep.
+
+    `compensation` is where the function that undoes the whole node is found, as in `effect.requested`.
+    """
 
     run_id: str
     node: str
@@ -19,6 +22,7 @@ class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
     attempt: int = Field(ge=1)
     deterministic: bool
     entropy_sources: list[str] = Field(default_factory=list)
+    compensation: str | None = None
 
 
 class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
@@ -38,7 +42,7 @@ class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
 
 
 class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
-    """A node raised (RFC-0003 §11)."""
+    """A node raised (RFC-0003 §11); without `retry_in_ms` this was its last attempt."""
 
     run_id: str
     node: str
@@ -48,6 +52,7 @@ class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
     error_type: str
     message: str
     duration_ms: int = Field(ge=0)
+    retry_in_ms: int | None = Field(default=None, ge=0)
 
 
 class NodeRetried(DomainEvent, event_type="kernel.node.retried"):
@@ -69,42 +74,3 @@ class CheckpointCreated(DomainEvent, event_type="kernel.checkpoint.created"):
     parent_id: str | None = None
     step: int
     nodes: list[str] = Field(default_factory=list)
-
-
-class EffectRequested(DomainEvent, event_type="effect.requested"):
-    """The intent to do something outside; written before it is done (law 5)."""
-
-    run_id: str
-    effect_id: str
-    name: str
-    effect_class: str
-    fingerprint: str
-    idempotency_key: str
-    arguments: Any = None
-
-
-class EffectCompleted(DomainEvent, event_type="effect.completed"):
-    """The outside did it; replay reads `result`."""
-
-    run_id: str
-    effect_id: str
-    result: Any = None
-    duration_ms: int = Field(ge=0)
-
-
-class EffectFailed(DomainEvent, event_type="effect.failed"):
-    """The outside refused, or it could not be asked; a repetition has another idempotency key."""
-
-    run_id: str
-    effect_id: str
-    error_type: str
-    message: str
-    duration_ms: int = Field(ge=0)
-
-
-class EffectOutcomeUnknown(DomainEvent, event_type="effect.outcome.unknown"):
-    """It was begun and nobody knows whether it was done; a person decides."""
-
-    run_id: str
-    effect_id: str
-    reason: str

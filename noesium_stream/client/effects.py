@@ -1,0 +1,143 @@
+"""Effects that wait for a person: which there are, and how a decision about one is made."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from noesium_stream.client.runs import ENDED
+from noesium_stream.errors import EffectDecisionError
+from noesium_stream.event.effects import EFFECT_HANDLERS, EffectLedger, refusal, undecided
+from noesium_stream.event.json_value import to_json
+from noesium_stream.event.standard import EffectResolved
+from noesium_stream.log.headers import SEQUENCE
+from noesium_stream.log.port import EventLog
+from noesium_stream.log.topics import partition_of
+
+Decision = Literal["result", "retry", "fail"]
+
+_TYPES: Final = (
+    "run.started",
+    "run.compensation.started",
+    "effect.requested",
+    "effect.completed",
+    "effect.failed",
+    "effect.outcome.unknown",
+    "effect.resolved",
+    *ENDED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEffect:
+    """An effect that waits for a person.
+
+    `reason` says why; `since_ms` is the time of that, in milliseconds since the epoch. `idempotency_key` is
+    what the function was called with: ask the other side for it. `compensates` is set where it undoes
+    another effect (its id) or a node (`step/task_path`). `outcome_id` is the event that waits.
+    """
+
+    run_id: str
+    agent_type: str
+    effect_id: str
+    name: str
+    effect_class: str
+    reason: str
+    since_ms: int
+    idempotency_key: str
+    arguments: Any
+    compensates: str | None
+    outcome_id: str
+
+
+async def open_ledgers(log: EventLog, agent_type: str, run_id: str | None = None) -> dict[str, EffectLedger]:
+    """The effects of the open runs of an agent type, or of one run if it is open, by run id."""
+    journal = log.topology.journal(agent_type)
+    await log.ensure_topics([log.topology.spec(journal)])
+    until = await log.end(journal)
+    if run_id is not None:
+        partition = partition_of(run_id, len(until))
+        until = {partition: until[partition]}
+    seen: defaultdict[str, int] = defaultdict(int)
+    found: dict[str, EffectLedger] = {}
+    async for record in log.read(journal, {}, until=until, types=_TYPES):
+        number = record.header(SEQUENCE)
+        if number is None or int(number) < seen[record.key] or run_id not in (None, record.key):
+            continue  # not of a run, or a repeated record (law 2)
+        seen[record.key] = int(number) + 1
+        event = record.unchecked
+        if event.event_type == "run.started":
+            found[record.key] = EffectLedger()
+        elif event.event_type in ENDED:
+            found.pop(record.key, None)  # the first terminal event wins, and nothing is opened again
+        elif record.key in found:
+            EFFECT_HANDLERS[event.event_type](found[record.key], event, event.payload)
+    return found
+
+
+def open_effects(ledger: EffectLedger, agent_type: str) -> list[OpenEffect]:
+    """What waits for a person in one run, in the order in which it was recorded."""
+    found = []
+    for outcome in undecided(ledger):
+        requested = ledger.requested[outcome.payload["effect_id"]].payload
+        payload = outcome.payload
+        found.append(
+            OpenEffect(
+                run_id=payload["run_id"],
+                agent_type=agent_type,
+                effect_id=payload["effect_id"],
+                name=requested["name"],
+                effect_class=requested["effect_class"],
+                reason=payload.get("reason") or f"it failed: {payload['error_type']}: {payload['message']}",
+                since_ms=outcome.timestamp_ms,
+                idempotency_key=requested["idempotency_key"],
+                arguments=requested.get("arguments"),
+                compensates=requested.get("compensates"),
+                outcome_id=outcome.event_id,
+            )
+        )
+    return found
+
+
+def resolution(
+    ledger: EffectLedger,
+    run_id: str,
+    effect_id: str,
+    decision: Decision,
+    result: Any,
+    reason: str | None,
+    resolved_by: str,
+) -> EffectResolved:
+    """The event that decides about an effect, given by its id or the beginning of it.
+
+    Raises:
+        EffectDecisionError: no such effect, or nothing to decide about it, or not in this way.
+        StateError: `result` has no JSON form.
+    """
+    if decision not in ("result", "retry", "fail"):
+        raise EffectDecisionError(f"{decision!r} is no decision: it is result, retry or fail.")
+    if decision != "result" and result is not None:
+        raise EffectDecisionError(f"The decision {decision} comes without a result.")
+    matching = [known for known in ledger.requested if effect_id and known.startswith(effect_id)]
+    if len(matching) > 1 and effect_id not in matching:
+        raise EffectDecisionError(
+            f"{len(matching)} effects of run {run_id} begin with {effect_id}.", hint="Give more of the id."
+        )
+    full = matching[0] if len(matching) == 1 else effect_id
+    outcome = ledger.outcomes.get(full)
+    resolved = EffectResolved(
+        run_id=run_id,
+        effect_id=full,
+        decision=decision,
+        result=to_json(result, "result"),
+        reason=reason,
+        resolved_by=resolved_by,
+        outcome_id=outcome.event_id if outcome is not None else None,
+    )
+    refused = refusal(ledger, resolved.payload())
+    if refused is not None:
+        raise EffectDecisionError(
+            f"Run {run_id}: {refused.reason}.", hint=f"`noesium effects {run_id}` lists those that wait."
+        )
+    return resolved

@@ -1,0 +1,119 @@
+"""What a run's log says of its effects, and whether a decision about one fits.
+
+Who sends a decision asks before it is sent, the owner of the run when it arrives: both by these lines, so
+that a program without the agent's code, or LangGraph, can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from noesium_stream.event.envelope import EventEnvelope
+
+
+@dataclass(slots=True)
+class EffectLedger:
+    """The effects of one run: a fold over its records, in order.
+
+    Attributes:
+        requested: the last intent, by effect id.
+        outcomes: the last outcome, by effect id; none while it is under way.
+        resolved: the decision, by the event id of the outcome that it is about.
+        undoable: what was completed and has a compensation, in the order of completion.
+        compensation: `run.compensation.started`: from there on the run is ending.
+    """
+
+    requested: dict[str, EventEnvelope] = field(default_factory=dict)
+    outcomes: dict[str, EventEnvelope] = field(default_factory=dict)
+    resolved: dict[str, EventEnvelope] = field(default_factory=dict)
+    undoable: list[EventEnvelope] = field(default_factory=list)
+    compensation: EventEnvelope | None = None
+
+
+class Refusal(NamedTuple):
+    """Why a decision does not count; `late` where there was something to decide, which is decided."""
+
+    reason: str
+    late: bool = False
+
+
+def awaits_decision(outcome: EventEnvelope) -> bool:
+    """Whether a recorded outcome of an effect is one that a person decides about."""
+    unknown: bool = outcome.event_type == "effect.outcome.unknown"
+    return unknown or outcome.payload.get("awaits_decision", False) is True
+
+
+def undecided(ledger: EffectLedger) -> Iterator[EventEnvelope]:
+    """The outcomes of an open run that wait for a decision, in the order in which they were recorded."""
+    for outcome in ledger.outcomes.values():
+        if awaits_decision(outcome) and outcome.event_id not in ledger.resolved:
+            yield outcome
+
+
+def refusal(ledger: EffectLedger, payload: dict[str, Any]) -> Refusal | None:
+    """Why an `effect.resolved` with this payload does not count in an open run; None if it does."""
+    effect_id, decision = payload["effect_id"], payload["decision"]
+    requested = ledger.requested.get(effect_id)
+    if requested is None:
+        return Refusal(f"the run has no effect {effect_id}")
+    outcome = ledger.outcomes.get(effect_id)
+    answered = payload.get("outcome_id")
+    earlier = ledger.resolved.get(answered or (outcome.event_id if outcome is not None else ""))
+    if earlier is not None:
+        by = earlier.payload["resolved_by"]
+        return Refusal(f"{by} has decided that already: {earlier.payload['decision']}", late=True)
+    name = requested.payload["name"]
+    if outcome is None:
+        return Refusal(f"the effect {name} is under way")
+    if not awaits_decision(outcome):
+        known = "completed" if outcome.event_type == "effect.completed" else "failed"
+        return Refusal(f"the outcome of the effect {name} is known: it has {known}")
+    if answered is not None and answered != outcome.event_id:
+        return Refusal(f"the effect {name} has no outcome {answered} that is not decided")
+    if decision == "retry" and ledger.compensation is not None and not requested.payload.get("compensates"):
+        return Refusal(f"the run is ending, and the effect {name} is not called again: say what became of it")
+    return None
+
+
+def _requested(ledger: EffectLedger, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    # A second intent comes of a decision to call again: what is known of the first call counts no more.
+    ledger.requested[payload["effect_id"]] = event
+    ledger.outcomes.pop(payload["effect_id"], None)
+
+
+def _outcome(ledger: EffectLedger, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    ledger.outcomes[payload["effect_id"]] = event
+    if event.event_type == "effect.completed":
+        _done(ledger, event, payload["effect_id"])
+
+
+def _resolved(ledger: EffectLedger, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    outcome = ledger.outcomes.get(payload["effect_id"])
+    if outcome is None or outcome.event_id in ledger.resolved:
+        return
+    ledger.resolved[outcome.event_id] = event
+    if payload["decision"] == "result":
+        _done(ledger, event, payload["effect_id"])
+
+
+def _done(ledger: EffectLedger, event: EventEnvelope, effect_id: str) -> None:
+    requested = ledger.requested.get(effect_id)
+    if requested is not None and requested.payload.get("compensation") is not None:
+        ledger.undoable.append(event)
+
+
+def _compensation(ledger: EffectLedger, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    ledger.compensation = ledger.compensation or event
+
+
+EFFECT_HANDLERS: dict[str, Callable[[EffectLedger, EventEnvelope, dict[str, Any]], None]] = {
+    "effect.requested": _requested,
+    "effect.completed": _outcome,
+    "effect.failed": _outcome,
+    "effect.outcome.unknown": _outcome,
+    "effect.resolved": _resolved,
+    "run.compensation.started": _compensation,
+}
+"""How a ledger takes an event, by its type; other types are none of its business."""

@@ -1,0 +1,107 @@
+"""What a run does outside, what becomes of it, and how it is undone (law 5).
+
+Decision record: a compensation is an effect of its own, told apart by `compensates`; so intent, key, result,
+unknown outcome and a person's decision work the same way for both. `run.compensation.started` says why a run
+ends before it has ended: from there on its graph is not executed any more, whatever happens to the process.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from noesium_stream.event.domain import DomainEvent
+
+
+class EffectRequested(DomainEvent, event_type="effect.requested"):
+    """The intent to do something outside; written before it is done (law 5).
+
+    Written a second time under the same `effect_id` where a person has decided that it is called again.
+
+    `compensation` is where the function that undoes it is found: `module:name`, or `.name` for a method of
+    the agent. `compensates` is set on an effect that undoes: the `effect_id`, or `step/task_path` of a node.
+    """
+
+    run_id: str
+    effect_id: str
+    name: str
+    effect_class: str
+    fingerprint: str
+    idempotency_key: str
+    arguments: Any = None
+    compensation: str | None = None
+    compensates: str | None = None
+
+
+class EffectCompleted(DomainEvent, event_type="effect.completed"):
+    """The outside did it; replay reads `result`."""
+
+    run_id: str
+    effect_id: str
+    result: Any = None
+    duration_ms: int = Field(ge=0)
+
+
+class EffectFailed(DomainEvent, event_type="effect.failed"):
+    """The outside refused, or it could not be asked; a repetition has another idempotency key.
+
+    `error_class` is `module:name` of the exception. `node_attempt` is the attempt of the node that saw it: an
+    execution of the same attempt after a crash sees the same error and calls nothing; a later attempt tries
+    again. With `retry_in_ms` the effect's own policy tries it again, so long after this event. With
+    `awaits_decision` a person decides what becomes of it (a compensation that failed).
+    """
+
+    run_id: str
+    effect_id: str
+    error_type: str
+    message: str
+    duration_ms: int = Field(ge=0)
+    error_class: str | None = None
+    node_attempt: int | None = Field(default=None, ge=1)
+    retry_in_ms: int | None = Field(default=None, ge=0)
+    awaits_decision: bool = False
+
+
+class EffectOutcomeUnknown(DomainEvent, event_type="effect.outcome.unknown"):
+    """It was begun and nobody knows whether it was done; a person decides (`effect.resolved`)."""
+
+    run_id: str
+    effect_id: str
+    reason: str
+    node_attempt: int | None = Field(default=None, ge=1)
+
+
+class EffectResolved(DomainEvent, event_type="effect.resolved"):
+    """A command: what became of an effect, by somebody who found out or decided.
+
+    `result`: it was done, and this is what it gave. `retry`: call it again, under the same idempotency key.
+    `fail`: it was not done, and the node gets an error; of a compensation: it is given up.
+
+    `outcome_id` is the event that it answers, so that it cannot decide a later question.
+    """
+
+    run_id: str
+    effect_id: str
+    decision: Literal["result", "retry", "fail"]
+    result: Any = None
+    reason: str | None = None
+    resolved_by: str
+    outcome_id: str | None = None
+
+
+class Compensated(BaseModel):
+    """What undid a part of a run, and whether it was done or given up by a person."""
+
+    name: str
+    compensates: str
+    outcome: Literal["completed", "given_up"]
+
+
+class CompensationStarted(DomainEvent, event_type="run.compensation.started"):
+    """The run is ending and what it did is being undone, the last first; its terminal event follows."""
+
+    run_id: str
+    cause: Literal["failed", "cancelled"]
+    error_type: str
+    message: str
