@@ -22,8 +22,10 @@ from noesium_stream.cli.entry import INTERRUPTED
 from noesium_stream.cli.exits import CRASHED, EXIT_CODES, FAILED, OK, UNAVAILABLE, USAGE
 from noesium_stream.errors import (
     AgentLoadError,
+    ApprovalError,
     BrokerError,
     ConfigError,
+    EffectDecisionError,
     EventStoreError,
     EventValidationError,
     NoesiumError,
@@ -43,6 +45,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "tail": ("tail", "Print the last events of all agents; with --follow also those to come."),
     "signal": ("control", "Send a message to an open run."),
     "cancel": ("control", "Ask an open run to end."),
+    "approvals": ("approvals", "List what runs wait for people to answer."),
+    "approve": ("approvals", "Answer a run's question with yes."),
+    "reject": ("approvals", "Answer a run's question with no."),
+    "effects": ("effect", "List effects that wait for a person to decide."),
+    "effect": ("effect", "Decide about effects of unknown outcome."),
     "topics": ("topics", "List the topics of the log."),
     "broker": ("broker", "Start and stop a real Apache Kafka on this machine."),
     "schema": ("schema", "Write and check the published schemas."),
@@ -138,6 +145,8 @@ def exit_code(error: NoesiumError) -> int:
         (
             ConfigError,
             AgentLoadError,
+            ApprovalError,
+            EffectDecisionError,
             RunNotFoundError,
             RunEndedError,
             TopicNotFoundError,

@@ -131,9 +131,8 @@ class Effect:
         if pause_ms is None:
             raise self._raised.get(effect_id) or _recorded_error(self.name, failed)
         # From the recorded time on: who takes the run over waits only for what is left of the pause.
-        left_ms = failed.timestamp_ms + pause_ms - self.site.clock.now_ms()
-        if left_ms > 0:
-            await self.site.clock.sleep(left_ms / 1000)
+        due_ms = failed.timestamp_ms + pause_ms
+        await self.site.journal.until(lambda: self.site.clock.now_ms() >= due_ms, due_ms)
 
     async def _make(self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int) -> None:
         if effect_id not in self.site.history.requested:

@@ -11,7 +11,7 @@ from noesium_stream.cli.session import asynchronous, json_option, log_option, op
 from noesium_stream.client import Client, RunInfo
 from noesium_stream.clock import to_rfc3339
 
-STATUSES = ("requested", "running", "completed", "failed", "cancelled", "expired")
+STATUSES = ("requested", "running", "compensating", "completed", "failed", "cancelled", "expired")
 _ERROR_WIDTH = 110
 
 
