@@ -73,10 +73,10 @@ class Run:
         """
         try:
             async with asyncio.timeout(timeout):
-                async with aclosing(self.events()) as events:
-                    async for event in events:
-                        if event.event_type in ENDED:
-                            return _outcome(event)
+                async with aclosing(self.records()) as records:
+                    async for record in records:
+                        if record.event_type in ENDED:
+                            return _outcome(record.unchecked)
         except TimeoutError:
             raise RunTimeoutError(
                 f"Run {self.id} of {self.agent_type} has no outcome after {timeout} s.",

@@ -3,7 +3,6 @@ as the seed says. `memory://name` is shared by all that open this name, until th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,7 +14,7 @@ from noesium_stream.log.group import Coordinator
 from noesium_stream.log.headers import TypeFilter, commit_header
 from noesium_stream.log.memory_group import GroupTable, MemoryCoordinator
 from noesium_stream.log.memory_store import MemoryStore, Txn
-from noesium_stream.log.port import Headers, LogWriter, Outgoing, Position, TopicPartition
+from noesium_stream.log.port import Headers, LogWriter, Outgoing, Position
 from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import TopicSpec, Topology
@@ -175,7 +174,7 @@ class MemoryTransaction:
         self._commit_id = commit_id
         self._txn = Txn()
         self._positions: list[Position] = []
-        self._counts: Counter[TopicPartition] = Counter()
+        self._counts: dict[tuple[str, int], int] = {}
 
     async def write(self, outgoing: Sequence[Outgoing]) -> None:
         """See `Transaction.write`."""
@@ -222,10 +221,14 @@ class MemoryTransaction:
 
     def _commit_headers(self, prepared: Sequence[Prepared]) -> list[Headers]:
         """`noesium_commit` of each record; the count of a transaction in parts is what is written so far."""
-        totals = self._counts + Counter(TopicPartition(r.topic, r.partition) for r in prepared)
+        before, counts = self._counts.copy(), self._counts
+        for record in prepared:
+            place = record.topic, record.partition
+            counts[place] = counts.get(place, 0) + 1
         headers: list[Headers] = []
         for record in prepared:
-            tp = TopicPartition(record.topic, record.partition)
-            headers.append((commit_header(self._commit_id, self._counts[tp], totals[tp]),))
-            self._counts[tp] += 1
+            place = record.topic, record.partition
+            index = before.get(place, 0)
+            before[place] = index + 1
+            headers.append((commit_header(self._commit_id, index, counts[place]),))
         return headers

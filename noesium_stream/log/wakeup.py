@@ -40,7 +40,10 @@ class Signal:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)
         try:
-            await asyncio.wait((waiter,), timeout=timeout_s)
+            if timeout_s is None:
+                await waiter
+            else:
+                await asyncio.wait((waiter,), timeout=timeout_s)
         finally:
             with self._lock:
                 self._waiters.discard(waiter)
