@@ -1,0 +1,255 @@
+"""Replays a recorded run against code, without side effects, and finds the first difference.
+
+The graph runs again under the kernel, over a `VerifyJournal`: every body runs, every effect, answer, signal
+and timer comes from the recording, and every entered node, call, event, delta and the result are compared
+with it. The recording decides what counts: with the code that made it a run verifies itself; with new code
+the difference is what a deploy would change.
+
+- An open run is compared as far as its recording goes; that it goes no further is no difference.
+- A run that was cancelled is one that ends where it was cancelled.
+- A failed attempt is a recorded fact (see `verify_recording`); a node's last failure is made again.
+- An effect or a call that is not recorded is never made.
+
+The state after a superstep is compared where the recording has a hash of it. Without one a changed reducer
+shows in the first node whose delta, calls or way on depend on it, or in the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphBubbleUp
+from langgraph.graph.state import CompiledStateGraph
+
+from noesium_stream.errors import EventValidationError, RecordTooLargeError, brief
+from noesium_stream.event.json_value import to_json
+from noesium_stream.event.standard import GraphRef
+from noesium_stream.kernel.canonical_history import RecordedRun
+from noesium_stream.kernel.durable import DurableGraph
+from noesium_stream.kernel.verify_difference import (
+    NOTHING,
+    Difference,
+    first_difference,
+    shown,
+    source_of,
+    text,
+)
+from noesium_stream.kernel.verify_journal import InRange, VerifyJournal
+from noesium_stream.kernel.verify_recording import RecordedStep, Recording, superstep
+
+_REFUSALS: Final = frozenset(
+    {EventValidationError.__name__, RecordTooLargeError.__name__, "UnknownSchemaError"}
+)
+_SPINS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTarget:
+    """The code that a run is replayed against.
+
+    Attributes:
+        graph: compiled; it is not run by itself, only through the kernel.
+        ref: what runs of this code are pinned to.
+        initial_state: the state that a run begins with, from its input and the capability it was asked for.
+        result: the run's result from the final state.
+        recursion_limit: most supersteps.
+        agent_type: whose runs they are; None takes runs of any agent.
+        reference: `MODULE:NAME`, where it was loaded from.
+    """
+
+    graph: CompiledStateGraph[Any, Any, Any, Any]
+    ref: GraphRef
+    initial_state: Callable[[dict[str, Any], str | None], Any] = lambda input, capability_id: input
+    result: Callable[[Any], Any] = lambda state: state
+    recursion_limit: int = 1_000
+    agent_type: str | None = None
+    reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a replay found: `difference` None means that all is as recorded.
+
+    `steps` is how many steps were made again, `status` how the recorded run stands.
+    """
+
+    run_id: str
+    steps: int
+    status: str
+    difference: Difference | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs."""
+        return self.difference is None
+
+
+async def verify_run(target: ReplayTarget, run: RecordedRun, in_range: InRange) -> Verdict:
+    """Replay `run` against `target`; no effect is performed and nothing is written.
+
+    Args:
+        target: the code.
+        run: the recording.
+        in_range: whether a version lies in a range, as the registry judges it.
+    """
+    terminal = run.terminal
+    status = "open" if terminal is None else terminal.event_type.rpartition(".")[2]
+    if status == "expired":
+        return Verdict(run.run_id, 0, status)  # it never ran
+    journal = VerifyJournal(Recording(run), in_range)
+    outcome = await _replay(target, journal, run)
+    difference = journal.difference or _judge(target, journal, outcome)
+    if difference is not None and difference.node is not None:
+        node = target.graph.nodes.get(difference.node)
+        difference = dataclasses.replace(difference, where=source_of(node.bound) if node else None)
+    return Verdict(run.run_id, len(journal.done), status, difference)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """How the graph ended: with a state, or with an error."""
+
+    state: Any = None
+    error: Exception | None = None
+
+
+async def _replay(target: ReplayTarget, journal: VerifyJournal, run: RecordedRun) -> _Outcome:
+    """Run the graph until it ends or the first difference is found."""
+    work = asyncio.create_task(_execute(target, journal, run))
+    decided = asyncio.create_task(journal.decided.wait())
+    try:
+        await asyncio.wait((work, decided), return_when=asyncio.FIRST_COMPLETED)
+        for _ in range(_SPINS if journal.decided.is_set() else 0):
+            await asyncio.sleep(
+                0
+            )  # nodes of the same superstep begin, so that it can be said which one does not
+        return work.result() if work.done() else _Outcome()
+    finally:
+        for task in (work, decided):
+            task.cancel()
+        await asyncio.gather(work, decided, return_exceptions=True)
+
+
+async def _execute(target: ReplayTarget, journal: VerifyJournal, run: RecordedRun) -> _Outcome:
+    try:
+        initial = target.initial_state(run.input, run.started.payload.get("capability_id"))
+        config: RunnableConfig = {"recursion_limit": target.recursion_limit}
+        state = await DurableGraph(target.graph).execute(journal, initial, config)
+        return _Outcome(None if journal.ended else to_json(target.result(state), "result"))
+    except GraphBubbleUp:
+        return _Outcome()
+    except Exception as error:
+        return _Outcome(error=error)
+
+
+def _judge(target: ReplayTarget, journal: VerifyJournal, outcome: _Outcome) -> Difference | None:
+    """What differs where no step of the replay differed by itself."""
+    recording = journal.recording
+    if journal.strange is not None:
+        return _strange(journal)
+    left_out = _left_out(journal)
+    terminal = recording.run.terminal
+    kind = None if terminal is None else terminal.event_type
+    payload: dict[str, Any] = {} if terminal is None else terminal.payload
+    if kind == "run.failed" and payload["error_type"] not in _REFUSALS:
+        return _judge_failure(payload, journal, outcome) or left_out
+    failing = any(step.final_failure and step.key in journal.done for step in recording.steps.values())
+    if outcome.error is not None and not journal.ended and not (failing and kind != "run.completed"):
+        now = f"{type(outcome.error).__name__}: {brief(outcome.error)}"
+        recorded = "completed" if kind == "run.completed" else "open"
+        return _last(journal, "the run fails now", recorded, text(now))
+    if left_out is not None:
+        return left_out
+    if kind == "run.completed":
+        return _judge_result(journal, payload.get("result"), outcome)
+    return None
+
+
+def _strange(journal: VerifyJournal) -> Difference:
+    """A node runs where the recording has none, or another one."""
+    assert journal.strange is not None
+    key, now = journal.strange
+    siblings = journal.recording.siblings(key)
+    missing = next((step for step in siblings if step.key not in journal.entered), None)
+    step = superstep(key)
+    if missing is not None:
+        return Difference(step, missing.node, "another node runs here", missing.node, now)
+    nodes = ", ".join(sorted({step.node for step in siblings})) or "the end of the run"
+    return Difference(
+        step, now, "it runs here now", nodes, " and ".join(filter(None, [_beside(siblings), now]))
+    )
+
+
+def _beside(siblings: list[RecordedStep]) -> str:
+    return ", ".join(sorted({step.node for step in siblings}))
+
+
+def _left_out(journal: VerifyJournal) -> Difference | None:
+    """What the recording has and the replay never came to."""
+    recording = journal.recording
+    for step in sorted(recording.steps.values(), key=lambda step: step.index):
+        if step.key in journal.done:
+            continue
+        if step.key not in journal.entered and not (step.frontier and step.failures):
+            return Difference(superstep(step.key), step.node, "it does not run any more", step.node, NOTHING)
+        missing = step.unmade()
+        if missing is not None:
+            recorded = f"{missing.event.event_type} {shown(missing.event.payload)}"
+            now = journal.stray(step.key) or NOTHING
+            what = "another call comes first" if journal.stray(step.key) else "a call is not made any more"
+            return Difference(superstep(step.key), step.node, what, text(recorded), now)
+        if not step.frontier:
+            return Difference(superstep(step.key), step.node, "it does not end any more", "ended", NOTHING)
+    return None
+
+
+def _judge_failure(payload: dict[str, Any], journal: VerifyJournal, outcome: _Outcome) -> Difference | None:
+    recorded = text(f"{payload['error_type']}: {payload['message']}")
+    if journal.ended:
+        return None
+    if outcome.error is None:
+        return _last(journal, "the run does not fail any more", recorded, f"completed {shown(outcome.state)}")
+    now = text(f"{type(outcome.error).__name__}: {brief(outcome.error)}")
+    # After a crash a run ends with what the journal says of the node's error.
+    return (
+        None
+        if now in (recorded, recorded.removeprefix("NodeExecutionError: "))
+        else _last(journal, "the run fails otherwise", recorded, now)
+    )
+
+
+def _judge_result(journal: VerifyJournal, recorded: Any, outcome: _Outcome) -> Difference | None:
+    found = first_difference(recorded, outcome.state)
+    if found is None:
+        return None
+    path, left, right = found
+    what = f"the result differs at {path}" if path else "the result differs"
+    return _last(journal, what, shown(left), shown(right), path.partition(".")[0].partition("[")[0])
+
+
+def _last(journal: VerifyJournal, what: str, recorded: str, now: str, key: str = "") -> Difference:
+    """A difference of the whole run: of its last node, or of the last that wrote this part of the result."""
+    steps = sorted(journal.recording.steps.values(), key=lambda step: step.index)
+    wrote = [
+        step
+        for step in steps
+        if step.completed is not None and key and key in _written(step.completed.payload.get("delta"))
+    ]
+    if not steps:
+        return Difference(0, None, what, recorded, now)
+    last = (wrote or steps)[-1]
+    return Difference(superstep(last.key), last.node, what, recorded, now)
+
+
+def _written(delta: Any) -> set[str]:
+    """The channels that a recorded delta writes."""
+    if isinstance(delta, list):
+        return set().union(*map(_written, delta)) if delta else set()
+    if isinstance(delta, dict) and delta.keys() == {"__command__"}:
+        return _written(delta["__command__"]["update"])
+    return set(delta) if isinstance(delta, dict) else set()

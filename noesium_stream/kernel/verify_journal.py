@@ -1,0 +1,438 @@
+"""A `RunJournal` over a recorded run: the code runs again, and nothing is written or called.
+
+The recorded deltas are hidden, so that bodies run. What a body asks for is looked up in the recording and
+answered from there; what it stages is compared with what the recording has at that place, and the recorded
+event is handed back, so that times and ids are those of the recording. What the recording does not have is
+a difference and raises `ReplayDivergenceError` before anything is done; what lies beyond the end of a
+recording that just ends (an open run) raises `EndOfRecording`, which the graph takes for an interrupt:
+sibling nodes go on to where they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from langgraph.errors import GraphInterrupt
+
+from noesium_stream.clock import Clock, VirtualClock
+from noesium_stream.errors import CapabilityNotFoundError, KernelError, ReplayDivergenceError
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import EventEnvelope, TraceContext
+from noesium_stream.kernel.activity import Activity
+from noesium_stream.kernel.canonical_history import call_content, call_key, is_call, same
+from noesium_stream.kernel.history import RunHistory, StepKey
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
+from noesium_stream.kernel.step import current_step
+from noesium_stream.kernel.verify_difference import (
+    NOTHING,
+    Difference,
+    describe_call,
+    first_difference,
+    ordinal,
+    shown,
+    text,
+)
+from noesium_stream.kernel.verify_recording import SERVED, RecordedCall, RecordedStep, Recording, superstep
+
+_SPINS: Final = 40
+"""Turns of the event loop without progress after which nothing will come by itself."""
+
+InRange = Callable[[str, str | None], bool]
+"""Whether a version is in a range, as the registry judges it."""
+
+
+class _StillClock(VirtualClock):
+    """Its time is the end of the recording: pauses were waited for then, and no timer fires by itself."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Do not wait."""
+        await asyncio.sleep(0)
+
+
+class EndOfRecording(GraphInterrupt):
+    """The recording of an open run ends here."""
+
+
+@dataclass(slots=True)
+class _Replayed:
+    """What the replay did in one step so far."""
+
+    events: list[DomainEvent] = field(default_factory=list)
+    made: dict[int, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
+    stray: str | None = None
+
+
+class VerifyJournal:
+    """The journal of a replay; `difference` is the first one that was found."""
+
+    def __init__(self, recording: Recording, in_range: InRange) -> None:
+        run = recording.run
+        started = run.started
+        self.recording = recording
+        self.difference: Difference | None = None
+        self.decided = asyncio.Event()
+        self.ended = False
+        self.entered: set[StepKey] = set()
+        self.done: set[StepKey] = set()
+        self.strange: tuple[StepKey, str] | None = None
+        self._in_range = in_range
+        self._clock = _StillClock(run.events[-1].event.timestamp_ms)
+        self._now: dict[StepKey, _Replayed] = defaultdict(_Replayed)
+        self._staged: list[list[DomainEvent]] = []
+        self._stopped_tasks: set[int] = set()
+        self._progress = 0
+        self._activity = Activity()
+        self._identity = RunIdentity(
+            run_id=run.run_id,
+            agent=started.producer,
+            trace=started.trace,
+            correlation_id=started.correlation_id or run.run_id,
+            started_event_id=run.command.event_id,
+        )
+
+    # -- RunJournal ----------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> RunIdentity:
+        """See `RunJournal.identity`."""
+        return self._identity
+
+    @property
+    def history(self) -> RunHistory:
+        """What the replay has made again so far, and what others sent."""
+        return self.recording.history
+
+    @property
+    def clock(self) -> Clock:
+        """A clock that nobody waits for."""
+        return self._clock
+
+    @property
+    def activity(self) -> Activity:
+        """See `RunJournal.activity`."""
+        return self._activity
+
+    def stage(
+        self,
+        event: DomainEvent,
+        *,
+        trace: TraceContext,
+        causation_id: str | None,
+        idempotency_key: str | None = None,
+        to: Destination | None = None,
+    ) -> EventEnvelope:
+        """Compare with the recording; return the recorded event.
+
+        Raises:
+            ReplayDivergenceError: the recording has something else there.
+            EndOfRecording: the recording ends there.
+        """
+        kind, payload = event.event_type(), event.payload()
+        if self.strange is not None and kind == "kernel.node.entered":
+            self.entered.add((payload["step"], payload["task_path"]))
+        self._check()
+        self._progress += 1
+        if kind.startswith("kernel.node."):
+            key: StepKey = payload["step"], payload["task_path"]
+            found = _NODE_EVENTS[kind](self, key, payload)
+        elif kind == "kernel.checkpoint.created":
+            found = self._checkpoint(payload)
+        else:
+            home = self.recording.home(causation_id)
+            if home is not None and (is_call(kind) or kind == "capability.unresolved"):
+                found = self._call(self.recording.steps[home], kind, payload)
+            elif kind in SERVED:
+                raise KernelError(f"A replay made {kind}, which the recording alone can have.")
+            else:
+                found = None
+                if home is not None:
+                    self._now[home].events.append(event)
+                    self._staged.append(self._now[home].events)
+        if found is None:
+            return event.to_envelope(self._identity.agent, trace, causation_id, clock=self._clock)
+        self.history.apply(found)
+        if kind not in ("kernel.node.entered", "kernel.node.completed"):
+            for answer in self.recording.answers_to(found):
+                self.history.apply(answer)
+        return found
+
+    def flush(self) -> None:
+        """Nothing is sent."""
+
+    def savepoint(self) -> int:
+        """See `RunJournal.savepoint`."""
+        return len(self._staged)
+
+    def rollback(self, savepoint: int) -> None:
+        """See `RunJournal.rollback`."""
+        while len(self._staged) > savepoint:
+            self._staged.pop().pop()
+
+    async def commit(self) -> None:
+        """Let others go on; nothing is written.
+
+        Raises:
+            EndOfRecording: what was staged is beyond the end of the recording.
+        """
+        self._check()
+        await asyncio.sleep(0)
+        self._check()
+        if id(asyncio.current_task()) in self._stopped_tasks:
+            await self._nothing_follows()
+
+    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+        """The provider that the recording has chosen for this call.
+
+        Raises:
+            CapabilityNotFoundError: nobody offered it then.
+            ReplayDivergenceError, EndOfRecording: as in `stage`.
+        """
+        self._check()
+        step = self.recording.steps[current_step().key]
+        asked = f"{capability_id} {version_range or ''}".rstrip()
+        for call in step.calls.values():
+            payload = call.event.payload
+            if call.made or payload.get("capability_id") != capability_id:
+                continue
+            if call.event.event_type == "capability.unresolved":
+                failure = step.final_failure
+                message = f"Nobody offers {asked}." if failure is None else failure.payload["message"]
+                raise CapabilityNotFoundError(message)
+            if not self._in_range(payload["version"], version_range):
+                self._call_differs(
+                    call.number, step, f"{capability_id} {payload['version']}", asked, "version"
+                )
+            return Provider(
+                payload["target_agent_id"],
+                payload["target_agent_type"],
+                capability_id,
+                payload["version"],
+                payload["registry_offset"],
+            )
+        self._unrecorded_call(step, asked)
+        return await self._nothing_follows()
+
+    async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
+        """Return when `ready`; the recording has all that ever came.
+
+        Raises:
+            ReplayDivergenceError: the recorded step went on here.
+            EndOfRecording: the recorded run waits here as well.
+        """
+        await self.commit()
+        for _ in range(_SPINS):
+            if ready():
+                return
+            await asyncio.sleep(0)
+        await self._nothing_follows("waits for something that never came")
+
+    # -- the parts of a step -------------------------------------------------------------------------
+
+    def _entered(self, key: StepKey, payload: dict[str, Any]) -> EventEnvelope:
+        step = self.recording.steps.get(key)
+        if step is None or step.entered is None or step.node != payload["node"]:
+            if step is None and self.recording.beyond(key):
+                self._end()
+            # Which recorded node it stands for is said when its siblings have begun as well.
+            self.strange = self.strange or (key, payload["node"])
+            self.decided.set()
+            raise ReplayDivergenceError(f"The node {payload['node']} does not run there in the recording.")
+        self.entered.add(key)
+        if step.frontier and step.unmade() is None:
+            self._end()
+        return step.entered
+
+    def _retried(self, key: StepKey, payload: dict[str, Any]) -> EventEnvelope | None:
+        step = self.recording.steps[key]
+        if step.node != payload["node"]:
+            self._differs(key, "another node runs here", step.node, payload["node"])
+        self.entered.add(key)
+        if step.frontier and step.unmade() is None:
+            self._end()
+        return step.retried.get(payload["attempt"])
+
+    def _completed(self, key: StepKey, payload: dict[str, Any]) -> EventEnvelope:
+        step = self.recording.steps[key]
+        if step.final_failure is not None:
+            failed = step.final_failure.payload
+            message = f"{failed['error_type']}: {failed['message']}"
+            self._differs(key, "it does not fail any more", text(message), "completed")
+        if step.completed is None:
+            self._end()
+        missing = step.unmade()
+        if missing is not None:
+            what = f"the {ordinal(missing.number)} call is not made any more"
+            self._differs(key, what, describe_call(missing.event.event_type, missing.event.payload), NOTHING)
+        self._compare_events(step, self._now[key].events)
+        recorded = step.completed.payload
+        found = first_difference(recorded.get("delta"), payload["delta"])
+        if found is not None:
+            path, left, right = found
+            path = path.removeprefix("__command__.")
+            what = f"its delta differs at {path}" if path else "its delta differs"
+            self._differs(key, what, shown(left), shown(right))
+        self.entered.add(key)
+        self.done.add(key)
+        return step.completed
+
+    def _failed(self, key: StepKey, payload: dict[str, Any]) -> EventEnvelope:
+        step = self.recording.steps[key]
+        now = f"{payload['error_type']}: {payload['message']}"
+        if step.completed is not None:
+            self._differs(key, "it fails now", "completed", text(now))
+        final = step.final_failure
+        if final is None:
+            self._end()
+        recorded = f"{final.payload['error_type']}: {final.payload['message']}"
+        if recorded != now:
+            self._differs(key, "it fails otherwise", text(recorded), text(now))
+        if payload.get("retry_in_ms") is not None:
+            self._differs(key, "it is tried again now", text(recorded), f"{text(now)}, and another attempt")
+        self.done.add(key)
+        return final
+
+    def _checkpoint(self, payload: dict[str, Any]) -> EventEnvelope | None:
+        found = self.recording.checkpoints.get(payload["step"])
+        if found is None:
+            return None
+        gone = {"run_id", "checkpoint_id", "parent_id"}
+        left = {name: value for name, value in found.payload.items() if name not in gone}
+        right = {name: payload.get(name) for name in left}
+        differs = first_difference(left, right)
+        if differs is not None:
+            nodes = ", ".join(payload.get("nodes") or ())
+            what = "the state after it differs" if "hash" in differs[0] else f"its {differs[0]} differ"
+            key = payload["step"], ""
+            self._differs(key, what, shown(differs[1]), shown(differs[2]), node=nodes)
+        return found
+
+    def _call(self, step: RecordedStep, kind: str, payload: dict[str, Any]) -> EventEnvelope | None:
+        call = step.calls.get(call_key(payload) or "")
+        if call is None or call.event.event_type != kind:
+            self._unrecorded_call(step, describe_call(kind, payload))
+            return None
+        self._compare_call(step, call, kind, payload)
+        self._compare_order(step, call, kind, payload)
+        call.made = True
+        if kind == "effect.requested" and not call.followed_by:
+            self._stop_task()  # nobody knows what came of it: it is not called to find out
+        return call.event
+
+    def _compare_call(
+        self, step: RecordedStep, call: RecordedCall, kind: str, payload: dict[str, Any]
+    ) -> None:
+        recorded, now = call_content(kind, call.event.payload), call_content(kind, payload)
+        for name in sorted(recorded.keys() | now.keys()):
+            left, right = recorded.get(name), now.get(name)
+            if not same(left, right):
+                what = name.replace("_", " ")
+                shown_call = describe_call(kind, payload)
+                self._call_differs(
+                    call.number, step, f"{shown_call}, {text(left)}", f"{shown_call}, {text(right)}", what
+                )
+
+    def _compare_order(
+        self, step: RecordedStep, call: RecordedCall, kind: str, payload: dict[str, Any]
+    ) -> None:
+        """Within one task calls are made one after the other; between tasks their order means nothing."""
+        made = self._now[step.key].made[_task()]
+        before = next((text for index, text in made if index > call.index), None)
+        if before is not None:
+            recorded = describe_call(call.event.event_type, call.event.payload)
+            what = f"the {ordinal(call.number)} call differs"
+            self._differs(step.key, what, recorded, f"{before}, and this one after it")
+        made.append((call.index, describe_call(kind, payload)))
+
+    def _compare_events(self, step: RecordedStep, now: list[DomainEvent]) -> None:
+        for index in range(max(len(step.events), len(now))):
+            left = step.events[index] if index < len(step.events) else None
+            right = now[index] if index < len(now) else None
+            left_text = NOTHING if left is None else text(f"{left.event_type} {shown(left.payload)}")
+            right_text = NOTHING if right is None else text(f"{right.event_type()} {shown(right.payload())}")
+            if left is None or right is None:
+                what = "is not emitted any more" if right is None else "was not emitted"
+                self._differs(step.key, f"the {ordinal(index)} event {what}", left_text, right_text)
+            elif left.event_type != right.event_type() or not same(left.payload, right.payload()):
+                self._differs(step.key, f"the {ordinal(index)} event differs", left_text, right_text)
+
+    # -- ends ----------------------------------------------------------------------------------------
+
+    def _unrecorded_call(self, step: RecordedStep, now: str) -> None:
+        """A call that the recording does not have; it returns only where the recording may just end there."""
+        missing = step.unmade()
+        if not step.frontier:
+            if missing is None:
+                number = sum(call.made for call in step.calls.values())
+                what = f"it makes a {ordinal(number)} call"
+                self._differs(step.key, what, NOTHING, now)
+            recorded = describe_call(missing.event.event_type, missing.event.payload)
+            self._differs(step.key, f"the {ordinal(missing.number)} call differs", recorded, now)
+        self._now[step.key].stray = self._now[step.key].stray or now
+        self._stop_task()
+
+    def stray(self, key: StepKey) -> str | None:
+        """The first call of a step, at the end of the recording, that the recording does not have."""
+        return self._now[key].stray
+
+    async def _nothing_follows(self, now: str = "waits for a result that is not recorded") -> NoReturn:
+        """The recording says no more of what the calling task waits for."""
+        seen = -1
+        while seen != self._progress:
+            seen = self._progress
+            for _ in range(_SPINS):
+                await asyncio.sleep(0)
+        self._check()
+        key = current_step().key
+        step = self.recording.steps.get(key)
+        if step is not None and not step.frontier:
+            missing = step.unmade()
+            ended = "completed" if step.completed is not None else "failed"
+            recorded = (
+                ended if missing is None else describe_call(missing.event.event_type, missing.event.payload)
+            )
+            self._differs(key, "it does not go on", recorded, now)
+        self._end()
+
+    def _stop_task(self) -> None:
+        self._stopped_tasks.add(_task())
+
+    def _end(self) -> NoReturn:
+        self.ended = True
+        raise EndOfRecording()
+
+    def _call_differs(self, index: int, step: RecordedStep, recorded: str, now: str, what: str) -> NoReturn:
+        self._differs(step.key, f"the {ordinal(index)} call differs in its {what}", recorded, now)
+
+    def _differs(
+        self, key: StepKey, what: str, recorded: str, now: str, *, node: str | None = None
+    ) -> NoReturn:
+        if self.difference is None:
+            step = self.recording.steps.get(key)
+            name = node if node is not None else step.node if step is not None else None
+            self.difference = Difference(superstep(key), name, what, recorded, now)
+        self.decided.set()
+        raise ReplayDivergenceError(str(self.difference))
+
+    def _check(self) -> None:
+        # Also where a node swallows the error: from the first difference on nothing is compared any more.
+        if self.decided.is_set():
+            raise ReplayDivergenceError("The replay has parted from the recording.")
+
+
+def _task() -> int:
+    try:
+        return id(asyncio.current_task())
+    except RuntimeError:
+        return 0  # a thread: what it stages has no order of its own
+
+
+_NODE_EVENTS: Final[dict[str, Callable[[VerifyJournal, StepKey, dict[str, Any]], EventEnvelope | None]]] = {
+    "kernel.node.entered": VerifyJournal._entered,
+    "kernel.node.retried": VerifyJournal._retried,
+    "kernel.node.completed": VerifyJournal._completed,
+    "kernel.node.failed": VerifyJournal._failed,
+}
