@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from noesium_stream.clock import Clock
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.history import RunHistory
 
 
@@ -55,6 +56,10 @@ class RunJournal(Protocol):
     def clock(self) -> Clock:
         """The owner's clock."""
 
+    @property
+    def activity(self) -> Activity:
+        """What the run does in this process; steps tell it when they begin and end."""
+
     def stage(
         self,
         event: DomainEvent,
@@ -93,5 +98,8 @@ class RunJournal(Protocol):
         Raises `CapabilityNotFoundError`.
         """
 
-    async def until(self, ready: Callable[[], bool]) -> None:
-        """Commit, then wait for what others send to this run, until `ready()`; it looks at `history`."""
+    async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
+        """Commit, then wait for what others send to this run, until `ready()`; it looks at `history`.
+
+        With a deadline (milliseconds since the epoch, by `clock`) it is asked again then.
+        """

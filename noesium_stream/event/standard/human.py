@@ -1,0 +1,51 @@
+"""Questions to people, and their answers (RFC-0003 §12, RFC-1001 §7.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from noesium_stream.event.domain import DomainEvent
+
+
+class ApprovalRequested(DomainEvent, event_type="approval.requested"):
+    """A step asks a person and waits; written once, however often the step is executed.
+
+    `fingerprint` is of the question's content, and an answer names it. `answer_schema` is the JSON Schema
+    that a value has to be valid by, null takes any. `approvers` are the names that may answer, none means
+    anyone. After `deadline_ms` (milliseconds since the epoch) no answer is taken any more.
+    """
+
+    run_id: str
+    approval_id: str
+    node: str
+    question: Any
+    fingerprint: str
+    answer_schema: dict[str, Any] | None = None
+    approvers: list[str] = Field(default_factory=list)
+    deadline_ms: int | None = None
+
+
+class ApprovalAnswered(DomainEvent, event_type="approval.answered"):
+    """A person's answer to one question; the first valid one counts.
+
+    In the inbox it is a request, in the run's journal the owner's acceptance. `value` null means that none
+    was given.
+    """
+
+    run_id: str
+    approval_id: str
+    fingerprint: str
+    approved: bool
+    value: Any = None
+    answered_by: str
+
+
+class ApprovalExpired(DomainEvent, event_type="approval.expired"):
+    """Nobody answered before the deadline; `decision` is what the step takes instead, null if nothing."""
+
+    run_id: str
+    approval_id: str
+    deadline_ms: int
+    decision: Any = None

@@ -1,0 +1,47 @@
+"""What a run does in this process right now: whether something works, or all of it waits for others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Activity:
+    """The steps of a run that are under way, and which of them wait.
+
+    A step waits while one of its tasks waits for others (an answer, a signal, a timer). What else it may have
+    under way at the same time without an effect (nothing on the log says so) does not count: it would have
+    to be done again after a crash too.
+    """
+
+    __slots__ = ("_steps", "_waits")
+
+    def __init__(self) -> None:
+        self._steps: dict[object, object | None] = {}
+        self._waits: Counter[object | None] = Counter()
+
+    def enter(self, step: object, within: object | None) -> None:
+        """A step begins, perhaps within another one's node (a subgraph)."""
+        self._steps[step] = within
+
+    def leave(self, step: object) -> None:
+        """It ends, one way or the other."""
+        self._steps.pop(step, None)
+
+    @contextmanager
+    def waiting(self, step: object | None) -> Iterator[None]:
+        """A task of this step waits for others; None: the run itself, outside of any step."""
+        self._waits[step] += 1
+        try:
+            yield
+        finally:
+            self._waits[step] -= 1
+            if not self._waits[step]:
+                del self._waits[step]
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether nothing can happen before something comes from outside, or a deadline."""
+        holding = set(self._steps.values())
+        return bool(self._waits) and all(step in self._waits or step in holding for step in self._steps)

@@ -1,0 +1,101 @@
+"""The heap of deadlines: in order, each once, whatever is added while it sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from noesium_stream.clock import VirtualClock
+from noesium_stream.worker.timers import LONGEST_SLEEP_S, Timers
+from tests.support.hand_clock import HandClock
+from tests.support.reading import eventually
+
+MONTH_MS = 30 * 86_400_000
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_deadlines_come_in_their_order_and_none_early() -> None:
+    clock, due = HandClock(), list[str]()
+    timers = Timers(clock, due.append)
+    start = clock.now_ms()
+    for name, seconds in (("c", 30), ("a", 10), ("b", 20)):
+        timers.set(name, start + seconds * 1000)
+    await settle()
+    for seconds, expected in ((9.999, []), (0.001, ["a"]), (15, ["a", "b"]), (5, ["a", "b", "c"])):
+        clock.advance(seconds)
+        await settle()
+        assert due == expected
+    assert len(timers) == 0
+    await timers.close()
+
+
+async def test_an_earlier_deadline_is_not_slept_over() -> None:
+    clock, due = HandClock(), list[str]()
+    timers = Timers(clock, due.append)
+    timers.set("late", clock.now_ms() + 60_000)
+    await settle()
+    timers.set("early", clock.now_ms() + 1_000)
+    await settle()
+    clock.advance(1)
+    await settle()
+    assert due == ["early"]
+    await timers.close()
+
+
+async def test_the_same_deadline_is_called_once_and_may_be_set_again_after_it() -> None:
+    clock, due = HandClock(), list[str]()
+    timers = Timers(clock, due.append)
+    for _ in range(3):
+        timers.set("run", clock.now_ms() + 1_000)
+    assert len(timers) == 1
+    clock.advance(1)
+    await settle()
+    assert due == ["run"]
+    timers.set("run", clock.now_ms())
+    await settle()
+    assert due == ["run", "run"]
+    await timers.close()
+
+
+async def test_a_clock_that_is_set_forward_is_noticed_within_the_longest_sleep() -> None:
+    class Asleep(HandClock):
+        """Its wall clock jumps while its sleepers count the seconds that they were awake."""
+
+        def jump(self, ms: int) -> None:
+            self._now_ms += ms
+
+    clock, due = Asleep(), list[str]()
+    timers = Timers(clock, due.append)
+    timers.set("run", clock.now_ms() + MONTH_MS)
+    await settle()
+    clock.jump(MONTH_MS)
+    clock.advance(LONGEST_SLEEP_S)
+    await settle()
+    assert due == ["run"]
+    await timers.close()
+
+
+@pytest.mark.timeout(20)
+async def test_a_month_passes_in_no_time_on_a_virtual_clock() -> None:
+    clock, due = VirtualClock(), list[str]()
+    timers = Timers(clock, due.append)
+    timers.set("run", clock.now_ms() + MONTH_MS)
+    await eventually(lambda: due)
+    assert due == ["run"]
+    await timers.close()
+
+
+async def test_nothing_is_called_after_the_close() -> None:
+    clock, due = HandClock(), list[str]()
+    timers = Timers(clock, due.append)
+    timers.set("run", clock.now_ms() + 1_000)
+    await settle()
+    await timers.close()
+    clock.advance(5)
+    await settle()
+    assert due == []
