@@ -92,6 +92,8 @@ def _effect_line(effect: Effect) -> str:
         parts.append(duration(effect.duration_ms))
     if effect.status != "completed":
         parts.append(effect.status if effect.error is None else f"{effect.status}: {effect.error}")
+    elif effect.error is not None:
+        parts.append(effect.error)  # who said so
     return "  ".join(parts)
 
 

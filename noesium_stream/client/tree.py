@@ -85,8 +85,8 @@ class Takeover:
 class RunTree:
     """A run: who, what, when, how long; its steps in the order in which they were entered.
 
-    `status` is `requested` (not taken up yet), `running`, `completed`, `failed`, `cancelled` or
-    `expired`; times are the producers' (ms), None where unknown.
+    `status` is `requested` (not taken up yet), `running`, `compensating` (what it did is being undone),
+    `completed`, `failed`, `cancelled` or `expired`; times are the producers' (ms), None where unknown.
     """
 
     run_id: str
@@ -301,6 +301,19 @@ class _Growth:
 
     def _on_effect_outcome_unknown(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         self._settle(payload, "unknown", payload["reason"])
+
+    def _on_effect_resolved(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        effect = self._effects.get(payload["effect_id"])
+        if effect is not None and effect.status in ("unknown", "failed"):
+            said = f"{payload['decision']}, says {payload['resolved_by']}"
+            effect.error = said if payload.get("reason") is None else f"{said}: {payload['reason']}"
+            # One that failed is called again under another id, and stays as it is.
+            again = "running" if effect.status == "unknown" else "failed"
+            status = {"result": "completed", "retry": again, "fail": "failed"}
+            effect.status = status[payload["decision"]]
+
+    def _on_run_compensation_started(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        self.run.status, self.run.error = "compensating", payload["message"]
 
     def _settle(self, payload: dict[str, Any], status: str, error: str | None) -> None:
         effect = self._effects.get(payload["effect_id"])

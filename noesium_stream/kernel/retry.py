@@ -40,8 +40,11 @@ class Retries:
             raise ConfigError(f"Retries(factor={self.factor}): pauses grow, so it is at least 1.")
         if not 0 <= self.jitter <= 1:
             raise ConfigError(f"Retries(jitter={self.jitter}) is not between 0 and 1.")
-        if min(self.initial, self.maximum) < timedelta(0):
-            raise ConfigError("Retries: a pause cannot be negative.")
+        if not timedelta(0) <= self.initial <= self.maximum:
+            raise ConfigError(
+                f"Retries(initial={self.initial}, maximum={self.maximum}): the first pause is not negative, and "
+                "no longer than the longest."
+            )
 
     def pause_ms(self, failed: int, error: Exception, chance: float) -> int | None:
         """Milliseconds until the next attempt after `failed` failures, the last one by `error`.
