@@ -4,11 +4,8 @@
   LangGraph fails the run when it happens, or the last write wins.
 - Edges are static: where the graph may go is declared, and how often a node runs in a superstep too.
 
-Which nodes may run together is told from the edges, on the safe side: all targets of plain edges of one
-node; of a conditional edge one target where the path function returns one (its annotation or its code says
-so), else any of them together; and whatever these reach side by side. A joining edge (`add_edge([a, b], c)`)
-does not start `c` while a branch is still on its way to one of its sources; in a loop that leaves a join
-early this may take two nodes apart that can meet. Deferred nodes meet deferred ones only.
+Which nodes may run together is told from the edges (`graph_steps.py`): of a conditional edge one target at a
+time where the path function returns one (its annotation or its code says so), else any of them together.
 
 What a node writes is told from its code and else from its return annotation (`node_code.py`). Where neither
 tells, it may write every key: that is a problem only beside other nodes and for keys without a reducer, and
@@ -18,8 +15,6 @@ a TypedDict as return annotation solves it. A node's error handler writes in its
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import combinations, product
 from typing import Any, Final
 
 from langgraph.channels import AnyValue, EphemeralValue, LastValue, UntrackedValue
@@ -28,6 +23,7 @@ from langgraph.graph import END, START
 from langgraph.types import Command, Send
 
 from noesium_stream.errors import GraphError
+from noesium_stream.kernel.graph_steps import Choice, Edges, together
 from noesium_stream.kernel.node_code import (
     Keys,
     function_of,
@@ -82,31 +78,17 @@ def _problems(graph: Any, prefix: str, seen: set[int]) -> Iterator[str]:
         yield from _problems(inner, f"{prefix}{name}: ", seen)
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """Targets of one node of which one is taken, or several."""
-
-    targets: frozenset[str]
-    several: bool
-
-
 class _Shape:
     """A graph's nodes, keys and edges."""
 
     def __init__(self, builder: Any) -> None:
         self._specs = builder.nodes
         self._branches = builder.branches
-        self._joins = {(frozenset(starts), end) for starts, end in builder.waiting_edges}
+        self._joins = {(tuple(sorted(starts)), end) for starts, end in builder.waiting_edges if end != END}
         self._edges = builder.edges
         self._open = frozenset(
             name for name, channel in builder.channels.items() if isinstance(channel, _WITHOUT_REDUCER)
         )
-        self._choices = {name: self._choices_of(name) for name in (START, *self._specs)}
-        self._targets = {
-            name: frozenset().union(*(choice.targets for choice in choices))
-            for name, choices in self._choices.items()
-        }
-        self._reach = self._reachable()
 
     def dynamic_edges(self) -> Iterator[str]:
         """Edges whose targets are not declared."""
@@ -135,7 +117,7 @@ class _Shape:
         """Keys without a reducer that nodes of one superstep may write both."""
         writes = {name: self._writes(name) for name in self._specs}
         guesses: dict[str, tuple[set[str], set[str]]] = {}
-        for one, other in sorted(self._together()):
+        for one, other in sorted(together(self._edges_of())):
             first, second = writes[one], writes[other]
             keys = _overlap(first, second, self._open)
             if not keys:
@@ -170,89 +152,31 @@ class _Shape:
         instead = self._writes(handler)
         return None if instead is None else keys | instead
 
-    def _choices_of(self, name: str) -> list[_Choice]:
-        """Where it goes: every choice is taken, and of each one target, or several."""
+    def _edges_of(self) -> Edges:
+        return Edges(
+            start=START,
+            choices={name: self._choices_of(name) for name in (START, *self._specs)},
+            joins=[(frozenset(starts), end) for starts, end in sorted(self._joins)],
+            deferred=frozenset(name for name, spec in self._specs.items() if spec.defer),
+        )
+
+    def _choices_of(self, name: str) -> list[Choice]:
         found = [
-            _Choice(frozenset({end}), several=False)
-            for start, end in self._edges
-            if start == name and end != END
+            Choice(frozenset({end}), sure=True) for start, end in self._edges if start == name and end != END
         ]
-        found += [_Choice(frozenset({end}), several=False) for starts, end in self._joins if name in starts]
         every = frozenset(self._specs)
         for branch in self._branches.get(name, {}).values():
             ends = every if branch.ends is None else frozenset(branch.ends.values())
-            found.append(_Choice(ends - {END}, several=not selects_one(function_of(branch.path))))
-        if name in self._specs and self._specs[name].ends:
-            function = function_of(self._specs[name].runnable)
+            one = selects_one(function_of(branch.path))
             found.append(
-                _Choice(frozenset(self._specs[name].ends) - {END}, several=not goes_to_one(function))
+                Choice(ends - {END}, several=not one, sure=branch.ends is not None and END not in ends)
+            )
+        spec = self._specs.get(name)
+        if spec is not None and spec.ends:
+            found.append(
+                Choice(frozenset(spec.ends) - {END}, several=not goes_to_one(function_of(spec.runnable)))
             )
         return found
-
-    def _reachable(self) -> dict[str, frozenset[str]]:
-        reach = {name: set(targets) for name, targets in self._targets.items()}
-        changed = True
-        while changed:
-            changed = False
-            for found in reach.values():
-                more = set().union(*(reach.get(name, ()) for name in found)) - found
-                found |= more
-                changed = changed or bool(more)
-        return {name: frozenset(found) for name, found in reach.items()}
-
-    def _together(self) -> set[tuple[str, str]]:
-        """Pairs of nodes that may run in the same superstep."""
-        todo = [pair for name in self._choices for pair in self._siblings(name)]
-        known: set[frozenset[str]] = set()
-        while todo:
-            pair = todo.pop()
-            if len(pair) < 2 or pair in known:
-                continue
-            known.add(pair)
-            todo.extend(self._next(*pair))
-        ordered = (tuple(sorted(pair)) for pair in known)
-        return {(a, b) for a, b in ordered if self._specs[a].defer == self._specs[b].defer}
-
-    def _siblings(self, name: str) -> Iterator[frozenset[str]]:
-        choices = self._choices[name]
-        for choice in choices:
-            if choice.several:
-                yield from (frozenset(pair) for pair in combinations(choice.targets, 2))
-        for one, other in combinations(choices, 2):
-            for a, b in product(one.targets, other.targets):
-                if not (self._too_early(name, a, b) or self._too_early(name, b, a)):
-                    yield frozenset((a, b))
-
-    def _too_early(self, source: str, joined: str, beside: str) -> bool:
-        """Whether `joined` waits for something that `beside` is, or is on its way to."""
-        waits = [starts for starts, end in self._joins if end == joined and source in starts]
-        if not waits or self._goes_without_join(source, joined):
-            return False
-        return all((starts - {source}) & (self._reach[beside] | {beside}) for starts in waits)
-
-    def _next(self, one: str, other: str) -> Iterator[frozenset[str]]:
-        """What may run together one superstep after `one` and `other` did."""
-        deferred = self._specs[one].defer, self._specs[other].defer
-        if deferred[0] != deferred[1]:
-            waiting, going = (one, other) if deferred[0] else (other, one)
-            yield from (frozenset((waiting, target)) for target in self._targets[going])
-            return
-        for a, b in product(self._targets[one], self._targets[other]):
-            if not (self._held(one, a, other) or self._held(other, b, one)):
-                yield frozenset((a, b))
-
-    def _held(self, source: str, target: str, beside: str) -> bool:
-        """Whether a joining edge from `source` still waits for something that `beside` is on its way to."""
-        waits = [starts for starts, end in self._joins if end == target and source in starts]
-        if not waits or self._goes_without_join(source, target):
-            return False
-        return all((starts - {source, beside}) & self._reach[beside] for starts in waits)
-
-    def _goes_without_join(self, source: str, target: str) -> bool:
-        branches = self._branches.get(source, {}).values()
-        declared = source in self._specs and target in (self._specs[source].ends or ())
-        routed = any(branch.ends is None or target in branch.ends.values() for branch in branches)
-        return (source, target) in self._edges or declared or routed
 
 
 _PARENT: Final = "return an update, and let the edges of that graph decide."

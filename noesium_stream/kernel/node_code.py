@@ -13,8 +13,8 @@ import inspect
 import linecache
 from collections.abc import Callable, Iterator
 from enum import Enum
-from functools import cache, partial
-from types import BuiltinFunctionType, FunctionType, MethodType, NoneType, UnionType
+from functools import lru_cache, partial
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from langgraph.types import Command
@@ -112,9 +112,10 @@ class _Reader:
     """One function and its syntax tree."""
 
     def __init__(self, function: FunctionType, depth: int) -> None:
+        self._function = function
         self._depth = depth
         self._names = _names(function)
-        self.tree = _tree(function)
+        self.tree = _tree(function.__code__)
         self._asked: set[str] = set()
 
     def returned_keys(self) -> Keys:
@@ -127,10 +128,12 @@ class _Reader:
         values = self._returns()
         return bool(values) and all(self.is_one(value) for value in values or ())
 
-    def calls_of(self, kind: Any) -> list[ast.Call]:
+    def calls_of(self, kind: Any, seen: set[FunctionType] | None = None) -> list[ast.Call]:
         """Calls that make a `kind`, in the function and in functions that it calls by name."""
-        if self.tree is None:
+        seen = set() if seen is None else seen
+        if self.tree is None or self._function in seen:
             return []
+        seen.add(self._function)
         found = []
         for node in ast.walk(self.tree):
             if not isinstance(node, ast.Call):
@@ -139,7 +142,7 @@ class _Reader:
             if (get_origin(target) or target) is kind:
                 found.append(node)
             elif (called := self._called(target)) is not None:
-                found.extend(called.calls_of(kind))
+                found.extend(called.calls_of(kind, seen))
         return found
 
     def is_one(self, value: ast.expr | None) -> bool:
@@ -364,7 +367,7 @@ def _is_one(declared: Any) -> bool:
     return isinstance(declared, type) and issubclass(declared, str | bool | int | Enum)
 
 
-@cache
+@lru_cache(maxsize=100)
 def _module(file: str) -> ast.Module | None:
     try:
         return ast.parse("".join(linecache.getlines(file)))
@@ -372,12 +375,12 @@ def _module(file: str) -> ast.Module | None:
         return None
 
 
-def _tree(function: FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
+@lru_cache(maxsize=1_000)
+def _tree(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
     """The syntax tree of a function; None where its source is not there."""
-    code = function.__code__
     module = _module(code.co_filename)
     nodes = ast.walk(module) if module is not None else ()
-    found: list[Any] = [node for node in nodes if _matches(node, function)]
+    found: list[Any] = [node for node in nodes if _matches(node, code)]
     if len(found) > 1:
         # Several lambdas on one line: the columns of its instructions tell which.
         columns = [place[2] for place in code.co_positions() if place[0] and place[2]]
@@ -385,8 +388,7 @@ def _tree(function: FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | as
     return found[0] if len(found) == 1 else None
 
 
-def _matches(node: ast.AST, function: FunctionType) -> bool:
-    code = function.__code__
+def _matches(node: ast.AST, code: CodeType) -> bool:
     if isinstance(node, ast.Lambda):
         return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name != code.co_name:

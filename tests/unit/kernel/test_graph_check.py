@@ -8,13 +8,16 @@ import operator
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from langchain_core.runnables import RunnableLambda
-from langgraph.errors import InvalidUpdateError
+from langgraph.errors import GraphRecursionError, InvalidUpdateError
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send
 
 from noesium_stream.errors import GraphError
 from noesium_stream.kernel.graph_check import check_strict, require_strict
+from noesium_stream.kernel.graph_steps import Choice, Edges, together
 from noesium_stream.kernel.node_code import function_of, written_keys
 
 
@@ -355,3 +358,79 @@ def test_a_loop_with_a_fork_is_checked_to_its_end() -> None:
     made = graph((START, "a"), ("a", "b"), ("a", "c"), ("b", "d"), ("c", "e"), ("d", "a"), **nodes)
     found = problems(made)
     assert any(problem.startswith("d and e") for problem in found)
+
+
+NODES = ("a", "b", "c", "d", "e")
+
+
+@st.composite
+def random_graphs(draw: st.DrawFn) -> StateGraph[Any, Any, Any, Any]:
+    """Five nodes that write one of two keys, any edges, joins, and conditional edges of one target."""
+
+    def writer(key: str) -> Any:
+        return lambda state: {key: 1.0, "items": [1]}
+
+    made = StateGraph(State)
+    for name in NODES:
+        key, defer = draw(st.sampled_from(["score", "answer"])), draw(st.integers(0, 5)) == 0
+        made.add_node(name, writer(key), defer=defer)
+    node = st.sampled_from(NODES)
+    for target in draw(st.sets(node, min_size=1, max_size=3)):
+        made.add_edge(START, target)
+    for source, target in draw(st.sets(st.tuples(node, node), max_size=5)):
+        made.add_edge(source, target)
+    for sources, target in draw(
+        st.sets(st.tuples(st.frozensets(node, min_size=2, max_size=3), node), max_size=2)
+    ):
+        made.add_edge(sorted(sources), target)
+    for source, targets in draw(
+        st.dictionaries(node, st.lists(node, min_size=1, max_size=3), max_size=2)
+    ).items():
+
+        def path(state: State, targets: list[str] = targets) -> str:
+            return targets[len(state["items"]) % len(targets)]
+
+        made.add_conditional_edges(source, path, targets)
+    return made
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(random_graphs())
+def test_a_graph_without_problems_never_meets_two_writers_when_it_runs(made: Any) -> None:
+    compiled = made.compile()
+    try:
+        compiled.invoke({"items": []}, {"recursion_limit": 8})
+    except GraphRecursionError:
+        pass
+    except InvalidUpdateError:
+        assert check_strict(compiled), "LangGraph met two writers that the check had not seen"
+
+
+NAMES = st.sampled_from(NODES)
+CHOICES = st.builds(
+    Choice, st.frozensets(NAMES, min_size=1, max_size=3), several=st.booleans(), sure=st.booleans()
+)
+EDGES = st.builds(
+    Edges,
+    start=st.just(START),
+    choices=st.fixed_dictionaries(
+        {START: st.lists(CHOICES, min_size=1, max_size=2)},
+        optional={name: st.lists(CHOICES, max_size=2) for name in NODES},
+    ),
+    joins=st.lists(st.tuples(st.frozensets(NAMES, min_size=2, max_size=3), NAMES), max_size=2),
+    deferred=st.frozensets(NAMES, max_size=1),
+)
+
+
+@settings(deadline=None)
+@given(EDGES)
+def test_where_there_are_too_many_supersteps_no_pair_is_missing(edges: Edges) -> None:
+    assert together(edges) <= together(edges, limit=0)
+
+
+def test_a_wide_graph_is_checked_in_bounded_time() -> None:
+    names = [f"n{i}" for i in range(40)]
+    made = graph(*((START, name) for name in names), **dict.fromkeys(names, collect), x=score, y=score)
+    for name in names:
+        made.add_conditional_edges(name, route, {"a": "x", "b": "y"})
+    assert problems(made)[0].startswith("x and y")
