@@ -1,4 +1,4 @@
-"""A run replayed against the code that made it is as recorded; a change of the code is found and its node named."""
+"""A run is as recorded with the code that made it; a change of the code is found and its node named."""
 
 from __future__ import annotations
 
