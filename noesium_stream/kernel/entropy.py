@@ -178,9 +178,13 @@ def _tls(function: Any, frame: FrameType) -> Entropy | None:
 
 
 def _put(function: Any, frame: FrameType) -> Entropy | None:
-    if isinstance(function.__self__, SimpleQueue) and frame.f_code is _SUBMIT:
-        return Entropy(Kind.THREAD, "ThreadPoolExecutor.submit")
-    return None
+    if not isinstance(function.__self__, SimpleQueue) or frame.f_code is not _SUBMIT:
+        return None
+    # asyncio looks names up in a thread: the caller of `run_in_executor` tells.
+    caller = frame.f_back.f_back if frame.f_back is not None else None
+    if caller is not None and caller.f_code.co_name in ("getaddrinfo", "getnameinfo"):
+        return Entropy(Kind.NETWORK, f"socket.{caller.f_code.co_name}")
+    return Entropy(Kind.THREAD, "ThreadPoolExecutor.submit")
 
 
 def _by_name() -> dict[str, Callable[[Any, FrameType], Entropy | None]]:

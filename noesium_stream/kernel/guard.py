@@ -161,7 +161,9 @@ def _generates(function: Any) -> bool:
 def exempt() -> Iterator[None]:
     """What runs inside is not the node's doing: for the kernel, around the calls that it journals.
 
-    Also for tasks and threads started inside. May be entered anywhere; outside a guard it does nothing.
+    Also for tasks and threads started inside: a thread does not show that the kernel started it, so without
+    this a function of the node's file that the kernel runs in a thread would be taken for the node's own.
+    May be entered anywhere; outside a guard it does nothing.
     """
     watch = _WATCH.get()
     if watch is None:

@@ -31,10 +31,13 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.graph import START, StateGraph
 
 from noesium_stream.clock import SystemClock, derived_id
-from noesium_stream.errors import NondeterminismError
+from noesium_stream.errors import NondeterminismError, RunFailedError
+from noesium_stream.event import DomainEvent
 from noesium_stream.event.standard import RunCompleted
+from noesium_stream.kernel import current_step
 from noesium_stream.kernel.guard import exempt, guard_bound, guarded
 from tests.support import guard_helper
+from tests.support.graphs import running
 
 READS: dict[str, Callable[[], Any]] = {
     "time.time": lambda: time.time(),
@@ -384,6 +387,17 @@ class State(TypedDict, total=False):
     items: Annotated[list[Any], operator.add]
 
 
+class RunSeen(DomainEvent, event_type="test.seen.under.guard"):
+    n: int
+
+
+def chain(node: Any) -> StateGraph[Any, Any, Any, Any]:
+    graph = StateGraph(State)
+    graph.add_node("a", node)
+    graph.add_edge(START, "a")
+    return graph
+
+
 def bounds(node: Any) -> Any:
     """A graph of one node whose bound is guarded, as the kernel does it."""
     graph = StateGraph(State)
@@ -458,3 +472,73 @@ async def test_a_thousand_guarded_nodes_at_once_leave_nothing_behind() -> None:
     assert asyncio.get_running_loop().get_task_factory() is None
     assert sys.getprofile() is None
     assert time.time() > 0
+
+
+async def test_everything_that_a_step_offers_is_allowed_under_guard(tmp_path: Path) -> None:
+    """The step's own calls on the journal, over a log with files, beside an effect that reads the clock."""
+
+    async def outside(n: int) -> float:
+        await asyncio.sleep(0)
+        return n + min(time.time(), 1.0)
+
+    def outside_in_a_thread(n: int) -> int:
+        return n + len(Path(__file__).read_text()[:4])
+
+    async def node(state: State) -> dict[str, Any]:
+        step = current_step()
+        values = [step.uuid(), step.random(), step.now().isoformat()]
+        step.emit(RunSeen(n=1))
+        with exempt():
+            done = [await step.effect("thread", outside_in_a_thread, 1)]
+        done += await asyncio.gather(*(step.effect("outside", outside, n) for n in range(3)))
+        return {"items": [*values, *done]}
+
+    async with running(chain(guarded(node, "a")), tmp_path) as client:
+        client.log.catalogue.register(RunSeen)
+        run = await client.start("sample", {"items": []})
+        items = (await run.result(timeout=20))["items"]
+    assert len(items) == 7
+    assert items[3:] == [5, 1.0, 2.0, 3.0]
+
+
+async def test_a_violation_fails_the_run_with_the_line(tmp_path: Path) -> None:
+    async with running(chain(guarded(async_node, "a")), tmp_path) as client:
+        run = await client.start("sample", {})
+        with pytest.raises(RunFailedError, match=f"The node a reads the clock at {line_of(async_node, 1)}"):
+            await run.result(timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("host", "what"), [("localhost", "socket.getaddrinfo"), ("127.0.0.1", "socket.connect(('127.0.0.1', 9))")]
+)
+async def test_connections_of_asyncio_are_refused_as_network(host: str, what: str) -> None:
+    async def node() -> None:
+        await asyncio.open_connection(host, 9)
+
+    error = await refused_async(node)
+    assert error.what == what
+    assert error.where == line_of(node, 1)
+    assert "uses the network" in error.message
+
+
+def test_threads_watch_each_their_own_node() -> None:
+    """Sync nodes in many threads at once, guarded and not, beside one that is caught."""
+    barrier = threading.Barrier(6)
+    caught: list[str] = []
+
+    def work(n: int) -> float:
+        barrier.wait()
+        return sum(range(2_000)) if n % 3 else time.time()
+
+    def run(n: int) -> None:
+        try:
+            (guarded(work, f"n{n}") if n < 4 else work)(n)
+        except NondeterminismError as error:
+            caught.append(error.node)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(caught) == ["n0", "n3"]
