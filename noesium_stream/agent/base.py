@@ -13,6 +13,7 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 
 from noesium_stream.clock import Clock
+from noesium_stream.config import ExecutionMode
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import Capability
@@ -76,10 +77,12 @@ class BaseGraphicAgent(BaseAgent):
     Class attributes:
         max_supersteps: LangGraph's `recursion_limit`; a run that needs more fails with a clear error.
         durability: when a step is on the log; see `Durability` for what each choice promises.
+        execution_mode: what nodes may do: STRICT, PRAGMATIC or SANDBOX (RFC-1001 §12.3).
     """
 
     max_supersteps: ClassVar[int] = 1_000
     durability: ClassVar[Durability] = Durability.ASYNC
+    execution_mode: ClassVar[ExecutionMode] = ExecutionMode.PRAGMATIC
 
     def __init__(self, options: BaseModel, context: AgentContext) -> None:
         super().__init__(options, context)
@@ -105,7 +108,7 @@ class BaseGraphicAgent(BaseAgent):
     def durable(self) -> DurableGraph:
         """The graph behind the journal, wrapped once."""
         if self._durable is None:
-            self._durable = DurableGraph(self.graph, durability=self.durability)
+            self._durable = DurableGraph(self.graph, durability=self.durability, mode=self.execution_mode)
         return self._durable
 
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:

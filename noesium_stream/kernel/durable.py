@@ -20,7 +20,9 @@ from langgraph.pregel import Pregel
 from langgraph.pregel._read import PregelNode
 from langgraph.types import RetryPolicy
 
+from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import KernelError, NodeExecutionError
+from noesium_stream.kernel.graph_check import require_strict
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.node import DurableNode
 from noesium_stream.kernel.resume import ResumeSaver, resume_point
@@ -35,12 +37,31 @@ WALK_STEPS: Final = 100
 
 
 class DurableGraph:
-    """Executes one graph for any number of runs."""
+    """Executes one graph for any number of runs.
+
+    Args:
+        graph: compiled, without a checkpointer; it stays as it is.
+        durability: when a step is on the log.
+        mode: what the nodes may do (RFC-1001 §12.3).
+        walk_steps: from how many supersteps on a run is resumed at a folded checkpoint.
+
+    Raises:
+        GraphError: the graph cannot run in STRICT mode; it names every problem.
+        KernelError: a subgraph has a checkpointer of its own.
+    """
 
     def __init__(
-        self, graph: Graph, *, durability: Durability = Durability.ASYNC, walk_steps: int = WALK_STEPS
+        self,
+        graph: Graph,
+        *,
+        durability: Durability = Durability.ASYNC,
+        mode: ExecutionMode = ExecutionMode.PRAGMATIC,
+        walk_steps: int = WALK_STEPS,
     ) -> None:
+        if mode is ExecutionMode.STRICT:
+            require_strict(graph)
         self.graph = graph
+        self._mode = mode
         self._durability = durability
         self._walk_steps = walk_steps
         self._wrapped = graph.copy(
@@ -64,7 +85,7 @@ class DurableGraph:
                 reached. What a node raises on this one is raised as it is; it is on the log.
             FencedError, CommitUnknownError: this process does not own the run any more.
         """
-        run = RunContext(journal, self._durability)
+        run = RunContext(journal, self._durability, self._mode)
         graph, given, settings, options = self._from_where(journal, initial_state, config)
         with running(run), _clear_errors(journal):
             final = await graph.ainvoke(given, settings, **options)
@@ -80,7 +101,7 @@ class DurableGraph:
         stream_mode: Any = "values",
     ) -> AsyncIterator[Any]:
         """As `execute`; yields what LangGraph's `astream` yields for this `stream_mode`."""
-        run = RunContext(journal, self._durability)
+        run = RunContext(journal, self._durability, self._mode)
         graph, given, settings, options = self._from_where(journal, initial_state, config)
         stream: Any = graph.astream(given, settings, stream_mode=stream_mode, **options)
         async with aclosing(stream) as chunks:

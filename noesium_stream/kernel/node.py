@@ -9,6 +9,7 @@ attempts are counted over crashes. Outside a run the node is what it was.
 from __future__ import annotations
 
 import asyncio
+import copy
 import difflib
 import itertools
 import random
@@ -23,6 +24,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt, RetryPolicy
 
 from noesium_stream.clock import derived_id
+from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import (
     CommitUnknownError,
     FencedError,
@@ -30,11 +32,14 @@ from noesium_stream.errors import (
     LogClosedError,
     NodeExecutionError,
     StateError,
+    StrictModeError,
     brief,
 )
 from noesium_stream.event.standard import NodeCompleted, NodeFailed
 from noesium_stream.kernel.decorators import NodeMeta, node_meta
+from noesium_stream.kernel.guard import guard_bound
 from noesium_stream.kernel.history import StepKey
+from noesium_stream.kernel.modes import compare_runs
 from noesium_stream.kernel.run_context import RunContext, current_run
 from noesium_stream.kernel.step import Step, enclosing_step
 from noesium_stream.kernel.values import record, restore, take_events, update_keys
@@ -75,6 +80,7 @@ class DurableNode(Runnable[Any, Any]):
     ) -> None:
         self.name = name
         self._bound = bound
+        self._guarded = guard_bound(bound, name)
         self._meta: NodeMeta = node_meta(bound)
         self._keys = None if isinstance(bound, Pregel) else keys
         self._retry = retry
@@ -145,7 +151,10 @@ class DurableNode(Runnable[Any, Any]):
         begun = journal.clock.monotonic()
         token = step.activate()
         try:
-            value = await self._body(run, step, input, config, kwargs)
+            if run.mode is ExecutionMode.STRICT and self._meta.deterministic:
+                value = await self._twice(run, step, input, config, kwargs)
+            else:
+                value = await self._body(run, step, input, config, kwargs)
             delta, pure = self._complete(step, value, attempt, begun)
         except ParentCommand as bubble:
             # A node of a subgraph that speaks to this graph: the subgraph's own last word.
@@ -162,6 +171,26 @@ class DurableNode(Runnable[Any, Any]):
         await run.reached(pure)
         return delta
 
+    async def _twice(
+        self, run: RunContext, step: Step, input: Any, config: RunnableConfig | None, kwargs: dict[str, Any]
+    ) -> Any:
+        """The body's value, after a second execution has given the same (RFC-0003 §7): STRICT mode."""
+        found = []
+        for given in (copy.deepcopy(input), input):
+            step.begin_again()
+            value = await self._body(run, step, given, config, kwargs)
+            stripped, returned = take_events(value)
+            events = [[e.event_type(), e.model_dump(mode="json")] for e in [*step.emitted, *returned]]
+            found.append((record(stripped), events))
+        (delta, events), (delta_again, events_again) = found
+        difference = compare_runs(delta, delta_again) or compare_runs(events, events_again, "events")
+        if difference is not None:
+            raise StrictModeError(
+                f"The node {self.name} is declared deterministic, and two executions differ: {difference}.",
+                hint="Say @kernel_node(deterministic=False, entropy_sources=[...]), or make it so.",
+            )
+        return value
+
     async def _body(
         self, run: RunContext, step: Step, input: Any, config: RunnableConfig | None, kwargs: dict[str, Any]
     ) -> Any:
@@ -170,7 +199,7 @@ class DurableNode(Runnable[Any, Any]):
         answers: list[Any] = []
         while True:
             try:
-                value = await self._bounded(input, _with_answers(config, answers), kwargs)
+                value = await self._bounded(run, input, _with_answers(config, answers), kwargs)
                 break
             except GraphInterrupt as bubble:
                 # LangGraph's `interrupt()`: it is asked through the journal, and the body runs again with the
@@ -184,11 +213,14 @@ class DurableNode(Runnable[Any, Any]):
             await step.ask({"after": self.name})
         return value
 
-    async def _bounded(self, input: Any, config: RunnableConfig | None, kwargs: dict[str, Any]) -> Any:
+    async def _bounded(
+        self, run: RunContext, input: Any, config: RunnableConfig | None, kwargs: dict[str, Any]
+    ) -> Any:
+        bound = self._guarded if run.mode is ExecutionMode.STRICT else self._bound
         limit = asyncio.timeout(self._timeout_s)
         try:
             async with limit:
-                return await self._bound.ainvoke(input, config, **kwargs)
+                return await bound.ainvoke(input, config, **kwargs)
         except TimeoutError as error:
             if not limit.expired():
                 raise

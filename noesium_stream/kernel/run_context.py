@@ -13,8 +13,10 @@ from enum import StrEnum
 from typing import Final
 
 from noesium_stream.clock import derived_id
+from noesium_stream.config import ExecutionMode
 from noesium_stream.event.standard import CheckpointCreated
 from noesium_stream.kernel.journal import RunJournal
+from noesium_stream.kernel.modes import in_mode
 
 MAX_UNSETTLED: Final = 64
 """How many steps may be on their way to the log at once."""
@@ -42,8 +44,9 @@ class Durability(StrEnum):
 class RunContext:
     """One execution of a graph for a run."""
 
-    def __init__(self, journal: RunJournal, durability: Durability) -> None:
+    def __init__(self, journal: RunJournal, durability: Durability, mode: ExecutionMode) -> None:
         self.journal = journal
+        self.mode = mode
         self.loop = asyncio.get_running_loop()
         self._durability = durability
         self._unsettled = 0
@@ -112,6 +115,7 @@ def running(run: RunContext) -> Iterator[None]:
     """Make `run` the current one."""
     token = _RUN.set(run)
     try:
-        yield
+        with in_mode(run.mode):
+            yield
     finally:
         _RUN.reset(token)

@@ -53,7 +53,7 @@ class JournaledLLM:
         step = current_step()
         parameters = self._client.parameters
         check_model_parameters(parameters, current_mode())
-        answer = await step.effect(
+        answer = await step.journaled(
             f"model:{self.model}",
             self._client.generate,
             prompt,
