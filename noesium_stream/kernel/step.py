@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from noesium_stream.clock import to_datetime, to_rfc3339
-from noesium_stream.errors import KernelError, ReplayDivergenceError, StateError
+from noesium_stream.config import ExecutionMode
+from noesium_stream.errors import KernelError, ReplayDivergenceError, StateError, StrictModeError
 from noesium_stream.event.canonical import canonical_json
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
@@ -22,8 +23,10 @@ from noesium_stream.kernel.answer import Answer
 from noesium_stream.kernel.decorators import NodeMeta
 from noesium_stream.kernel.delegation import Delegation
 from noesium_stream.kernel.effects import Effects
+from noesium_stream.kernel.guard import exempt
 from noesium_stream.kernel.history import StepKey
 from noesium_stream.kernel.journal import RunJournal
+from noesium_stream.kernel.modes import current_mode
 from noesium_stream.kernel.place import Place
 from noesium_stream.kernel.reference import Undo
 from noesium_stream.kernel.retry import Retries
@@ -117,6 +120,11 @@ class Step:
         return self._place.journal
 
     @property
+    def emitted(self) -> list[DomainEvent]:
+        """What `emit` was given so far."""
+        return self._events
+
+    @property
     def reached_out(self) -> bool:
         """Whether the step has done more than compute: a call, an effect, a question, an event."""
         return bool(self._place.called or self._events)
@@ -125,6 +133,7 @@ class Step:
         """The body is executed again from its first line, with an answer more."""
         self._place.begin_again()
         self._events.clear()
+        self._random.seed(self._place.derived("random"))
 
     def now(self) -> datetime:
         """The time at which this node was first entered, UTC: the same on every execution."""
@@ -204,10 +213,16 @@ class Step:
         Raises:
             EffectFailedError: a person has decided that it failed.
             StateError: arguments or result have no JSON form.
+            StrictModeError: in STRICT mode, where effects are left to other agents.
             KernelError: `compensate` cannot be found by its name, or cannot take what it will be given.
             Exception: what `function` raises, after it is recorded as `effect.failed`.
         """
-        return await self._effects.perform(
+        if current_mode() is ExecutionMode.STRICT:
+            raise StrictModeError(
+                f"The node {self.node} calls {name} by itself, which STRICT mode does not allow.",
+                hint="Let another agent do it: offer it as a capability there and call it with step.invoke.",
+            )
+        return await self.journaled(
             name,
             function,
             *args,
@@ -217,6 +232,30 @@ class Step:
             compensate=compensate,
             **kwargs,
         )
+
+    async def journaled(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        effect_class: SideEffectClass = SideEffectClass.EXTERNAL,
+        timeout: timedelta | None = None,
+        retries: Retries | None = None,
+        compensate: Undo | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As `effect`, in every mode: for what this package itself offers to nodes, such as models."""
+        with exempt():
+            return await self._effects.perform(
+                name,
+                function,
+                *args,
+                effect_class=effect_class,
+                timeout=timeout,
+                retries=retries,
+                compensate=compensate,
+                **kwargs,
+            )
 
     async def signal(self, name: str) -> Any:
         """Wait for the next signal of this name to this run and return its value.
