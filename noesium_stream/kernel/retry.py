@@ -42,8 +42,8 @@ class Retries:
             raise ConfigError(f"Retries(jitter={self.jitter}) is not between 0 and 1.")
         if not timedelta(0) <= self.initial <= self.maximum:
             raise ConfigError(
-                f"Retries(initial={self.initial}, maximum={self.maximum}): the first pause is not negative, and "
-                "no longer than the longest."
+                f"Retries(initial={self.initial}, maximum={self.maximum}): the first pause is not negative, "
+                "and no longer than the longest."
             )
 
     def pause_ms(self, failed: int, error: Exception, chance: float) -> int | None:
