@@ -117,19 +117,16 @@ def _by_pairs(edges: Edges) -> set[Pair]:
             choices.setdefault(source, []).append(Choice(frozenset({end})))
     todo = [pair for each in choices.values() for pair in _siblings(each)]
     targets = {node: _EMPTY.union(*(choice.targets for choice in each)) for node, each in choices.items()}
+    waits = bool(edges.joins or edges.deferred)
     known: set[_Set] = set()
     while todo:
         pair = todo.pop()
         if len(pair) < 2 or pair in known:
             continue
         known.add(pair)
-        one, other = pair
         # A node that waits, at a join or as deferred, meets what the other has become meanwhile.
-        todo += [
-            frozenset(both)
-            for both in product(targets.get(one, _EMPTY) | {one}, targets.get(other, _EMPTY) | {other})
-            if edges.deferred or edges.joins or not {one, other} & set(both)
-        ]
+        one, other = (targets.get(node, _EMPTY) | ({node} if waits else _EMPTY) for node in pair)
+        todo += [frozenset(both) for both in product(one, other)]
     return {(min(pair), max(pair)) for pair in known}
 
 

@@ -101,6 +101,14 @@ def test_a_join_waits_for_its_longer_branch_and_plain_edges_do_not() -> None:
     assert problem.startswith("join and longer")
 
 
+def test_a_join_goes_on_once_and_its_followers_meet() -> None:
+    edges = [(START, "a"), (START, "b"), (["a", "b"], "join"), ("join", "x")]
+    assert problems(graph(*edges, a=collect, b=collect, join=score, x=score)) == []
+    nodes = {"a": collect, "b": collect, "join": collect, "x": score, "y": score}
+    [problem] = problems(graph(*edges, ("join", "y"), **nodes))
+    assert problem.startswith("x and y")
+
+
 def test_a_deferred_node_meets_deferred_ones_only() -> None:
     made = graph((START, "a"), (START, "b"), b=score)
     made.add_node("a", score, defer=True)
@@ -422,7 +430,7 @@ EDGES = st.builds(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=400)
 @given(EDGES)
 def test_where_there_are_too_many_supersteps_no_pair_is_missing(edges: Edges) -> None:
     assert together(edges) <= together(edges, limit=0)

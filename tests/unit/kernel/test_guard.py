@@ -350,6 +350,18 @@ async def test_the_kernel_exempts_what_it_journals_also_in_tasks_and_threads() -
     assert await guarded(node, "weigh")() == 3
 
 
+async def test_a_task_that_the_kernel_starts_for_a_node_is_not_watched() -> None:
+    """As a lazily started worker of a log: the kernel's line starts it, its own code is a library's."""
+    kernel: dict[str, Any] = {"asyncio": asyncio}
+    file = Path(inspect.getfile(guarded)).with_name("made_up.py")
+    exec(compile("def start(work): return asyncio.create_task(work)", str(file), "exec"), kernel)
+
+    async def node() -> float:
+        return float(await kernel["start"](guard_helper.later()))
+
+    assert await guarded(node, "weigh")() > 0
+
+
 async def test_after_an_exemption_the_node_is_watched_again() -> None:
     async def node() -> float:
         with exempt():
