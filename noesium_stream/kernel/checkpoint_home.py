@@ -2,6 +2,7 @@
 
 A log that is handed over open belongs to the loop that runs at that moment, and stays open afterwards. One
 that is still to be opened gets a loop in a thread of its own, so that synchronous calls work everywhere.
+Operations go one after the other, in the order in which they were asked for.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Home:
         self._guard = threading.Lock()
         self._closed = False
         self._opening: asyncio.Task[CheckpointStore] | None = None
+        self._turn = asyncio.Lock()
+        self._busy: set[asyncio.Task[Any]] = set()
         self._log: EventLog | None = None
         self._coroutine: Coroutine[Any, Any, EventLog] | None = None
         self._thread: threading.Thread | None = None
@@ -114,9 +117,17 @@ class Home:
             return self._loop
 
     async def _do(self, work: Work[T]) -> T:
-        if self._opening is None:
-            self._opening = asyncio.ensure_future(self._open())
-        return await work(await asyncio.shield(self._opening))
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+        try:
+            # Waiting here keeps the order in which operations were asked for, from the first one on.
+            async with self._turn:
+                if self._opening is None:
+                    self._opening = asyncio.ensure_future(self._open())
+                return await work(await asyncio.shield(self._opening))
+        finally:
+            self._busy.discard(task)
 
     async def _open(self) -> CheckpointStore:
         if self._coroutine is None:
@@ -127,9 +138,7 @@ class Home:
 
     async def _close_log(self) -> None:
         """On the own loop: what runs ends, then the log is closed."""
-        me = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not me]
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*self._busy, return_exceptions=True)
         if self._log is not None:
             await self._log.close()
         elif self._coroutine is not None:

@@ -2,12 +2,11 @@
 
 All records lie in the one partition of `{ns}.events.checkpoint`. Nothing is believed before it is on the
 log: an operation appends, and the fold takes the record from there, directly where nobody else wrote in
-between. Operations of one process go one after the other, in the order in which they were asked for.
+between. Whoever calls lets one operation end before the next begins (see `checkpoint_home`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -63,7 +62,6 @@ class CheckpointStore:
         self._fold = Fold()
         self._next = 0
         self._parts: dict[str, list[str]] = {}
-        self._turn = asyncio.Lock()
         self._producer = AgentRef("checkpointer", "checkpointer", "local", clock.uuid7())
         self._trace = TraceContext(clock.token(16), clock.token(8))
 
@@ -95,16 +93,14 @@ class CheckpointStore:
 
     async def get(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> Found | None:
         """The checkpoint of this id, or the latest one."""
-        async with self._turn:
-            await self._read()
-            node = self._fold.node(thread_id, namespace, checkpoint_id)
-            return None if node is None else self._found(node)
+        await self._read()
+        node = self._fold.node(thread_id, namespace, checkpoint_id)
+        return None if node is None else self._found(node)
 
     async def nodes(self, thread_id: str | None, namespace: str | None) -> list[Node]:
         """All checkpoints, of a thread, of a namespace, newest first; see `load`."""
-        async with self._turn:
-            await self._read()
-            return self._fold.nodes(thread_id, namespace)
+        await self._read()
+        return self._fold.nodes(thread_id, namespace)
 
     async def load(self, nodes: Sequence[Node]) -> list[Found]:
         """The content of these checkpoints."""
@@ -114,12 +110,11 @@ class CheckpointStore:
         self, thread_id: str, namespace: str, checkpoint_id: str | None, channels: Sequence[str]
     ) -> dict[str, ChannelHistory]:
         """See `Fold.history`; empty for a checkpoint that is not there."""
-        async with self._turn:
-            await self._read()
-            node = self._fold.node(thread_id, namespace, checkpoint_id)
-            if node is None:
-                return {channel: ChannelHistory([], []) for channel in channels}
-            return self._fold.history(node, channels)
+        await self._read()
+        node = self._fold.node(thread_id, namespace, checkpoint_id)
+        if node is None:
+            return {channel: ChannelHistory([], []) for channel in channels}
+        return self._fold.history(node, channels)
 
     async def save(self, save: Save) -> None:
         """Append a checkpoint.
@@ -128,14 +123,13 @@ class CheckpointStore:
             RecordTooLargeError: it has more than `MAX_BODY_BYTES`.
             LogFullError, LogUnavailableError: nothing was written.
         """
-        async with self._turn:
-            if save.parent_id is not None and self._parent(save) is None:
-                await self._read()
-            parent = self._parent(save)
-            rev = await self._save(save, parent, parent)
-            if rev in self._fold.orphans:
-                # Another process deleted the base meanwhile: now it stands on its own.
-                await self._save(save, None, parent)
+        if save.parent_id is not None and self._parent(save) is None:
+            await self._read()
+        parent = self._parent(save)
+        rev = await self._save(save, parent, parent)
+        if rev in self._fold.orphans:
+            # Another process deleted the base meanwhile: now it stands on its own.
+            await self._save(save, None, parent)
 
     async def write(
         self,
@@ -147,20 +141,18 @@ class CheckpointStore:
         writes: Sequence[tuple[int, str, Tree]],
     ) -> None:
         """Append what a task wrote; raises as `save` does."""
-        async with self._turn:
-            record = CheckpointWritesSaved(
-                thread_id=thread_id,
-                namespace=namespace,
-                checkpoint_id=checkpoint_id,
-                task_id=task_id,
-                task_path=task_path,
-            )
-            await self._append(record, thread_id, [list(write) for write in writes])
+        record = CheckpointWritesSaved(
+            thread_id=thread_id,
+            namespace=namespace,
+            checkpoint_id=checkpoint_id,
+            task_id=task_id,
+            task_path=task_path,
+        )
+        await self._append(record, thread_id, [list(write) for write in writes])
 
     async def tell(self, event: DomainEvent, key: str) -> None:
         """Append a record that has no body: a deletion, a copy, a pruning."""
-        async with self._turn:
-            await self._append(event, key, None)
+        await self._append(event, key, None)
 
     def _found(self, node: Node) -> Found:
         return Found(node, self._fold.tree(node), self._fold.writes(node))
