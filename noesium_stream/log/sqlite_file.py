@@ -183,10 +183,17 @@ def _size(path: Path) -> int:
 
 
 def _refuse_foreign(path: Path, connection: sqlite3.Connection) -> None:
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    # One look at all of it: between two of them another process may have made the log.
+    connection.execute("BEGIN")
+    try:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
     if application == 0 and version == 0:
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        if tables:
             raise corrupt(path, "it is a SQLite database of another program")
         return
     if application != APPLICATION_ID:
