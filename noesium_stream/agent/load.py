@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable
+from types import ModuleType
 
 from noesium_stream.agent.base import BaseAgent
 from noesium_stream.errors import AgentLoadError
@@ -21,10 +22,27 @@ def load_agent(reference: str) -> type[BaseAgent]:
         AgentLoadError: there is no such module, it fails to import, or it holds no agent.
     """
     module_name, _, class_name = reference.partition(":")
+    module = load_module(module_name)
+    found = getattr(module, class_name or "AGENT", None)
+    if not isinstance(found, type) or not issubclass(found, BaseAgent):
+        what = class_name or "AGENT"
+        raise AgentLoadError(
+            f"{module_name} has no agent {what}.",
+            hint="An agent module names its class: AGENT = MyAgent (a subclass of BaseAgent).",
+        )
+    return found
+
+
+def load_module(module_name: str) -> ModuleType:
+    """Import a module of agents or graphs; the current folder is importable.
+
+    Raises:
+        AgentLoadError: there is none of this name, or it fails to import.
+    """
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
             raise AgentLoadError(
@@ -34,14 +52,6 @@ def load_agent(reference: str) -> type[BaseAgent]:
         raise _broken(module_name, error) from error
     except Exception as error:
         raise _broken(module_name, error) from error
-    found = getattr(module, class_name or "AGENT", None)
-    if not isinstance(found, type) or not issubclass(found, BaseAgent):
-        what = class_name or "AGENT"
-        raise AgentLoadError(
-            f"{module_name} has no agent {what}.",
-            hint="An agent module names its class: AGENT = MyAgent (a subclass of BaseAgent).",
-        )
-    return found
 
 
 def catalogue_of(agents: Iterable[type[BaseAgent]]) -> Catalogue:

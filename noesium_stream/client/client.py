@@ -14,7 +14,7 @@ from noesium_stream.clock import Clock, SystemClock, derived_id
 from noesium_stream.errors import RunNotFoundError
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.json_value import to_json
-from noesium_stream.event.standard import RunRequested
+from noesium_stream.event.standard import ForkRef, RunRequested
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 
@@ -68,11 +68,13 @@ class Client:
         *,
         idempotency_key: str | None = None,
         ttl_ms: int | None = None,
+        fork: ForkRef | None = None,
     ) -> Run:
         """Ask agents of a type to run on `input`; return as soon as the command is on the log.
 
         With an idempotency key the run's id is derived from (this client's agent id, key): the same
-        command sent again is the same run, and its result the first one's.
+        command sent again is the same run, and its result the first one's. With `fork` it branches off
+        another run (see `noesium_stream.client.replay.fork`).
 
         Raises:
             StateError: the input has no JSON form.
@@ -86,7 +88,9 @@ class Client:
             run_id = self._clock.uuid7()
         else:
             run_id = derived_id("run", self._producer.agent_id, idempotency_key)
-        requested = RunRequested(run_id=run_id, agent_type=agent_type, input=to_json(dict(input), "input"))
+        requested = RunRequested(
+            run_id=run_id, agent_type=agent_type, input=to_json(dict(input), "input"), fork=fork
+        )
         envelope = requested.to_envelope(
             self._producer,
             TraceContext(self._clock.token(16), self._clock.token(8)),

@@ -57,6 +57,11 @@ class Run:
         self._start = start
         self._journal = log.topology.journal(agent_type)
 
+    @property
+    def log(self) -> EventLog:
+        """The log that it is on."""
+        return self._log
+
     def __repr__(self) -> str:
         return f"<Run {self.agent_type} {self.id}>"
 

@@ -6,7 +6,8 @@ journal, with all that the journal has of it, so that files of old releases can 
     {"format": "noesium-history/1", "graph": "agents.researcher:Researcher", "agent_type": "researcher"}
     {"received": true, "event": {"event_type": "run.requested", ...}}
 
-`received` marks copies of what others sent; all else the run's owner wrote.
+`received` marks copies of what others sent; all else the run's owner wrote. Before them come the events
+that a fork shares, as `{"shared": true, "event": ...}`.
 
 The canonical form has what a run did and none of what no two runs share (ids, times, durations): two runs
 that did the same have equal canonical histories, whatever crashed and whichever child ended first.
@@ -65,10 +66,14 @@ class RecordedEvent:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """All that a journal has of one run, in its order. `graph` is a reference `MODULE:NAME`, if known."""
+    """All that a journal has of one run, in its order. `graph` is a reference `MODULE:NAME`, if known.
+
+    `shared` is what a fork has of the runs that it branched off (see `noesium_stream.kernel.fork`).
+    """
 
     events: tuple[RecordedEvent, ...]
     graph: str | None = None
+    shared: tuple[EventEnvelope, ...] = ()
 
     @property
     def command(self) -> EventEnvelope:
@@ -102,7 +107,9 @@ class RecordedRun:
         return found
 
 
-def recorded_run(records: Iterable[Record], graph: str | None = None) -> RecordedRun:
+def recorded_run(
+    records: Iterable[Record], graph: str | None = None, shared: tuple[EventEnvelope, ...] = ()
+) -> RecordedRun:
     """The run of a journal's records.
 
     Raises:
@@ -114,7 +121,7 @@ def recorded_run(records: Iterable[Record], graph: str | None = None) -> Recorde
         for record in records
         if not record.event_type.startswith("partition.")
     )
-    return _checked(RecordedRun(events, graph), "the journal")
+    return _checked(RecordedRun(events, graph, shared), "the journal")
 
 
 def _checked(run: RecordedRun, where: str) -> RecordedRun:
@@ -130,7 +137,11 @@ def _checked(run: RecordedRun, where: str) -> RecordedRun:
 def dump_history(run: RecordedRun) -> str:
     """The run as the text of a history file."""
     head = {"format": FORMAT, "graph": run.graph, "agent_type": run.agent_type}
-    lines = [head, *({"received": item.received, "event": item.event.to_dict()} for item in run.events)]
+    lines = [
+        head,
+        *({"shared": True, "event": event.to_dict()} for event in run.shared),
+        *({"received": item.received, "event": item.event.to_dict()} for item in run.events),
+    ]
     return "".join(json.dumps(line, ensure_ascii=False, sort_keys=True) + "\n" for line in lines)
 
 
@@ -153,12 +164,15 @@ def load_history(text: str, name: str = "the history") -> RecordedRun:
             f"{name} is of the format {known}, and {FORMAT} is known here.", hint="Use a newer noesium."
         )
     try:
+        shared = tuple(EventEnvelope.from_dict(row["event"]) for row in rows if row.get("shared"))
         events = tuple(
-            RecordedEvent(EventEnvelope.from_dict(row["event"]), bool(row["received"])) for row in rows
+            RecordedEvent(EventEnvelope.from_dict(row["event"]), bool(row["received"]))
+            for row in rows
+            if not row.get("shared")
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise EventValidationError("event", f"a line of {name} is no event: {error}") from error
-    return _checked(RecordedRun(events, graph), name)
+    return _checked(RecordedRun(events, graph, shared), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +202,8 @@ class CanonicalHistory:
 def canonical_history(run: RecordedRun) -> CanonicalHistory:
     """The canonical form of a run."""
     fold = _Fold()
-    for item in run.events:
-        fold.take(item.event)
+    for event in (*run.shared, *(item.event for item in run.events)):
+        fold.take(event)
     terminal = run.terminal
     outcome = None if terminal is None else {"type": terminal.event_type, **_outcome(terminal.payload)}
     return CanonicalHistory(input=run.input, steps=fold.finished(), signals=fold.signals, outcome=outcome)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,11 +27,13 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
 
+from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import EventValidationError, RecordTooLargeError, brief
 from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel.canonical_history import RecordedRun
 from noesium_stream.kernel.durable import DurableGraph
+from noesium_stream.kernel.fork import initial_of
 from noesium_stream.kernel.verify_difference import (
     NOTHING,
     Difference,
@@ -58,6 +61,7 @@ class ReplayTarget:
         initial_state: the state that a run begins with, from its input and the capability it was asked for.
         result: the run's result from the final state.
         recursion_limit: most supersteps.
+        mode: what its nodes may do.
         agent_type: whose runs they are; None takes runs of any agent.
         reference: `MODULE:NAME`, where it was loaded from.
     """
@@ -69,6 +73,17 @@ class ReplayTarget:
     recursion_limit: int = 1_000
     agent_type: str | None = None
     reference: str | None = None
+    mode: ExecutionMode = ExecutionMode.PRAGMATIC
+
+    def durable(self) -> DurableGraph:
+        """The graph behind a journal; it walks a run from its beginning."""
+        return DurableGraph(self.graph, mode=self.mode, walk_steps=sys.maxsize)
+
+    def begin(self, run: RecordedRun) -> Any:
+        """The state that a recorded run began with."""
+        started = run.started.payload
+        initial = self.initial_state(run.input, started.get("capability_id"))
+        return initial_of(started.get("forked_from"), initial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +152,8 @@ async def _replay(target: ReplayTarget, journal: VerifyJournal, run: RecordedRun
 
 async def _execute(target: ReplayTarget, journal: VerifyJournal, run: RecordedRun) -> _Outcome:
     try:
-        initial = target.initial_state(run.input, run.started.payload.get("capability_id"))
         config: RunnableConfig = {"recursion_limit": target.recursion_limit}
-        state = await DurableGraph(target.graph).execute(journal, initial, config)
+        state = await target.durable().execute(journal, target.begin(run), config)
         return _Outcome(None if journal.ended else to_json(target.result(state), "result"))
     except GraphBubbleUp:
         return _Outcome()

@@ -45,7 +45,7 @@ InRange = Callable[[str, str | None], bool]
 """Whether a version is in a range, as the registry judges it."""
 
 
-class _StillClock(VirtualClock):
+class StillClock(VirtualClock):
     """Its time is the end of the recording: pauses were waited for then, and no timer fires by itself."""
 
     async def sleep(self, seconds: float) -> None:
@@ -80,7 +80,7 @@ class VerifyJournal:
         self.done: set[StepKey] = set()
         self.strange: tuple[StepKey, str] | None = None
         self._in_range = in_range
-        self._clock = _StillClock(run.events[-1].event.timestamp_ms)
+        self._clock = StillClock(run.events[-1].event.timestamp_ms)
         self._now: dict[StepKey, _Replayed] = defaultdict(_Replayed)
         self._staged: list[list[DomainEvent]] = []
         self._stopped_tasks: set[int] = set()

@@ -218,6 +218,8 @@ class Recording:
 
     def _begin_history(self) -> None:
         """The command, the start, what others sent of themselves, and the attempts that are over."""
+        for event in self.run.shared:
+            self.history.apply(event)
         early = {event.event_id for step in self.steps.values() for event in self.superseded(step)}
         answered = {key for key, call in self._calls.items() if call.event.event_id in early}
         for item in self.run.events:

@@ -305,13 +305,15 @@ class PartitionOwner:
         self._runs[session.run_id] = session
         copy = session.accept(command, record)
         payload = command.payload
+        fork = payload.get("fork") or {}
         started = RunStarted(
             run_id=session.run_id,
             agent_type=self._agent.agent_type,
             agent_version=self._agent.version,
             graph=self.graph,
-            capability_id=payload.get("capability_id"),
+            capability_id=payload.get("capability_id") or fork.get("capability_id"),
             reply_to=payload.get("reply_to"),
+            forked_from=fork or None,
         )
         session.stage(started, trace=session.identity.trace, causation_id=command.event_id)
         return session, [copy, *session.take_staged()]

@@ -23,6 +23,7 @@ from noesium_stream.event.standard import (
 )
 from noesium_stream.kernel import NO_LONGER_OWNER, Destination
 from noesium_stream.kernel.compensation import Compensation, must_compensate
+from noesium_stream.worker.inherit import begin_fork
 from noesium_stream.worker.session import RunSession
 
 
@@ -56,6 +57,8 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession) -> bool:
         return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
     try:
         initial = agent.initial_state(session.command.payload["input"], started.payload.get("capability_id"))
+        if started.payload.get("forked_from") is not None:
+            initial = await begin_fork(agent.context.log, agent.agent_type, session, initial)
         final = await agent.durable.execute(session, initial, {"recursion_limit": agent.max_supersteps})
         result = to_json(agent.result(final), "result")
         completed = RunCompleted(run_id=session.run_id, result=result, duration_ms=_duration(session))

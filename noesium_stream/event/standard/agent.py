@@ -88,19 +88,38 @@ class GraphRef(BaseModel):
     fingerprint: str
 
 
+class ForkRef(BaseModel):
+    """Where a run branches off another one of its agent type: after superstep `step`, 0 is the beginning.
+
+    `values` are parts of the state, by channel, that are others from there on; `reduced` names those of them
+    whose channels have a reducer, which the value passes by. `capability_id` is what the other run was asked.
+    """
+
+    run_id: str
+    step: int = Field(ge=0)
+    capability_id: str | None = None
+    values: dict[str, Any] = Field(default_factory=dict)
+    reduced: list[str] = Field(default_factory=list)
+
+
 class RunRequested(DomainEvent, event_type="run.requested"):
-    """A command: run an agent on this input; `run_id` is the partition key."""
+    """A command: run an agent on this input; `run_id` is the partition key.
+
+    With `fork` the run shares another one's history and begins where that one was.
+    """
 
     run_id: str
     agent_type: str
     input: dict[str, Any]
     reply_to: ReplyTo | None = None
+    fork: ForkRef | None = None
 
 
 class RunStarted(DomainEvent, event_type="run.started"):
     """The owner took a command up; all that the run will be is pinned here.
 
-    The input is in the command, whose copy comes before this in the same commit.
+    The input is in the command, whose copy comes before this in the same commit. `forked_from`: the run whose
+    journal holds what this one shares.
     """
 
     run_id: str
@@ -109,6 +128,7 @@ class RunStarted(DomainEvent, event_type="run.started"):
     graph: GraphRef
     capability_id: str | None = None
     reply_to: ReplyTo | None = None
+    forked_from: ForkRef | None = None
 
 
 class RunCompleted(DomainEvent, event_type="run.completed"):

@@ -1,0 +1,220 @@
+"""Verify, look into, fork and compare recorded runs.
+
+Everything here reads journals; only `fork` writes, the command that makes the new run.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from noesium_stream.capability.resolution import in_range
+from noesium_stream.client.client import Client
+from noesium_stream.client.run import Run
+from noesium_stream.errors import CheckpointError, ConfigError, RunNotFoundError
+from noesium_stream.event.standard import ForkRef
+from noesium_stream.kernel.canonical_history import CanonicalStep, RecordedRun, canonical_history
+from noesium_stream.kernel.fork import last_step, shared_history
+from noesium_stream.kernel.verify import ReplayTarget, Verdict, verify_run
+from noesium_stream.kernel.verify_difference import NOTHING, Difference, first_difference, shown
+from noesium_stream.kernel.verify_recording import superstep
+from noesium_stream.kernel.verify_state import reduced_channels, state_at
+from noesium_stream.worker.inherit import read_recorded
+
+__all__ = ["diff", "fork", "recording", "set_path", "state_at", "verify", "verify_open"]
+
+_PART: Final = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+async def recording(run: Run, graph: str | None = None) -> RecordedRun:
+    """The run as its journal has it now.
+
+    Raises:
+        RunNotFoundError: no worker has taken it up yet, or there is no such run.
+    """
+    try:
+        return await read_recorded(run.log, run.agent_type, run.id, graph)
+    except CheckpointError as error:
+        await run.info()
+        raise RunNotFoundError(f"Run {run.id} has not begun yet.", hint=error.hint) from error
+
+
+async def verify(run: Run, target: ReplayTarget) -> Verdict:
+    """Replay a run against `target`; nothing is performed and nothing is written.
+
+    Raises:
+        ConfigError: the run is one of another agent.
+        RunNotFoundError: there is nothing to replay yet.
+    """
+    check_agent(run, target)
+    return await verify_run(target, await recording(run), in_range)
+
+
+async def verify_open(client: Client, target: ReplayTarget, agent_type: str | None = None) -> list[Verdict]:
+    """Replay all open runs of an agent: whether they can go on with `target`.
+
+    Raises:
+        ConfigError: neither the code nor the caller says whose runs.
+    """
+    kind = target.agent_type or agent_type
+    if kind is None:
+        raise ConfigError(
+            "It is not known whose open runs to verify.",
+            hint="A graph alone has no agent type: give --agent TYPE.",
+        )
+    found = await client.list(agent_type=kind, status="running")
+    runs = [await client.run(info.run_id) for info in sorted(found, key=lambda info: info.requested_ms)]
+    return [await verify_run(target, await recording(run), in_range) for run in runs]
+
+
+def check_agent(run: Run, target: ReplayTarget) -> None:
+    """Refuse to replay a run with the code of another agent.
+
+    Raises:
+        ConfigError
+    """
+    if target.agent_type is not None and run.agent_type != target.agent_type:
+        raise ConfigError(
+            f"Run {run.id} is one of {run.agent_type}, and {target.reference or 'the code'} is "
+            f"{target.agent_type}."
+        )
+
+
+async def fork(
+    client: Client, parent: Run, at: int, values: Mapping[str, Any], target: ReplayTarget | None = None
+) -> Run:
+    """Start a run that shares the parent's history up to superstep `at`, with other `values` there.
+
+    Args:
+        client: sends the command.
+        parent: the run to branch off; open or ended.
+        at: superstep; 0 is the beginning.
+        values: path in the state → JSON value.
+        target: the parent's code; needed to find paths.
+
+    Raises:
+        CheckpointError: the parent has no such step.
+        ConfigError: a path does not exist, or paths are given without code.
+    """
+    recorded = await recording(parent)
+    shared_history(recorded, at, {})
+    channels: dict[str, Any] = {}
+    reduced: frozenset[str] = frozenset()
+    if values:
+        if target is None:
+            raise ConfigError(
+                "Values are set in a state, and that takes the run's code.", hint="Give --graph."
+            )
+        check_agent(parent, target)
+        state = copy.deepcopy(await state_at(target, recorded, at))
+        channels = {name: state[name] for name in [set_path(state, *item) for item in values.items()]}
+        reduced = reduced_channels(target)
+    ref = ForkRef(
+        run_id=parent.id,
+        step=at,
+        capability_id=recorded.started.payload.get("capability_id"),
+        values=channels,
+        reduced=sorted(reduced & channels.keys()),
+    )
+    return await client.start(parent.agent_type, recorded.input, fork=ref)
+
+
+def set_path(state: dict[str, Any], path: str, value: Any) -> str:
+    """Change `state` at `path` (`items[2].text`); return the name of its first part.
+
+    Raises:
+        ConfigError: there is no such path.
+    """
+    parts = [name if name else int(index) for name, index in _PART.findall(path)]
+    at: Any = state
+    try:
+        for part in parts[:-1]:
+            at = at[part]
+        at[parts[-1]]
+        at[parts[-1]] = value
+    except (KeyError, IndexError, TypeError) as error:
+        known = ", ".join(sorted(state)) or "nothing"
+        raise ConfigError(f"The state has no {path!r} at this step.", hint=f"It has {known}.") from error
+    return str(parts[0])
+
+
+@dataclass(frozen=True, slots=True)
+class RunsDiff:
+    """How far two runs are the same.
+
+    Attributes:
+        same_steps: how many supersteps they share from the beginning.
+        difference: the first difference; None where they did the same. `recorded` is the left one.
+    """
+
+    left: str
+    right: str
+    same_steps: int
+    difference: Difference | None
+
+
+def diff(left: RecordedRun, right: RecordedRun) -> RunsDiff:
+    """Where two runs part, ids and times aside."""
+    first, second = canonical_history(left), canonical_history(right)
+    ours, theirs = ({(step.step, step.path): step for step in side.steps} for side in (first, second))
+    shared = -1
+    difference = _compare(0, None, "the input", first.input, second.input)
+    for key in sorted(ours.keys() | theirs.keys(), key=lambda key: (superstep(key), key)):
+        if difference is not None:
+            break
+        difference = _compare_steps(ours.get(key), theirs.get(key))
+        shared = superstep(key) - (difference is not None)
+    if difference is None and first.outcome != second.outcome:
+        last = first.steps[-1] if first.steps else None
+        difference = _compare(last.step if last else 0, None, "the outcome", first.outcome, second.outcome)
+    return RunsDiff(left.run_id, right.run_id, max(shared, 0), difference)
+
+
+def _compare_steps(left: CanonicalStep | None, right: CanonicalStep | None) -> Difference | None:
+    step = left or right
+    if step is None:
+        return None
+    number, node = superstep((step.step, step.path)), step.node
+    if left is None or right is None:
+        sides = [NOTHING if side is None else side.node for side in (left, right)]
+        return Difference(number, node, "only one of them runs it", *sides)
+    if left.node != right.node:
+        return Difference(number, node, "another node runs here", left.node, right.node)
+    for name in ("failures", "calls", "events", "completed", "delta"):
+        found = _compare(number, node, f"its {name}", getattr(left, name), getattr(right, name))
+        if found is not None:
+            return found
+    return None
+
+
+def _compare(step: int, node: str | None, what: str, left: Any, right: Any) -> Difference | None:
+    found = first_difference(left, right)
+    if found is None:
+        return None
+    path, one, other = found
+    at = f" at {path}" if path else ""
+    return Difference(step, node, f"{what} differs{at}", shown(one), shown(other))
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`PATH=VALUE` as a path and a JSON value; what is no JSON is text.
+
+    Raises:
+        ConfigError: there is no `=`, or no path before it.
+    """
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise ConfigError(f"{text!r} is no PATH=VALUE.")
+    try:
+        return path.strip(), json.loads(value)
+    except ValueError:
+        return path.strip(), value
+
+
+def last_completed(run: RecordedRun) -> int:
+    """The last step that can be looked at or forked from."""
+    return last_step(run)

@@ -1,0 +1,111 @@
+"""From `MODULE[:NAME]` to code that a run can be replayed against.
+
+NAME is an agent class (default: the module's `AGENT`), a LangGraph graph, compiled or not, or a function
+without parameters that returns one. Nothing is started: an agent's `start` prepares it for runs that do
+something, and a replay does nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from pydantic import ValidationError
+
+from noesium_stream.agent import AgentContext, BaseGraphicAgent
+from noesium_stream.agent.load import load_module
+from noesium_stream.clock import SystemClock
+from noesium_stream.errors import AgentLoadError, ConfigError
+from noesium_stream.event.envelope import AgentRef
+from noesium_stream.kernel import graph_ref
+from noesium_stream.kernel.verify import ReplayTarget
+from noesium_stream.log.port import EventLog
+
+
+def load_target(
+    reference: str, log: EventLog, options: Mapping[str, Any] | None = None, home: Path | None = None
+) -> ReplayTarget:
+    """The code of `reference`.
+
+    Args:
+        reference: `MODULE` or `MODULE:NAME`.
+        log: what an agent is given as its log.
+        options: of an agent: fields of its `Options`.
+        home: an agent's home; default: the current folder.
+
+    Raises:
+        AgentLoadError: there is no such module, it fails to import, or NAME is nothing that can be replayed.
+        ConfigError: an agent's options are not right.
+    """
+    module_name, _, name = reference.partition(":")
+    module = load_module(module_name)
+    name = name or "AGENT"
+    found = getattr(module, name, None)
+    if found is None:
+        raise AgentLoadError(
+            f"{module_name} has no {name}.", hint="Give MODULE:NAME of an agent class or of a graph."
+        )
+    if isinstance(found, type) and issubclass(found, BaseGraphicAgent):
+        return agent_target(found, log, options, home, reference)
+    if callable(found) and not isinstance(found, type | StateGraph | CompiledStateGraph):
+        found = _called(found, reference)
+    if isinstance(found, StateGraph):
+        found = found.compile()
+    if not isinstance(found, CompiledStateGraph):
+        raise AgentLoadError(
+            f"{reference} is {type(found).__name__}, and no agent and no graph.",
+            hint="Give MODULE:NAME of an agent class, a graph, or a function that returns a graph.",
+        )
+    return ReplayTarget(found, graph_ref(found, reference, "0.0.0"), reference=reference)
+
+
+def agent_target(
+    kind: type[BaseGraphicAgent],
+    log: EventLog,
+    options: Mapping[str, Any] | None = None,
+    home: Path | None = None,
+    reference: str | None = None,
+) -> ReplayTarget:
+    """The code of an agent class.
+
+    Raises:
+        ConfigError: an option is not right, or one that is needed is missing.
+    """
+    try:
+        chosen = kind.Options.model_validate(dict(options or {}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "options"
+        raise ConfigError(
+            f"option {field} of {kind.agent_type}: {first['msg']}.", hint="Give it with -o NAME=VALUE."
+        ) from error
+    clock = SystemClock()
+    ref = AgentRef(kind.agent_type, kind.agent_type, "replay", clock.uuid7())
+    agent = kind(chosen, AgentContext(home or Path.cwd(), log, clock, ref, lambda line: None))
+    return ReplayTarget(
+        graph=agent.graph,
+        ref=graph_ref(agent.graph, kind.agent_type, kind.version),
+        initial_state=agent.initial_state,
+        result=agent.result,
+        recursion_limit=kind.max_supersteps,
+        agent_type=kind.agent_type,
+        reference=reference,
+        mode=kind.execution_mode,
+    )
+
+
+def _called(function: Any, reference: str) -> Any:
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError) as error:
+        raise AgentLoadError(
+            f"{reference} is a function that wants arguments.", hint="One without arguments is called."
+        ) from error
+    try:
+        return function()
+    except Exception as error:
+        raise AgentLoadError(f"{reference} fails: {type(error).__name__}: {error}") from error

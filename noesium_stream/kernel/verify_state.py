@@ -1,0 +1,116 @@
+"""The state of a recorded run after a superstep: the graph walks over recorded deltas, and no body runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any, NoReturn
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.channels.binop import BinaryOperatorAggregate
+from langgraph.errors import GraphBubbleUp
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import CheckpointError
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import EventEnvelope, TraceContext
+from noesium_stream.kernel.activity import Activity
+from noesium_stream.kernel.canonical_history import RecordedRun
+from noesium_stream.kernel.fork import last_step, shared_history
+from noesium_stream.kernel.history import RunHistory
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
+from noesium_stream.kernel.typed import encode
+from noesium_stream.kernel.verify import ReplayTarget
+from noesium_stream.kernel.verify_journal import EndOfRecording, StillClock
+
+
+class StateJournal:
+    """A journal that holds the deltas up to a superstep and ends there."""
+
+    def __init__(self, run: RecordedRun, step: int) -> None:
+        started = run.started
+        self.history = RunHistory()
+        for event in shared_history(run, step, {}):
+            self.history.apply(event)
+        self.clock: Clock = StillClock(run.events[-1].event.timestamp_ms)
+        self.activity = Activity()
+        self.identity = RunIdentity(run.run_id, started.producer, started.trace, run.run_id, started.event_id)
+
+    def stage(
+        self,
+        event: DomainEvent,
+        *,
+        trace: TraceContext,
+        causation_id: str | None,
+        idempotency_key: str | None = None,
+        to: Destination | None = None,
+    ) -> EventEnvelope:
+        """Nothing comes after; a checkpoint between recorded steps is no work."""
+        if event.event_type() != "kernel.checkpoint.created":
+            raise EndOfRecording
+        return event.to_envelope(self.identity.agent, trace, causation_id, clock=self.clock)
+
+    def flush(self) -> None:
+        """Nothing is written."""
+
+    def savepoint(self) -> int:
+        """Nothing is staged."""
+        return 0
+
+    def rollback(self, savepoint: int) -> None:
+        """Nothing is staged."""
+
+    async def commit(self) -> None:
+        """Nothing is written."""
+
+    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+        """Nothing comes after."""
+        self._end()
+
+    async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
+        """Nothing comes after."""
+        self._end()
+
+    def _end(self) -> NoReturn:
+        raise EndOfRecording
+
+
+async def state_at(target: ReplayTarget, run: RecordedRun, step: int) -> dict[str, Any]:
+    """The state after superstep `step`, as JSON by channel; 0 is the state that the run began with.
+
+    Raises:
+        CheckpointError: the run has not completed that step, or the graph does not get there.
+    """
+    journal = StateJournal(run, step)
+    states: list[Any] = []
+    config: RunnableConfig = {"recursion_limit": target.recursion_limit}
+    try:
+        stream: Any = target.durable().stream(journal, target.begin(run), config, stream_mode="values")
+        async with aclosing(stream) as values:
+            async for value in values:
+                if not (isinstance(value, dict) and "__interrupt__" in value):
+                    states.append(encode(value, "state"))
+    except GraphBubbleUp:
+        pass
+    except Exception:
+        if len(states) <= step:
+            raise
+    if len(states) <= step:
+        raise CheckpointError(
+            f"On what run {run.run_id} recorded the graph ends after {max(len(states) - 1, 0)} steps.",
+            hint="It is not the graph that the run was made with; `noesium verify` says what differs.",
+        )
+    found: dict[str, Any] = states[step]
+    return found
+
+
+def reduced_channels(target: ReplayTarget) -> frozenset[str]:
+    """The parts of the state that have a reducer."""
+    return frozenset(
+        name
+        for name, channel in target.graph.channels.items()
+        if isinstance(channel, BinaryOperatorAggregate)
+    )
+
+
+__all__ = ["StateJournal", "last_step", "reduced_channels", "state_at"]

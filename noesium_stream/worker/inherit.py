@@ -1,0 +1,63 @@
+"""What a fork shares with the run that it branched off, read from that run's journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.standard import ForkRef
+from noesium_stream.kernel.canonical_history import RecordedRun, recorded_run
+from noesium_stream.kernel.fork import inherit, initial_of, shared_history
+from noesium_stream.log.headers import SEQUENCE
+from noesium_stream.log.port import EventLog
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import partition_of
+from noesium_stream.worker.session import RunSession
+
+
+async def read_recorded(log: EventLog, agent_type: str, run_id: str, graph: str | None = None) -> RecordedRun:
+    """A run as its journal has it now, with what it shares if it is a fork.
+
+    Raises:
+        CheckpointError: the journal does not hold the run from its beginning.
+        CorruptRecordError: a record cannot be decoded.
+    """
+    journal = log.topology.journal(agent_type)
+    await log.ensure_topics([log.topology.spec(journal)])
+    ends = await log.end(journal)
+    partition = partition_of(run_id, len(ends))
+    records: list[Record] = []
+    async for batch in log.read_batches(journal, {}, until={partition: ends[partition]}):
+        for record in batch:
+            if record.key == run_id and int(record.header(SEQUENCE) or -1) == len(records):
+                records.append(record)
+    run = recorded_run(records, graph)
+    fork = run.started.payload.get("forked_from")
+    if fork is None:
+        return run
+    return recorded_run(records, graph, await shared_of(log, agent_type, fork))
+
+
+async def shared_of(log: EventLog, agent_type: str, fork: dict[str, Any]) -> tuple[EventEnvelope, ...]:
+    """What a fork shares.
+
+    Raises:
+        CheckpointError: the parent's journal does not have it.
+    """
+    ref = ForkRef.model_validate(fork)
+    parent = await read_recorded(log, agent_type, ref.run_id)
+    return shared_history(parent, ref.step, ref.values, tuple(ref.reduced))
+
+
+async def begin_fork(log: EventLog, agent_type: str, session: RunSession, initial: Any) -> Any:
+    """Give a fork's session what it shares; return the state that it begins with.
+
+    Raises:
+        CheckpointError: the parent's journal does not have it, or values are given for a state without keys.
+    """
+    started = session.history.started
+    if started is None:
+        raise ValueError("a fork begins after run.started")
+    fork = started.payload["forked_from"]
+    inherit(session.history, await shared_of(log, agent_type, fork))
+    return initial_of(fork, initial)

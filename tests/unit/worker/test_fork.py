@@ -1,0 +1,120 @@
+"""A fork shares its parent's history: nothing of it is done again, and it goes on from there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noesium_stream.client import Client
+from noesium_stream.client.replay import fork, recording, state_at, verify
+from noesium_stream.errors import CheckpointError
+from noesium_stream.event.standard import GraphRef
+from noesium_stream.kernel import current_step
+from noesium_stream.kernel.verify import ReplayTarget
+from noesium_stream.log import open_log
+from noesium_stream.worker import Worker
+from tests.support.graphs import agent_of, running
+from tests.unit.kernel.test_verify_shapes import chain
+
+REF = GraphRef(graph_id="sample", version="1.0.0", fingerprint="0")
+CALLED: Counter[str] = Counter()
+
+
+def outside(name: str) -> str:
+    CALLED[name] += 1
+    return name
+
+
+async def first(state: dict[str, Any]) -> dict[str, Any]:
+    CALLED["first"] += 1
+    return {"items": ["a"], "value": await current_step().effect("outside", outside, "x")}
+
+
+def second(state: dict[str, Any]) -> dict[str, Any]:
+    CALLED["second"] += 1
+    return {"items": ["b"]}
+
+
+def third(state: dict[str, Any]) -> dict[str, Any]:
+    return {"items": [f"{state['value']}{state['n']}{''.join(state['items'])}"]}
+
+
+GRAPH = chain(first=first, second=second, third=third)
+
+
+def target() -> ReplayTarget:
+    return ReplayTarget(GRAPH.compile(), REF, agent_type="sample")
+
+
+@pytest.mark.parametrize(
+    ("at", "values", "items"),
+    [
+        (3, {}, ["a", "b", "x1ab"]),
+        (2, {}, ["a", "b", "x1ab"]),
+        (2, {"value": "y"}, ["a", "b", "y1ab"]),
+        (2, {"items": ["c"]}, ["c", "x1c"]),
+        (1, {"items[0]": "z", "n": 2}, ["z", "b", "x2zb"]),
+        (0, {"n": 5}, ["a", "b", "x5ab"]),
+    ],
+)
+async def test_a_fork_goes_on_from_its_parent_s_state(
+    tmp_path: Path, at: int, values: dict[str, Any], items: list[str]
+) -> None:
+    CALLED.clear()
+    async with running(GRAPH, tmp_path) as client:
+        parent = await client.start("sample", {"n": 1, "items": []})
+        await parent.result(timeout=20)
+        run = await fork(client, parent, at, values, target())
+        assert (await run.result(timeout=20))["items"] == items
+        assert {"first": 1 + (at < 1), "second": 1 + (at < 2), "x": 1 + (at < 1)} == CALLED
+        events = [event async for event in run.events(follow=False)]
+        assert [event.event_type for event in events[:2]] == ["run.requested", "run.started"]
+        origin = events[1].payload["forked_from"]
+        assert (origin["run_id"], origin["step"]) == (parent.id, at)
+        steps = [event.payload["step"] for event in events if event.event_type == "kernel.node.entered"]
+        assert steps == list(range(at + 1, 4))
+        assert (await verify(run, target())).is_same
+        again = await fork(client, run, 3, {"items": ["last"]}, target())
+        assert (await again.result(timeout=20))["items"] == ["last"]
+
+
+async def test_a_fork_goes_on_elsewhere_after_a_crash(tmp_path: Path) -> None:
+    async def wait(state: dict[str, Any]) -> dict[str, Any]:
+        return {"items": [await current_step().signal("go")]}
+
+    CALLED.clear()
+    graph = chain(first=first, second=second, wait=wait)
+    log = await open_log("memory://")
+    try:
+        async with Client(log) as client:
+            async with Worker(log, [(agent_of(graph), None)], home=tmp_path):
+                parent = await client.start("sample", {"n": 1, "items": []})
+                await parent.signal("go", 1)
+                await parent.result(timeout=20)
+                run = await fork(client, parent, 2, {"items": ["c"]}, ReplayTarget(graph.compile(), REF))
+                async for event in run.events():
+                    if event.event_type == "kernel.node.entered":
+                        break
+            async with Worker(log, [(agent_of(graph), None)], home=tmp_path):
+                await run.signal("go", 2)
+                assert (await run.result(timeout=20))["items"] == ["c", 2]
+    finally:
+        await log.close()
+    assert CALLED == {"first": 1, "second": 1, "x": 1}
+
+
+async def test_the_state_at_every_step_is_what_it_was(tmp_path: Path) -> None:
+    async with running(GRAPH, tmp_path) as client:
+        run = await client.start("sample", {"n": 1, "items": []})
+        await run.result(timeout=20)
+        found = await recording(run)
+    CALLED.clear()
+    assert await state_at(target(), found, 0) == {"n": 1, "items": []}
+    assert await state_at(target(), found, 1) == {"n": 1, "items": ["a"], "value": "x"}
+    assert (await state_at(target(), found, 3))["items"] == ["a", "b", "x1ab"]
+    assert not CALLED
+    with pytest.raises(CheckpointError, match="no completed step 4"):
+        await state_at(target(), found, 4)
