@@ -4,20 +4,67 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
+from collections.abc import Callable
 from typing import Any
 
+from langgraph.channels import BinaryOperatorAggregate
 from langgraph.graph.state import CompiledStateGraph
 
+from noesium_stream.errors import KernelError
 from noesium_stream.event.standard import GraphRef
 
+Graph = CompiledStateGraph[Any, Any, Any, Any]
 
-def graph_ref(graph: CompiledStateGraph[Any, Any, Any, Any], graph_id: str, version: str) -> GraphRef:
-    """What a run is pinned to: the fingerprint covers the graph's nodes, edges and channels."""
+
+def graph_ref(graph: Graph, graph_id: str, version: str) -> GraphRef:
+    """What a run is pinned to: its fingerprint covers nodes, edges, channels, reducers and subgraphs.
+
+    What a node does is not in it: `noesium verify` tells whether that has changed.
+
+    Raises:
+        KernelError: a reducer cannot be told from another one.
+    """
+    text = json.dumps(graph_shape(graph), sort_keys=True)
+    return GraphRef(
+        graph_id=graph_id, version=version, fingerprint=hashlib.sha256(text.encode()).hexdigest()[:32]
+    )
+
+
+def graph_shape(graph: Graph) -> dict[str, Any]:
+    """The parts of a graph that its fingerprint covers, as JSON types, the same in every process."""
     drawn = graph.get_graph()
-    shape = {
+    channels = graph.channels.items()
+    inner = [(name, inner) for name, inner in graph.get_subgraphs() if isinstance(inner, CompiledStateGraph)]
+    return {
         "nodes": sorted(drawn.nodes),
         "edges": sorted([edge.source, edge.target, str(edge.data), edge.conditional] for edge in drawn.edges),
-        "channels": sorted((name, type(channel).__name__) for name, channel in graph.channels.items()),
+        "channels": sorted(
+            [name, type(channel).__name__, _reducer(name, channel)] for name, channel in channels
+        ),
+        "subgraphs": {name: graph_shape(compiled) for name, compiled in inner},
     }
-    digest = hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
-    return GraphRef(graph_id=graph_id, version=version, fingerprint=digest[:32])
+
+
+def _reducer(name: str, channel: Any) -> str:
+    if not isinstance(channel, BinaryOperatorAggregate):
+        return ""
+    function: Callable[..., Any] = channel.operator
+    qualname = getattr(function, "__qualname__", None)
+    if qualname is None:
+        raise KernelError(
+            f"The reducer of {name} ({type(function).__name__}) cannot be told from another one.",
+            hint="Give a function with a name, so that a run knows the graph that it began with.",
+        )
+    if "<lambda>" not in qualname:
+        module = "operator" if getattr(operator, qualname, None) is function else function.__module__
+        return f"{module}:{qualname}"
+    return _code(function)
+
+
+def _code(function: Callable[..., Any]) -> str:
+    """A lambda has no name: its byte code tells it from others, within one minor version of Python."""
+    code = function.__code__
+    constants = [repr(value) for value in code.co_consts]
+    text = json.dumps([code.co_code.hex(), list(code.co_names), list(code.co_varnames), constants])
+    return f"lambda:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
