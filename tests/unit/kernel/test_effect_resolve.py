@@ -31,7 +31,7 @@ from noesium_stream.kernel import current_step
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.testing import agent_of
+from noesium_stream.testing import Rehearsal, agent_of
 from noesium_stream.worker import Worker
 from tests.support.effects import World, journal_of, reached
 from tests.support.failing import FailingLog
@@ -239,6 +239,54 @@ async def test_a_decision_survives_a_commit_that_fails_anywhere(
         await inner.close()
 
 
+@pytest.mark.parametrize(
+    ("event_type", "number"),
+    [
+        ("effect.requested", 1),
+        ("effect.outcome.unknown", 1),
+        ("effect.resolved", 1),
+        ("effect.requested", 2),
+        ("effect.completed", 1),
+        ("run.completed", 1),
+    ],
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("decision", ["result", "retry", "fail"])
+async def test_a_decision_survives_the_death_of_the_process(
+    decision: Any, when: str, event_type: str, number: int
+) -> None:
+    world = World(hangs={"pay": 1})
+    graph = graph_of(paying(world, timeout=timedelta(milliseconds=20)))
+    happens = decision == "retry" or (event_type, number) not in {
+        ("effect.requested", 2),
+        ("effect.completed", 1),
+    }
+    async with Rehearsal(graph) as rehearsal:
+        if happens:
+            crash = rehearsal.crash_before if when == "before" else rehearsal.crash_after
+            crash(event_type, number)
+        run = await rehearsal.client.run((await rehearsal.start()).id)
+        decider = asyncio.create_task(decide_all(rehearsal.client, run, decision))
+        paid = (await run.result(timeout=20))["paid"]
+        await rehearsal.crashed()
+        decider.cancel()
+        await asyncio.gather(decider, return_exceptions=True)
+        events, numbers = await journal_of(run)
+    assert numbers == list(range(len(numbers)))
+    types = Counter(event.event_type for event in events)
+    assert types["effect.outcome.unknown"] == types["effect.resolved"] >= 1
+    assert len(world.keys["pay"]) <= 1
+    if decision == "retry":
+        assert world.calls["pay"] == int(paid.split()[1]) <= types["effect.requested"]
+        if when == "before" and event_type == "effect.completed":
+            assert world.calls["pay"] == 3, "the call that was cut off from its record is asked about again"
+    else:
+        assert world.calls["pay"] <= 1
+        assert paid == (
+            "decided" if decision == "result" else "failed: Ada decided that the effect pay has failed."
+        )
+
+
 async def decide_all(client: Client, run: Run, decision: Any) -> None:
     """Decide about whatever waits, until cancelled."""
     seen = 0
@@ -307,6 +355,27 @@ async def test_the_count_of_attempts_goes_on_from_the_log_after_a_crash(tmp_path
         assert types["effect.failed"] == types["effect.requested"] == len(world.keys["pay"]) == 3
         assert world.calls["pay"] <= 4, "at most the call that was cut off from its record is made again"
         await inner.close()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("event_type", ["effect.requested", "effect.failed"])
+async def test_the_count_of_attempts_goes_on_in_the_process_that_takes_over(
+    event_type: str, when: str, number: int
+) -> None:
+    world = World(fails={"pay": 9})
+    graph = graph_of(paying(world, retries=FAST, effect_class=SideEffectClass.IDEMPOTENT))
+    async with Rehearsal(graph) as rehearsal:
+        crash = rehearsal.crash_before if when == "before" else rehearsal.crash_after
+        crash(event_type, number)
+        run = await rehearsal.client.run((await rehearsal.start()).id)
+        with pytest.raises(RunFailedError, match="told to fail"):
+            await run.result(timeout=20)
+        await rehearsal.crashed()
+        types = Counter([event.event_type async for event in run.events(follow=False)])
+    assert types["effect.failed"] == types["effect.requested"] == len(world.keys["pay"]) == 3
+    cut = when == "before" and event_type == "effect.failed"
+    assert world.calls["pay"] == (4 if cut else 3), "a crash does not change the key, and costs no attempt"
 
 
 async def test_a_pause_goes_on_from_the_recorded_time_in_the_process_that_takes_over(tmp_path: Path) -> None:
