@@ -212,7 +212,7 @@ def question_to_answer(
 def open_ones(found: Iterable[Approval]) -> list[Approval]:
     """Those that wait for an answer, or for a worker to take it up; the oldest first."""
     waiting = [question for question in found if question.status in ("open", "sent")]
-    return sorted(waiting, key=lambda question: (question.asked_ms, question.approval_id))
+    return sorted(waiting, key=lambda question: question.asked_ms)
 
 
 _LIST: Final = "`noesium approvals` lists what is asked."

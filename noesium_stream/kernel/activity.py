@@ -13,35 +13,56 @@ class Activity:
     A step waits while one of its tasks waits for others (an answer, a signal, a timer). What else it may have
     under way at the same time without an effect (nothing on the log says so) does not count: it would have
     to be done again after a crash too.
+
+    Attributes:
+        changes: grows with everything that happens: the same number later means that nothing did.
     """
 
-    __slots__ = ("_steps", "_waits")
+    __slots__ = ("_steps", "_waits", "_working", "changes")
 
     def __init__(self) -> None:
         self._steps: dict[object, object | None] = {}
         self._waits: Counter[object | None] = Counter()
+        self._working = 0
+        self.changes = 0
 
     def enter(self, step: object, within: object | None) -> None:
         """A step begins, perhaps within another one's node (a subgraph)."""
         self._steps[step] = within
+        self.changes += 1
 
     def leave(self, step: object) -> None:
         """It ends, one way or the other."""
         self._steps.pop(step, None)
+        self.changes += 1
 
     @contextmanager
     def waiting(self, step: object | None) -> Iterator[None]:
         """A task of this step waits for others; None: the run itself, outside of any step."""
         self._waits[step] += 1
+        self.changes += 1
         try:
             yield
         finally:
             self._waits[step] -= 1
             if not self._waits[step]:
                 del self._waits[step]
+            self.changes += 1
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Something is done (or waited for) that no step and no record stands for, such as a pause."""
+        self._working += 1
+        try:
+            yield
+        finally:
+            self._working -= 1
+            self.changes += 1
 
     @property
     def only_waits(self) -> bool:
         """Whether nothing can happen before something comes from outside, or a deadline."""
         holding = set(self._steps.values())
-        return bool(self._waits) and all(step in self._waits or step in holding for step in self._steps)
+        if self._working or not self._waits:
+            return False
+        return all(step in self._waits or step in holding for step in self._steps)

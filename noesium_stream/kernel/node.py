@@ -135,7 +135,8 @@ class DurableNode(Runnable[Any, Any]):
             raise _recorded(failure)
         remaining_ms = failed_at_ms + pause_ms - run.journal.clock.now_ms()
         if remaining_ms > 0:
-            await run.journal.clock.sleep(remaining_ms / 1000)
+            with run.journal.activity.working():
+                await run.journal.clock.sleep(remaining_ms / 1000)
 
     async def _attempt(
         self,

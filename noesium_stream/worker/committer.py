@@ -18,7 +18,7 @@ from noesium_stream.errors import (
     RecordTooLargeError,
 )
 from noesium_stream.log.headers import SEQUENCE
-from noesium_stream.log.port import LogWriter, Outgoing
+from noesium_stream.log.port import LogWriter, Outgoing, Position
 
 MAX_RECORDS: Final = 2_000
 UNNUMBERED: Final = (SEQUENCE, b"")
@@ -36,6 +36,9 @@ class _Request(NamedTuple):
 class Committer:
     """Commits requests in the order in which they were submitted, as many at a time as have come.
 
+    `next_offset` is where the journal partition went on after the last commit: what comes later lies there
+    or behind it.
+
     It numbers the records of each run (`sequences`: the next number by run id) when they are committed,
     not when they are staged: a refused record leaves no gap. A log that is full or absent is waited for.
     A writer that has lost its partition fails everything that waits, and `on_lost` is told once.
@@ -50,6 +53,7 @@ class Committer:
         on_lost: Callable[[Exception], None],
     ) -> None:
         self.sequences: dict[str, int] = {}
+        self.next_offset = 0
         self._writer = writer
         self._journal = journal
         self._clock = clock
@@ -104,7 +108,7 @@ class Committer:
         while True:
             numbers: dict[str, int] = {}
             try:
-                await self._writer.commit(self._ordered(requests, numbers))
+                positions = await self._writer.commit(self._ordered(requests, numbers))
             except (LogFullError, LogUnavailableError) as error:
                 self._progress(f"waiting for the log: {error.message}")
                 if self._lost is not None:
@@ -119,11 +123,15 @@ class Committer:
                 # Nothing is known of this failure: treat the partition as lost, so that it is read anew.
                 return self._give_up(requests, error)
             else:
-                self.sequences.update(numbers)
-                for request in requests:
-                    if not request.done.done():
-                        request.done.set_result(None)
-                return None
+                return self._done(requests, positions, numbers)
+
+    def _done(self, requests: list[_Request], positions: Sequence[Position], numbers: dict[str, int]) -> None:
+        self.sequences.update(numbers)
+        if positions and positions[-1].topic == self._journal:
+            self.next_offset = positions[-1].offset + 1
+        for request in requests:
+            if not request.done.done():
+                request.done.set_result(None)
 
     async def _one_by_one(self, requests: list[_Request], error: Exception) -> None:
         """A refused record fails its own request; the others' commits are not its hostages."""

@@ -21,6 +21,7 @@ from noesium_stream.capability import CapabilityRegistry
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
     CapabilityNotFoundError,
+    CheckpointError,
     CorruptRecordError,
     LogClosedError,
     LogFullError,
@@ -34,7 +35,8 @@ from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
-from noesium_stream.worker.restore import Restored, restore
+from noesium_stream.worker.parking import Parking, idle
+from noesium_stream.worker.restore import Restored, read_run, restore
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
 from noesium_stream.worker.timers import Timers
@@ -71,6 +73,7 @@ class PartitionOwner:
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
         self._timers: Timers | None = None
+        self._parking: Parking | None = None
         self._runs: dict[str, RunSession] = {}
         self._ended: set[str] = set()
         self._outcomes: dict[str, EventEnvelope] = {}
@@ -83,7 +86,12 @@ class PartitionOwner:
     @property
     def open_runs(self) -> int:
         """How many runs of this partition are open."""
-        return len(self._runs)
+        return len(self._runs) + self.parked_runs
+
+    @property
+    def parked_runs(self) -> int:
+        """How many of them only wait, and are not loaded."""
+        return len(self._parking) if self._parking is not None else 0
 
     # -- ownership -----------------------------------------------------------------------------------
 
@@ -104,8 +112,10 @@ class PartitionOwner:
         self._ended = restored.ended
         self._accepted = await self._low_water_mark(restored)
         committer = Committer(writer, self.journal, self.clock, self._agent.context.progress, self._lost)
+        committer.next_offset = restored.end
         self._committer = committer
         self._timers = Timers(self.clock, self._due)
+        self._parking = Parking(self._read_run, self._bring_back, self.park_idle, self._on_failure)
         # 4. Resume.
         self._resume(restored, committer)
         # 5. The inbox follows from here.
@@ -140,6 +150,9 @@ class PartitionOwner:
         if self._timers is not None:
             await self._timers.close()
             self._timers = None
+        if self._parking is not None:
+            await self._parking.close()
+            self._parking = None
         tasks = [session.task for session in self._runs.values() if session.task is not None]
         for session in self._runs.values():
             # Should the records be lost with the writer, what was done outside is not forgotten.
@@ -201,11 +214,7 @@ class PartitionOwner:
 
     def _resume(self, restored: Restored, committer: Committer) -> None:
         for records in restored.open.values():
-            events = [record.envelope for record in records]
-            session = RunSession(self, events[0], _started_trace(events))
-            for event in events:
-                session.replay(event)
-            self._runs[session.run_id] = session
+            session = self._restored(records, records[0].offset)
             committer.sequences[session.run_id] = len(records)
             self._remember(session)
             started = session.history.started
@@ -220,6 +229,15 @@ class PartitionOwner:
                 continue
             self._start(session)
         self._outcomes.clear()
+
+    def _restored(self, records: Sequence[Record], first_offset: int) -> RunSession:
+        events = [record.envelope for record in records]
+        session = RunSession(self, events[0], _started_trace(events))
+        session.first_offset = first_offset
+        for event in events:
+            session.replay(event)
+        self._runs[session.run_id] = session
+        return session
 
     def _remember(self, session: RunSession) -> None:
         """Record now what this process did and could not record before it lost the partition."""
@@ -245,6 +263,34 @@ class PartitionOwner:
             if self._committer is not None:
                 self._committer.sequences.pop(session.run_id, None)
 
+    # -- runs that only wait -------------------------------------------------------------------------
+
+    def park_idle(self) -> None:
+        """Park the runs that have only waited since it was called `IDLE_S` or more ago (see `parking`)."""
+        if self._parking is None:
+            return
+        for session in idle(list(self._runs.values()), self.clock.monotonic()):
+            self._parking.park(session)
+            del self._runs[session.run_id]
+
+    async def _read_run(self, run_id: str, first: int) -> list[Record]:
+        while True:
+            try:
+                return await read_run(self.log, self.journal, self.partition, first, run_id)
+            except LogUnavailableError as error:
+                await self._wait_for_log(error)
+
+    def _bring_back(self, records: Sequence[Record], first_offset: int) -> None:
+        session = self._restored(records, first_offset)
+        numbered = self._committer.sequences[session.run_id] if self._committer is not None else len(records)
+        if numbered != len(records):
+            raise CheckpointError(
+                f"{self.journal}/{self.partition}: run {session.run_id} has {len(records)} records, and "
+                f"{numbered} were written.",
+                hint="The journal was changed from outside or lost data; restore it before you go on.",
+            )
+        self._start(session)
+
     # -- the inbox -----------------------------------------------------------------------------------
 
     async def accept(self, records: Sequence[Record]) -> None:
@@ -254,6 +300,10 @@ class PartitionOwner:
         """
         while True:
             await self._until_ready()
+            if self._parking is not None:
+                await self._parking.bring_back({record.key for record in records})
+            if not self._ready.is_set():
+                continue  # the partition was lost meanwhile
             try:
                 return await self._accept([r for r in records if r.offset >= self._accepted])
             except NO_LONGER_OWNER:
@@ -303,6 +353,7 @@ class PartitionOwner:
         command: EventEnvelope = record.envelope
         session = RunSession(self, command)
         self._runs[session.run_id] = session
+        session.first_offset = self._committer.next_offset if self._committer is not None else 0
         copy = session.accept(command, record)
         payload = command.payload
         fork = payload.get("fork") or {}
@@ -319,6 +370,7 @@ class PartitionOwner:
         return session, [copy, *session.take_staged()]
 
     def _deliver(self, session: RunSession) -> None:
+        session.held = False
         session.wake()
         if session.history.cancel is None or session.cancelling or session.run_id not in self._runs:
             return
@@ -337,6 +389,8 @@ class PartitionOwner:
         session = self._runs.get(run_id)
         if session is not None:
             session.wake()
+        elif self._parking is not None and run_id in self._parking:
+            self._parking.load(run_id)
 
     # -- SessionOwner --------------------------------------------------------------------------------
 

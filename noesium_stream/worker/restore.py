@@ -16,12 +16,14 @@ class Restored:
     """What a journal partition holds: records of open runs in order, ids of ended ones.
 
     `accepted` is the next offset of the inbox partition that the journal has no copy of; commands are
-    accepted in the order of the inbox, so that everything below it was dealt with.
+    accepted in the order of the inbox, so that everything below it was dealt with. `end` is where the journal
+    was read to.
     """
 
     open: dict[str, list[Record]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     accepted: int = 0
+    end: int = 0
     inbox_id: str | None = None
 
 
@@ -35,10 +37,27 @@ async def restore(log: EventLog, journal: str, inbox: str, partition: int) -> Re
     restored = Restored()
     end = await log.end(journal)
     until = {partition: end[partition]}
+    restored.end = end[partition]
     async for batch in log.read_batches(journal, {}, until=until):
         for record in batch:
             _take(restored, record, inbox)
     return restored
+
+
+async def read_run(log: EventLog, journal: str, partition: int, first: int, run_id: str) -> list[Record]:
+    """The records of one run, from the offset `first` on; those of others are not decoded.
+
+    Raises:
+        CheckpointError: the run's sequence has a gap.
+        LogTruncatedError, LogUnavailableError
+    """
+    records: list[Record] = []
+    until = {partition: (await log.end(journal))[partition]}
+    async for batch in log.read_batches(journal, {partition: first}, until=until):
+        for record in batch:
+            if record.key == run_id:
+                _add(records, record)
+    return records
 
 
 def _take(restored: Restored, record: Record, inbox: str) -> None:
@@ -57,9 +76,19 @@ def _take(restored: Restored, record: Record, inbox: str) -> None:
     if number is None or record.key in restored.ended:
         return
     records = restored.open.setdefault(record.key, [])
-    sequence = int(number)
+    if not _add(records, record):
+        return
+    if record.event_type in TERMINAL:
+        del restored.open[record.key]
+        restored.ended.add(record.key)
+
+
+def _add(records: list[Record], record: Record) -> bool:
+    """Put a run's next record to those before it; a repeated one is passed over: the first counts (law 2)."""
+    number = record.header(SEQUENCE)
+    sequence = int(number) if number is not None else -1
     if sequence < len(records):
-        return  # a repeated record: the first one counts (law 2)
+        return False
     if sequence > len(records):
         raise CheckpointError(
             f"{record.topic}/{record.partition}@{record.offset}: run {record.key} goes from record "
@@ -67,6 +96,4 @@ def _take(restored: Restored, record: Record, inbox: str) -> None:
             hint="The journal was changed from outside or lost data; restore it before you go on.",
         )
     records.append(record)
-    if record.event_type in TERMINAL:
-        del restored.open[record.key]
-        restored.ended.add(record.key)
+    return True

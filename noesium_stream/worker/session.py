@@ -46,7 +46,13 @@ class SessionOwner(Protocol):
 
 
 class RunSession:
-    """A run's identity, its history, and what it has ready for the next commit."""
+    """A run's identity, its history, and what it has ready for the next commit.
+
+    Attributes:
+        held: something was accepted for it, and the run has not been told yet.
+        first_offset: no record of the run lies before this offset of the journal partition.
+        quiet: how much had changed when it was last looked at, and since when that is so (see `parking`).
+    """
 
     def __init__(
         self, owner: SessionOwner, command: EventEnvelope, trace: TraceContext | None = None
@@ -75,6 +81,9 @@ class RunSession:
         )
         self.task: asyncio.Task[None] | None = None
         self.begun = False
+        self.held = False
+        self.first_offset = 0
+        self.quiet = (-1, 0.0)
         self.cancelling = False
 
     @property
@@ -95,11 +104,23 @@ class RunSession:
         runs of the partition is not its hostage.
         """
         headers = [UNNUMBERED, (SOURCE, f"{source.topic}/{source.partition}/{source.offset}".encode())]
+        self.held = True
         origin = source.header(ORIGIN)
         if origin is not None:
             headers.append((ORIGIN, origin))
         self.history.apply(event)
         return Outgoing(event, self._owner.journal, self._owner.partition, self.run_id, tuple(headers))
+
+    def only_waits(self) -> bool:
+        """Whether the run can be forgotten here: all of it waits for others, and all of it is on the log."""
+        history = self.history
+        if history.cancel is not None and history.compensation is None:
+            return False  # it is ending
+        if self.held or self._staged or self._refused is not None:
+            return False
+        if self._committing is not None and not self._committing.done():
+            return False
+        return self.activity.only_waits and all(effect in history.outcomes for effect in history.requested)
 
     def close(self) -> None:
         """The run is not this process's any more, or has ended: nothing that is left of it may write."""
@@ -107,6 +128,7 @@ class RunSession:
 
     def wake(self) -> None:
         """Tell those who wait for something from others to look again."""
+        self.activity.changes += 1
         received, self._received = self._received, asyncio.Event()
         received.set()
 
@@ -122,7 +144,7 @@ class RunSession:
         to: Destination | None = None,
     ) -> EventEnvelope:
         """See `RunJournal.stage`."""
-        self._check_open()
+        self._check_open(ended=self.history.terminal is not None)  # nothing follows the terminal event
         envelope = event.to_envelope(
             self.identity.agent,
             trace,
@@ -215,9 +237,9 @@ class RunSession:
         """See `RunJournal.rollback`."""
         del self._staged[savepoint:]
 
-    def _check_open(self) -> None:
+    def _check_open(self, *, ended: bool = False) -> None:
         # A task that a node has started and not awaited may outlive the node, the run and the ownership.
-        if self._closed:
+        if self._closed or ended:
             raise LogClosedError(f"run {self.run_id} is not carried on here any more")
 
     def _put(self, envelope: EventEnvelope, headers: tuple[tuple[str, bytes], ...]) -> None:

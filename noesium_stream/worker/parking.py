@@ -1,0 +1,132 @@
+"""Runs that only wait live on the log: after a while nothing of them is kept here but an entry.
+
+What brings one back is a record for it from the inbox, or its deadline. It is read back from the journal
+and executed over what it finds there, as after a crash; nothing is written for either way.
+
+Order is the guarantee. To park a run (`Parking.park`, without giving way to anybody):
+ 1. all that it did is on the log, nothing was accepted that it does not know of (`RunSession.only_waits`),
+ 2. its session is closed: what its tasks do while they end cannot write,
+ 3. its task is cancelled and its entry made: from here on a record for it brings it back.
+A record of the inbox is judged only when its run is back (`bring_back`), and between that and the submission
+of its copy nothing gives way, so that no run is parked with a record on its way to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Final
+
+from noesium_stream.log.record import Record
+from noesium_stream.worker.session import RunSession
+
+IDLE_S: Final = 60.0
+"""For so long a run has to have waited, by the owner's clock, before it is parked."""
+
+SWEEP_S: Final = 15.0
+
+
+class Parking:
+    """The open runs of one partition that are not loaded.
+
+    Args:
+        read: gives the records of a run from an offset on; waits for a log that is away.
+        restored: takes the records of a run that is back, and its first offset.
+        sweep: called every `SWEEP_S` seconds, to park what is idle.
+        on_failure: told of a run that cannot be read back.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[str, int], Awaitable[list[Record]]],
+        restored: Callable[[list[Record], int], None],
+        sweep: Callable[[], object],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._read = read
+        self._restored = restored
+        self._on_failure = on_failure
+        self._first: dict[str, int] = {}
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._sweeper = asyncio.create_task(_regularly(sweep), name="park idle runs")
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._first
+
+    def park(self, session: RunSession) -> None:
+        """Forget a run that only waits; its task ends by and by."""
+        session.close()
+        task = session.task
+        if task is not None:
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+            task.cancel()
+        self._first[session.run_id] = session.first_offset
+
+    async def bring_back(self, run_ids: Collection[str]) -> None:
+        """Return when none of these runs is parked (any more); also when they are given up meanwhile.
+
+        Raises what made one unreadable.
+        """
+        while wanted := {run_id for run_id in run_ids if run_id in self._first}:
+            tasks = [self.load(run_id) for run_id in wanted]
+            await asyncio.wait(tasks)
+            for task in tasks:
+                if not task.cancelled():
+                    task.result()
+
+    def load(self, run_id: str) -> asyncio.Task[None]:
+        """Begin to read a parked run back, once."""
+        task = self._loading.get(run_id)
+        if task is None:
+            task = asyncio.create_task(self._load(run_id), name=f"bring back {run_id}")
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # `on_failure` has it
+            self._loading[run_id] = task
+        return task
+
+    async def _load(self, run_id: str) -> None:
+        try:
+            first = self._first[run_id]
+            records = await self._read(run_id, first)
+            del self._first[run_id]
+            self._restored(records, first)
+        except Exception as error:
+            self._on_failure(error)
+            raise
+        finally:
+            del self._loading[run_id]
+
+    async def close(self) -> None:
+        """Forget all entries; the partition goes on elsewhere, or is read anew."""
+        self._first.clear()
+        tasks: Iterable[asyncio.Task[None]] = (self._sweeper, *self._loading.values(), *self._ending)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def idle(sessions: Iterable[RunSession], now_s: float) -> list[RunSession]:
+    """Those that only wait, and in which nothing has changed for `IDLE_S` since an earlier look.
+
+    `now_s` is the owner's monotonic time.
+    """
+    found = []
+    for session in sessions:
+        changes, since = session.quiet
+        if changes != session.activity.changes:
+            session.quiet = (session.activity.changes, now_s)
+        elif now_s - since >= IDLE_S and session.begun and session.only_waits():
+            found.append(session)
+    return found
+
+
+async def _regularly(sweep: Callable[[], object]) -> None:
+    # The machine's time says when to look, the owner's clock whom to park: a virtual clock, which moves when
+    # somebody sleeps, is not driven by this.
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        sweep()

@@ -1,0 +1,325 @@
+"""Runs that only wait are forgotten after a while, and nobody can tell: they live on the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from langgraph.graph import END, START, StateGraph
+
+from noesium_stream.client import Client, Run
+from noesium_stream.errors import CommitUnknownError, RunCancelledError
+from noesium_stream.event.standard import Capability, SideEffectClass
+from noesium_stream.kernel import current_step
+from noesium_stream.log import open_log
+from noesium_stream.log.port import EventLog
+from noesium_stream.worker import PartitionOwner, Worker
+from noesium_stream.worker.parking import IDLE_S
+from tests.support.failing import FailingLog
+from tests.support.graphs import agent_of
+from tests.support.hand_clock import HandClock
+from tests.support.reading import eventually
+
+Node = Callable[..., Any]
+DAY = timedelta(days=1)
+
+
+class State(TypedDict, total=False):
+    value: Any
+    other: Any
+
+
+class Host:
+    """A worker of one agent on one log, whose clock is moved by hand."""
+
+    def __init__(self, log: EventLog, home: Path) -> None:
+        self.log = log
+        self.home = home
+        self.clock = HandClock()
+        self.bodies: Counter[str] = Counter()
+
+    def worker(self, *nodes: Node) -> Worker:
+        graph = StateGraph(State)
+        for number, node in enumerate(nodes):
+            graph.add_node(f"node{number}", node)
+            graph.add_edge(START, f"node{number}")
+            graph.add_edge(f"node{number}", END)
+        self.current = Worker(self.log, [(agent_of(graph), None)], home=self.home, clock=self.clock)
+        return self.current
+
+    @property
+    def owners(self) -> list[PartitionOwner]:
+        return list(self.current._hosts[0]._owners.values())
+
+    @property
+    def parked(self) -> int:
+        return sum(owner.parked_runs for owner in self.owners)
+
+    def sweep(self) -> None:
+        for owner in self.owners:
+            owner.park_idle()
+
+    async def idle_for(self, seconds: float = IDLE_S) -> None:
+        """Let everything come to rest, and then so much time pass."""
+        for _ in range(50):
+            await asyncio.sleep(0)
+        self.sweep()
+        self.clock.advance(seconds)
+        self.sweep()
+
+    async def parks(self, count: int = 1) -> None:
+        async def rested() -> bool:
+            await self.idle_for()
+            return self.parked == count
+
+        await eventually(rested)
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[Host]:
+    log = await open_log("memory://")
+    yield Host(log, tmp_path)
+    await log.close()
+
+
+async def reached(run: Run, event_type: str, count: int = 1) -> None:
+    async with asyncio.timeout(10):
+        async for event in run.events():
+            count -= event.event_type == event_type
+            if not count:
+                return
+
+
+async def types(run: Run) -> list[str]:
+    return [event.event_type async for event in run.events(follow=False)]
+
+
+async def asking(state: dict[str, Any]) -> dict[str, Any]:
+    return {"value": (await current_step().interrupt("Go on?")).answered_by}
+
+
+async def test_an_answer_brings_a_parked_run_back_and_nothing_was_written_for_parking_it(host: Host) -> None:
+    async def sibling(state: dict[str, Any]) -> None:
+        host.bodies["sibling"] += 1
+
+    async with host.worker(asking, sibling), Client(host.log) as client:
+        run = await client.start("sample", {})
+        await reached(run, "approval.requested")
+        await reached(run, "kernel.node.completed")
+        before = await types(run)
+        await host.parks()
+        assert [len(owner._runs) for owner in host.owners] == [0] * len(host.owners)
+        assert sum(owner.open_runs for owner in host.owners) == 1
+        assert await types(run) == before
+        await run.approve(by="ann")
+        assert (await run.result(timeout=10))["value"] == "ann"
+        after = await types(run)
+    assert host.bodies == {"sibling": 1}
+    assert after[: len(before) + 1] == [*before, "approval.answered"]
+    assert after.count("kernel.node.entered") == 2
+
+
+async def test_a_run_is_not_parked_before_its_time(host: Host) -> None:
+    async with host.worker(asking), Client(host.log) as client:
+        run = await client.start("sample", {})
+        await reached(run, "approval.requested")
+        await host.idle_for(IDLE_S - 1)
+        assert host.parked == 0
+        await host.idle_for(1)
+        assert host.parked == 1
+
+
+async def test_signals_and_questions_wake_it_again_and_again(host: Host) -> None:
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        step = current_step()
+        host.bodies["node"] += 1
+        first = await step.signal("go")
+        answer = await step.interrupt("Go on?")
+        second = await step.signal("go")
+        return {"value": [first, answer.value, second]}
+
+    async with host.worker(node), Client(host.log) as client:
+        run = await client.start("sample", {})
+        await host.parks()
+        await run.signal("go", 1)
+        await reached(run, "approval.requested")
+        await host.parks()
+        await run.approve(value=2)
+        await reached(run, "approval.answered")
+        await host.parks()
+        await run.signal("go", 3)
+        assert (await run.result(timeout=10))["value"] == [1, 2, 3]
+    assert host.bodies["node"] == 4
+
+
+async def test_a_deadline_brings_a_parked_run_back(host: Host) -> None:
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        step = current_step()
+        await step.sleep(DAY)
+        answer = await step.interrupt("Go on?", timeout=DAY, on_timeout="decline")
+        return {"value": answer.decision}
+
+    async with host.worker(node), Client(host.log) as client:
+        run = await client.start("sample", {})
+        await reached(run, "timer.started")
+        await host.parks()
+        host.clock.advance(DAY.total_seconds())
+        await reached(run, "approval.requested")
+        await host.parks()
+        host.clock.advance(DAY.total_seconds())
+        assert (await run.result(timeout=10))["value"] == "decline"
+        found = await types(run)
+    assert found.count("timer.fired") == found.count("approval.expired") == 1
+
+
+async def test_cancel_ends_a_parked_run_as_a_loaded_one(host: Host) -> None:
+    async with host.worker(asking), Client(host.log) as client:
+        run = await client.start("sample", {})
+        await reached(run, "approval.requested")
+        await host.parks()
+        await run.cancel("not needed")
+        with pytest.raises(RunCancelledError, match="not needed"):
+            await run.result(timeout=10)
+        found = await types(run)
+    assert found[-2:] == ["run.cancel.requested", "run.cancelled"]
+
+
+async def test_a_repeated_command_for_a_parked_run_is_no_second_run(host: Host) -> None:
+    async with host.worker(asking), Client(host.log) as client:
+        run = await client.start("sample", {}, idempotency_key="once")
+        await reached(run, "approval.requested")
+        await host.parks()
+        await client.start("sample", {}, idempotency_key="once")
+        await run.approve(by="ann")
+        assert (await run.result(timeout=10))["value"] == "ann"
+        assert (await types(run)).count("run.started") == 1
+
+
+async def test_a_caller_that_waits_for_a_parked_provider_gets_its_answer(host: Host) -> None:
+    async def call(state: dict[str, Any]) -> dict[str, Any]:
+        return {"value": await current_step().invoke("x.y", {})}
+
+    graph = StateGraph(State)
+    graph.add_node("ask", asking)
+    graph.add_edge(START, "ask")
+    graph.add_edge("ask", END)
+    provider = agent_of(graph, "provider")
+    schema = {"type": "object"}
+    provider.capabilities = (Capability(id="x.y", input_schema=schema, output_schema=schema),)
+    async with (
+        Worker(host.log, [(provider, None)], home=host.home, clock=host.clock) as other,
+        host.worker(call),
+        Client(host.log) as client,
+    ):
+        run = await client.start("sample", {})
+        await reached(run, "capability.invoked")
+        await eventually(client.approvals)
+        await host.parks()
+        [question] = await client.approvals()
+        caller, host.current = host.current, other
+        await host.parks()
+        host.current = caller
+        assert host.parked == 1
+        await (await client.run(question.run_id)).approve(by="ann")
+        assert (await run.result(timeout=10))["value"]["value"] == "ann"
+
+
+async def test_what_works_beside_a_wait_keeps_the_run_loaded(host: Host) -> None:
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def outside() -> str:
+        begun.set()
+        await gate.wait()
+        return "done"
+
+    async def effect(state: dict[str, Any]) -> dict[str, Any]:
+        step = current_step()
+        done, _ = await asyncio.gather(
+            step.effect("outside", outside, effect_class=SideEffectClass.EXTERNAL), step.signal("go")
+        )
+        return {"other": done}
+
+    async def busy(state: dict[str, Any]) -> None:
+        await asyncio.to_thread(lambda: None)
+        await gate.wait()
+
+    for nodes in ((asking, effect), (asking, busy)):
+        async with host.worker(*nodes), Client(host.log) as client:
+            run = await client.start("sample", {})
+            await reached(run, "approval.requested")
+            if effect in nodes:
+                await asyncio.wait_for(begun.wait(), 10)
+            for _ in range(3):
+                await host.idle_for(10 * IDLE_S)
+            assert host.parked == 0
+            gate.set()
+            await host.parks()
+            await run.signal("go")
+            await run.approve(by="ann")
+            assert (await run.result(timeout=10))["value"] == "ann"
+            gate.clear()
+
+
+async def test_records_that_come_while_a_run_is_parked_or_read_back_are_not_lost(host: Host) -> None:
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        step = current_step()
+        return {"value": [await step.signal("n") for _ in range(30)]}
+
+    async with host.worker(node), Client(host.log) as client:
+        runs = [await client.start("sample", {}) for _ in range(20)]
+        for run in runs:
+            await reached(run, "kernel.node.entered")
+        for number in range(30):
+            # Time passes, and sweeps come, at every moment between a record and its delivery.
+            sending = asyncio.gather(*(run.signal("n", number) for run in runs))
+            while not sending.done():
+                await asyncio.sleep(0)
+                host.sweep()
+                host.clock.advance(IDLE_S)
+            await sending
+            if number % 10 == 0:
+                await host.parks(20)
+        for run in runs:
+            assert (await run.result(timeout=20))["value"] == list(range(30))
+
+
+async def test_a_run_that_was_parked_when_the_partition_was_lost_goes_on(tmp_path: Path) -> None:
+    inner = await open_log("memory://")
+    lost = CommitUnknownError("told to")
+    wanted = False
+    failing = FailingLog(inner, lambda *_: wanted, lost, reaches_log=True)
+    host = Host(failing, tmp_path)  # type: ignore[arg-type]
+    async with host.worker(asking), Client(inner) as client:
+        runs = [await client.start("sample", {}) for _ in range(3)]
+        for run in runs:
+            await reached(run, "approval.requested")
+        await host.parks(3)
+        wanted = True
+        for run in runs:
+            await run.approve(by="ann")
+        await eventually(lambda: failing.failed)
+        host.clock.advance(5)
+        for run in runs:
+            with_clock = asyncio.ensure_future(run.result(timeout=10))
+            while not with_clock.done():
+                await asyncio.sleep(0.01)
+                host.clock.advance(1)
+            assert (await with_clock)["value"] == "ann"
+            assert (await types(run)).count("approval.answered") == 1
+    await inner.close()
+
+
+async def test_parked_runs_go_on_with_the_next_worker(host: Host) -> None:
+    async with Client(host.log) as client:
+        async with host.worker(asking):
+            run = await client.start("sample", {})
+            await reached(run, "approval.requested")
+            await host.parks()
+        await run.approve(by="ann")
+        async with host.worker(asking):
+            assert (await run.result(timeout=10))["value"] == "ann"
