@@ -105,7 +105,7 @@ class SqliteStore:
         self._parts = Partitions(path, connection, codec)
         self.fetch = self._parts.fetch
         self.size = self._parts.size
-        self._waker = Waker(path, connection, self.changes)
+        self._waker = Waker(path, connection, self.changes, self._parts.others)
         self.tell = self._waker.tell
         self.watch = self._waker.start
         self._order = asyncio.Lock()

@@ -76,19 +76,32 @@ class Tail(NamedTuple):
 
 
 class Partitions:
-    """Reads chunks; remembers the tails that it has seen, which only ever lag behind."""
+    """Reads chunks; remembers the tails that it has seen, which only ever lag behind.
+
+    Every commit of this process wakes all of its readers, and most find nothing: a partition is asked again
+    only after another connection has committed (`others`), or where it is known to go on.
+    """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, decoder: Decoder) -> None:
         self.tails: dict[int, Tail] = {}
+        self._others = 0
+        self._asked: dict[int, int] = {}
         self._path = path
         self._connection = connection
         self._decoder = decoder
 
     def tail(self, slot: int) -> Tail:
         """Where the partition ends now."""
+        found = Tail(0, 0)
         for start, timestamp_ms, n, _ in self._chunks(statements(slot).last, MAX_OFFSET):
-            return Tail(start + n, timestamp_ms)
-        return Tail(0, 0)
+            found = Tail(start + n, timestamp_ms)
+        if found != self.tails.get(slot):
+            self._asked.pop(slot, None)
+        return found
+
+    def others(self) -> None:
+        """Another connection has committed, anywhere."""
+        self._others += 1
 
     def fetch(
         self, topic: Topic, partition: int, offset: int, limit: int, keep: TypeFilter | None
@@ -98,9 +111,20 @@ class Partitions:
             return [], offset
         slot = topic.slot + partition
         tail = self.tails.get(slot)
-        start = offset
         if tail is None or offset != tail[0]:
             start = self._chunk_of(topic, partition, offset)
+            return self._fetch(topic, partition, (start, offset), limit, keep)
+        if self._asked.get(slot) == self._others:
+            return [], offset
+        return self._fetch(topic, partition, (offset, offset), limit, keep)
+
+    def _fetch(
+        self, topic: Topic, partition: int, place: tuple[int, int], limit: int, keep: TypeFilter | None
+    ) -> tuple[list[Record], int]:
+        """As `fetch`; `place` is where the chunk begins that holds the offset, and the offset."""
+        start, offset = place
+        slot, others = topic.slot + partition, self._others
+        tail = self.tails.get(slot)
         records: list[Record] = []
         seen = 0
         try:
@@ -111,8 +135,8 @@ class Partitions:
                 if first > offset:
                     raise LogTruncatedError(topic.name, partition, offset, first)
                 if data:
-                    place = (topic.name, partition, start, timestamp_ms)
-                    records += unpack(data, place, offset - start, keep, self._decoder)
+                    origin = (topic.name, partition, start, timestamp_ms)
+                    records += unpack(data, origin, offset - start, keep, self._decoder)
                 offset = start + n
                 seen += n
                 if seen >= limit:
@@ -123,8 +147,11 @@ class Partitions:
             raise corrupt(self._path, f"the records of {place_name} are damaged") from error
         except sqlite3.Error as error:
             raise translate(self._path, error) from error
+        if tail is None and offset == 0:
+            tail = Tail(0, 0)  # nothing was ever written: what was removed leaves its place behind
         if tail is not None:
             self.tails[slot] = tail
+            self._asked[slot] = others
         return records, offset
 
     def _chunk_of(self, topic: Topic, partition: int, offset: int) -> int:

@@ -14,6 +14,7 @@ import asyncio
 import os
 import sqlite3
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,12 +32,15 @@ POLL_WITHOUT_INOTIFY_S: Final = 0.02
 
 
 class Waker:
-    """Tells `changes` when another connection has committed to the file."""
+    """Tells `changes`, and before it `others`, when another connection has committed to the file."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, changes: Signal) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, changes: Signal, others: Callable[[], None]
+    ) -> None:
         self._wal = f"{path}-wal"
         self._connection = connection
         self._changes = changes
+        self._others = others
         self._version = self._data_version()
         self._inotify: Any = None
         self._task: asyncio.Task[None] | None = None
@@ -62,6 +66,7 @@ class Waker:
         version = self._data_version()
         if version != self._version:
             self._version = version
+            self._others()
             self._changes.notify()
 
     def close(self) -> None:

@@ -13,9 +13,11 @@ import pytest
 
 from noesium_stream.clock import SystemClock, VirtualClock
 from noesium_stream.errors import LogUnavailableError
-from noesium_stream.log import sqlite_file
+from noesium_stream.log import sqlite_file, sqlite_wake
+from noesium_stream.log.embedded import EmbeddedLog
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.log.sqlite import SqliteStore
 from noesium_stream.log.topics import TopicKind, TopicSpec
 from tests.support.events import catalogue, counted
 from tests.support.processes import Program
@@ -170,4 +172,45 @@ async def test_processes_that_make_the_same_log_at_once_make_one_log(tmp_path: P
     log = await open_log(url, catalogue=catalogue())
     expected = [number * 100 + n for number in range(4) for n in range(20)]
     assert sorted(numbers(await stored(log, topic))) == expected
+    await log.close()
+
+
+async def test_what_another_connection_has_committed_is_read_before_anybody_was_woken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_wake.Waker, "look", lambda self: None)
+    log, other = await opened(tmp_path), await opened(tmp_path)
+    topic = log.topology.events("demo")
+    await log.append([counted(0, "k")])
+    async with Tail(log, topic) as tail:
+        await tail.has(1)
+        for number in range(1, 4):
+            end = await log.end(topic)
+            await other.append([counted(number, "k")])
+            assert numbers(await asyncio.wait_for(stored(log, topic, end), 10)) == [number]
+    await log.close()
+    await other.close()
+
+
+async def test_a_commit_of_this_process_does_not_ask_the_file_about_other_partitions(tmp_path: Path) -> None:
+    log = await opened(tmp_path)
+    assert isinstance(log, EmbeddedLog)
+    quiet, busy = log.topology.events("demo"), log.topology.events("quiet")
+    await log.ensure_topics([log.topology.spec(quiet), log.topology.spec(busy)])
+    statements: list[str] = []
+    store = log._store
+    assert isinstance(store, SqliteStore)
+    async with Tail(log, quiet) as tail:
+        await log.append([counted(0, "k")])
+        assert numbers(await tail.has(1)) == [0]
+        await log.append([counted(0, "k")], topic=busy)
+        await asyncio.sleep(0)
+        store.connection.set_trace_callback(statements.append)
+        for number in range(20):
+            await log.append([counted(number, "k")], topic=busy)
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert statements
+        assert not [text for text in statements if text.startswith("SELECT")]
+        store.connection.set_trace_callback(None)
     await log.close()
