@@ -8,6 +8,7 @@ run starts at a checkpoint that is folded from them (`resume.py`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import timedelta
@@ -20,10 +21,12 @@ from langgraph.pregel import Pregel
 from langgraph.pregel._read import PregelNode
 from langgraph.types import RetryPolicy
 
+from noesium_stream.clock import derived_id
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import KernelError, NodeExecutionError
 from noesium_stream.kernel.graph_check import require_strict
 from noesium_stream.kernel.journal import RunJournal
+from noesium_stream.kernel.messages import identified, message_keys
 from noesium_stream.kernel.node import DurableNode
 from noesium_stream.kernel.resume import ResumeSaver, resume_point
 from noesium_stream.kernel.run_context import Durability, RunContext, running
@@ -61,6 +64,7 @@ class DurableGraph:
         if mode is ExecutionMode.STRICT:
             require_strict(graph)
         self.graph = graph
+        self._messages = message_keys(graph)
         self._mode = mode
         self._durability = durability
         self._walk_steps = walk_steps
@@ -118,6 +122,12 @@ class DurableGraph:
         self, journal: RunJournal, initial_state: Any, given: RunnableConfig | None
     ) -> tuple[Graph, Any, RunnableConfig, dict[str, Any]]:
         history = journal.history
+        numbers = itertools.count()
+        initial_state = identified(
+            initial_state,
+            self._messages,
+            lambda: derived_id(journal.identity.run_id, "input", str(next(numbers))),
+        )
         config: RunnableConfig = {**(given or {})}
         if len(history.steps) >= self._walk_steps:
             point = resume_point(self.graph, history, initial_state)
@@ -149,6 +159,7 @@ def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int]) -> dict[str, Pregel
         name for name in graph.channels if not name.startswith(("__", "branch:", "join:"))
     ) | frozenset(getattr(getattr(graph, "builder", None), "managed", {}))
     known = keys if isinstance(graph, CompiledStateGraph) and keys else None
+    messages = message_keys(graph)
     wrapped = {}
     for name, node in graph.nodes.items():
         if name == _START:
@@ -171,6 +182,7 @@ def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int]) -> dict[str, Pregel
                     ask_before=_listed(name, graph.interrupt_before_nodes),
                     ask_after=_listed(name, graph.interrupt_after_nodes),
                     handled=bool(getattr(node, "error_handler_node", None)),
+                    messages=messages,
                 ),
                 "retry_policy": (),
                 "timeout": None,

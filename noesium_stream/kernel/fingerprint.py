@@ -6,6 +6,7 @@ import hashlib
 import json
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from langgraph.channels import BinaryOperatorAggregate
@@ -50,6 +51,13 @@ def _reducer(name: str, channel: Any) -> str:
     if not isinstance(channel, BinaryOperatorAggregate):
         return ""
     function: Callable[..., Any] = channel.operator
+    if isinstance(function, partial):
+        given = [list(function.args), function.keywords]
+        return f"{_named(name, function.func)}{json.dumps(given, sort_keys=True, default=repr)}"
+    return _named(name, function)
+
+
+def _named(name: str, function: Callable[..., Any]) -> str:
     qualname = getattr(function, "__qualname__", None)
     if qualname is None:
         raise KernelError(

@@ -39,6 +39,7 @@ from noesium_stream.event.standard import NodeCompleted, NodeFailed
 from noesium_stream.kernel.decorators import NodeMeta, node_meta
 from noesium_stream.kernel.guard import guard_bound
 from noesium_stream.kernel.history import StepKey
+from noesium_stream.kernel.messages import identified
 from noesium_stream.kernel.modes import compare_runs
 from noesium_stream.kernel.run_context import RunContext, current_run
 from noesium_stream.kernel.step import Step, enclosing_step
@@ -64,6 +65,7 @@ class DurableNode(Runnable[Any, Any]):
         ask_before: wait for a person before the node (LangGraph's `interrupt_before`).
         ask_after: wait for a person after it.
         handled: whether the graph routes the node's failure to another node.
+        messages: keys of the state that hold chat messages.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class DurableNode(Runnable[Any, Any]):
         ask_before: bool = False,
         ask_after: bool = False,
         handled: bool = False,
+        messages: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name
         self._bound = bound
@@ -87,6 +90,7 @@ class DurableNode(Runnable[Any, Any]):
         self._timeout_s = self._meta.timeout_s or timeout_s
         self._ask_before, self._ask_after = ask_before, ask_after
         self._handled = handled
+        self._messages = messages
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """For a graph that a sync node calls: the kernel itself runs on the run's event loop."""
@@ -182,7 +186,7 @@ class DurableNode(Runnable[Any, Any]):
             value = await self._body(run, step, given, config, kwargs)
             stripped, returned = take_events(value)
             events = [[e.event_type(), e.model_dump(mode="json")] for e in [*step.emitted, *returned]]
-            found.append((record(stripped), events))
+            found.append((record(identified(stripped, self._messages, step.uuid)), events))
         (delta, events), (delta_again, events_again) = found
         difference = compare_runs(delta, delta_again) or compare_runs(events, events_again, "events")
         if difference is not None:
@@ -234,7 +238,7 @@ class DurableNode(Runnable[Any, Any]):
         """Stage the node's events and its delta; return the delta, and whether it touched nothing outside."""
         value, events = take_events(value)
         self._check_keys(value)
-        delta = record(value)
+        delta = record(identified(value, self._messages, step.uuid))
         step.check_complete()
         journal, clock = step.journal, step.journal.clock
         savepoint = journal.savepoint()

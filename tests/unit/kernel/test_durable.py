@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from noesium_stream.errors import CommitUnknownError, KernelError, NodeExecutionError, StateError
 from noesium_stream.event.standard import SideEffectClass
-from noesium_stream.kernel import DurableGraph, Durability, current_step, kernel_node
+from noesium_stream.kernel import Durability, DurableGraph, current_step, kernel_node
 from tests.support.journal import ListJournal
 
 Graph = StateGraph[Any, Any, Any, Any]
@@ -38,7 +38,7 @@ async def run(graph: Graph, state: Any, log: ListJournal | None = None, **option
 
 
 async def killed_everywhere(build: Callable[[], Graph], state: Any, **options: Any) -> Any:
-    """Run with a death before and after every commit, each followed by one whole execution on what is left."""
+    """Run with a death before and after every commit, each followed by a whole execution on what is left."""
     journal = ListJournal()
     expected = await run(build(), state, journal, **options)
     deltas = journal.deltas()
@@ -193,6 +193,24 @@ async def test_the_state_keeps_its_types() -> None:
     assert result["pairs"] == {1: ("a", "b")}
 
 
+class Talk(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+async def test_messages_without_ids_get_the_same_ones_on_every_execution() -> None:
+    def build() -> Graph:
+        graph = StateGraph(Talk)
+        graph.add_node("a", lambda s: {"messages": [AIMessage("one"), ("user", "two")]})
+        graph.add_node("b", lambda s: Command(update={"messages": "three"}))
+        graph.add_edge(START, "a")
+        graph.add_edge("a", "b")
+        return graph
+
+    result = await killed_everywhere(build, {"messages": [{"role": "user", "content": "zero"}]})
+    assert [message.content for message in result["messages"]] == ["zero", "one", "two", "three"]
+    assert len({message.id for message in result["messages"]}) == 4
+
+
 class Model(BaseModel):
     n: int = 0
     word: str | None = None
@@ -229,7 +247,11 @@ async def test_a_subgraph_routes_its_parent_by_a_command() -> None:
         graph.add_edge(START, "inner")
         return graph
 
-    assert await killed_everywhere(build, {"n": 1, "items": []}) == {"n": 1, "items": ["after"], "value": "in"}
+    assert await killed_everywhere(build, {"n": 1, "items": []}) == {
+        "n": 1,
+        "items": ["after"],
+        "value": "in",
+    }
 
 
 async def test_attempts_are_counted_over_deaths_and_the_last_failure_stays_the_last() -> None:

@@ -33,8 +33,17 @@ class Prefixed(TypedDict):
     items: Annotated[list[int], lambda old, new: new + old]
 
 
+class Keep:
+    def __call__(self, old: Any, new: Any) -> Any:
+        return old
+
+
 class Partial(TypedDict):
-    items: Annotated[list[int], partial(operator.add)]
+    items: Annotated[list[int], partial(newest)]
+
+
+class Nameless(TypedDict):
+    items: Annotated[list[int], Keep()]
 
 
 def fingerprint(
@@ -67,6 +76,7 @@ def test_nodes_edges_reducers_and_subgraphs_make_the_fingerprint_and_bodies_do_n
         fingerprint(Replaced),
         fingerprint(Joined),
         fingerprint(Prefixed),
+        fingerprint(Partial),
         fingerprint(inner=subgraph("x")),
         fingerprint(inner=subgraph("y")),
     ]
@@ -76,5 +86,5 @@ def test_nodes_edges_reducers_and_subgraphs_make_the_fingerprint_and_bodies_do_n
 
 
 def test_a_reducer_without_a_name_is_refused() -> None:
-    with pytest.raises(KernelError, match=r"reducer of items \(partial\) cannot be told from another one"):
-        fingerprint(Partial)
+    with pytest.raises(KernelError, match=r"reducer of items \(Keep\) cannot be told from another one"):
+        fingerprint(Nameless)
