@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 from langgraph.graph import END, START, StateGraph
 
+from noesium_stream.agent import AgentContext
+from noesium_stream.agent.base import NoOptions
+from noesium_stream.capability.resolution import in_range
 from noesium_stream.client import Client, Run
+from noesium_stream.clock import SystemClock
 from noesium_stream.errors import (
     CommitUnknownError,
     EffectDecisionError,
@@ -23,8 +27,10 @@ from noesium_stream.errors import (
     RunCancelledError,
     RunFailedError,
 )
-from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.kernel import current_step, kernel_node
+from noesium_stream.kernel.canonical_history import recorded_run
+from noesium_stream.kernel.verify import ReplayTarget, verify_run
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import Rehearsal
@@ -33,6 +39,7 @@ from tests.support import undo
 from tests.support.effects import World, journal_of, reached
 from tests.support.failing import FailingLog
 from tests.support.graphs import running
+from tests.support.replays import REF
 from tests.support.undo import UNDONE, Traveller, new_world
 
 ALL_UNDONE = [
@@ -78,6 +85,22 @@ async def test_a_run_that_fails_is_undone_in_the_reverse_order_of_completion(tmp
     assert [one["name"] for one in undoing] == ["undo note", "undo hotel", "undo flight"]
     assert [one["compensates"] for one in undoing] == [one["compensates"] for one in compensated]
     assert started.payload["cause"] == "failed"
+
+
+async def test_a_run_that_was_undone_replays_as_it_was_and_undoes_nothing(tmp_path: Path) -> None:
+    """Up to its failure: what undid it is no part of what its graph did."""
+    async with travelling(tmp_path) as client:
+        run = await client.start("traveller", {"ending": "fail"})
+        with pytest.raises(RunFailedError):
+            await run.result(timeout=20)
+        recording = recorded_run([record async for record in run.records(follow=False)])
+        context = AgentContext(tmp_path, client.log, SystemClock(), AgentRef("x", "traveller"), print)
+        target = ReplayTarget(Traveller(NoOptions(), context).graph, REF)
+        called = undo.WORLD.calls.copy()
+        verdict = await verify_run(target, recording, in_range)
+    assert verdict.difference is None, str(verdict.difference)
+    assert undo.WORLD.calls == called
+    assert ALL_UNDONE == UNDONE
 
 
 async def test_a_run_that_is_cancelled_is_undone_too(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from noesium_stream.errors import (
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import EffectResolved, SideEffectClass
 from noesium_stream.kernel import current_step
+from noesium_stream.kernel.canonical_history import recorded_run
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
@@ -36,6 +37,7 @@ from noesium_stream.worker import Worker
 from tests.support.effects import World, journal_of, reached
 from tests.support.failing import FailingLog
 from tests.support.graphs import running
+from tests.support.replays import verify
 
 FAST = Retries(attempts=3, initial=timedelta(milliseconds=1), jitter=0)
 
@@ -295,6 +297,30 @@ async def decide_all(client: Client, run: Run, decision: Any) -> None:
         outcome = await reached(run, "effect.outcome.unknown", seen)
         result = "decided" if decision == "result" else None
         await run.resolve_effect(outcome.payload["effect_id"], decision, result, resolved_by="Ada")
+
+
+@pytest.mark.parametrize("decision", ["result", "retry", "fail"])
+async def test_a_run_with_a_decision_replays_as_it_was_and_calls_nothing(
+    tmp_path: Path, decision: Any
+) -> None:
+    world = World(hangs={"pay": 1}, fails={"look": 2})
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        looked = await current_step().effect("look", world.act, "look", retries=FAST)
+        paid = await paying(world, timeout=timedelta(milliseconds=20))(state)
+        return {**paid, "looked": looked}
+
+    graph = graph_of(node)
+    async with running(graph, tmp_path) as client:
+        run = await client.start("sample", {})
+        await run.resolve_effect(await unknown(run), decision, resolved_by="Ada")
+        result = await run.result(timeout=20)
+        recording = recorded_run([record async for record in run.records(follow=False)])
+    called = world.calls.copy()
+    assert result["looked"] == "look 3"
+    verdict = await verify(graph, recording)
+    assert verdict.difference is None, str(verdict.difference)
+    assert world.calls == called
 
 
 # -- retries -------------------------------------------------------------------------------------------------
