@@ -2,13 +2,16 @@
 
 from noesium_stream.agent.base import AgentContext, BaseAgent, BaseGraphicAgent, BaseResearcher, NoOptions
 from noesium_stream.agent.load import catalogue_of, load_agent
+from noesium_stream.agent.of_graph import AnyGraph, agent_of
 
 __all__ = [
     "AgentContext",
+    "AnyGraph",
     "BaseAgent",
     "BaseGraphicAgent",
     "BaseResearcher",
     "NoOptions",
+    "agent_of",
     "catalogue_of",
     "load_agent",
 ]

@@ -8,7 +8,11 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
+
 from noesium_stream.agent.base import BaseAgent
+from noesium_stream.agent.of_graph import agent_of
 from noesium_stream.errors import AgentLoadError
 from noesium_stream.event import Catalogue, standard_catalogue
 
@@ -16,21 +20,30 @@ from noesium_stream.event import Catalogue, standard_catalogue
 def load_agent(reference: str) -> type[BaseAgent]:
     """Import an agent: `agents.researcher` (its `AGENT`) or `agents.researcher:Researcher`.
 
-    The current folder is importable.
+    A LangGraph graph, compiled or not, is an agent too: `triage:graph` is of the type `triage`, in the
+    version that the module's `VERSION` says. The current folder is importable.
 
     Raises:
         AgentLoadError: there is no such module, it fails to import, or it holds no agent.
     """
-    module_name, _, class_name = reference.partition(":")
+    module_name, _, name = reference.partition(":")
     module = load_module(module_name)
-    found = getattr(module, class_name or "AGENT", None)
+    found = getattr(module, name or "AGENT", None)
+    if isinstance(found, StateGraph | CompiledStateGraph):
+        return agent_of(found, _type_of(module_name, name), version=getattr(module, "VERSION", "1.0.0"))
     if not isinstance(found, type) or not issubclass(found, BaseAgent):
-        what = class_name or "AGENT"
         raise AgentLoadError(
-            f"{module_name} has no agent {what}.",
-            hint="An agent module names its class: AGENT = MyAgent (a subclass of BaseAgent).",
+            f"{module_name} has no agent {name or 'AGENT'}.",
+            hint="An agent module names its class: AGENT = MyAgent (a subclass of BaseAgent). "
+            "MODULE:NAME may also be a LangGraph graph.",
         )
     return found
+
+
+def _type_of(module_name: str, name: str) -> str:
+    """The agent type of a graph: its own name, or its module's where it is just called `graph`."""
+    own = name if name.lower() not in ("", "agent", "graph", "app") else module_name.rpartition(".")[2]
+    return own.lower()
 
 
 def load_module(module_name: str) -> ModuleType:

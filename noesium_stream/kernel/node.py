@@ -13,11 +13,13 @@ import copy
 import difflib
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph._internal._config import patch_configurable, recast_checkpoint_ns
 from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from langgraph.pregel import Pregel
@@ -204,7 +206,8 @@ class DurableNode(Runnable[Any, Any]):
         answers: list[Any] = []
         while True:
             try:
-                value = await self._bounded(run, input, _with_answers(config, answers), kwargs)
+                with _answering(config, answers) as answered:
+                    value = await self._bounded(run, input, answered, kwargs)
                 break
             except GraphInterrupt as bubble:
                 # LangGraph's `interrupt()`: it is asked through the journal, and the body runs again with the
@@ -337,12 +340,20 @@ def _for_this_graph(bubble: ParentCommand, config: RunnableConfig | None, name: 
     return Command(update=command.update, goto=command.goto)
 
 
-def _with_answers(config: RunnableConfig | None, answers: list[Any]) -> RunnableConfig | None:
+@contextmanager
+def _answering(config: RunnableConfig | None, answers: list[Any]) -> Iterator[RunnableConfig | None]:
+    """The configuration in which LangGraph's `interrupt()` finds these answers, in their order."""
     if not answers or config is None:
-        return config
+        yield config
+        return
     pad = config[_CONF][_SCRATCHPAD]
     fresh = replace(pad, resume=list(answers), interrupt_counter=itertools.count().__next__)
-    return patch_configurable(config, {_SCRATCHPAD: fresh})
+    answered = patch_configurable(config, {_SCRATCHPAD: fresh})
+    token = var_child_runnable_config.set(answered)  # where LangGraph looks for it
+    try:
+        yield answered
+    finally:
+        var_child_runnable_config.reset(token)
 
 
 def _step_key(config: RunnableConfig | None, outer: Step | None) -> StepKey:

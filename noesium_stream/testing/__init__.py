@@ -1,6 +1,6 @@
 """For tests of one's own graphs and agents: time that passes by itself, scripts, and crashes on demand."""
 
-from noesium_stream.testing.agents import agent_of
+from noesium_stream.agent import agent_of
 from noesium_stream.testing.clock import AutoClock
 from noesium_stream.testing.hooked import HookedLog
 from noesium_stream.testing.rehearsal import Rehearsal, RehearsedRun

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from langgraph.graph import END, START, StateGraph
-from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 
 from noesium_stream.agent import AgentContext, BaseGraphicAgent
@@ -14,32 +13,6 @@ from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import current_step
 from noesium_stream.llm import BaseLLMClient, JournaledLLM
 from noesium_stream.testing.script import Call, Script
-
-AnyGraph = StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]
-
-
-def agent_of(
-    graph: AnyGraph, agent_type: str = "sample", *, max_supersteps: int = 25
-) -> type[BaseGraphicAgent]:
-    """An agent class whose runs execute `graph`, compiled or not."""
-    steps = max_supersteps
-
-    class OfGraph(BaseGraphicAgent):
-        max_supersteps = steps
-
-        def __init__(self, options: BaseModel, context: AgentContext) -> None:
-            super().__init__(options, context)
-            if isinstance(graph, CompiledStateGraph):
-                self._compiled = graph
-
-        def get_state_class(self) -> type[Any]:
-            return dict
-
-        def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
-            return graph.builder if isinstance(graph, CompiledStateGraph) else graph
-
-    OfGraph.agent_type = agent_type
-    return OfGraph
 
 
 def with_model(agent: type[BaseGraphicAgent], model: BaseLLMClient) -> type[BaseGraphicAgent]:

@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.agent import AnyGraph, BaseGraphicAgent, agent_of
 from noesium_stream.client import Client, Run
+from noesium_stream.client.approvals import Approval
 from noesium_stream.clock import Clock
 from noesium_stream.errors import RehearsalError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.llm import BaseLLMClient
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.testing.agents import AnyGraph, agent_of, provider_of, with_model
+from noesium_stream.testing.agents import provider_of, with_model
 from noesium_stream.testing.cast import Cast
 from noesium_stream.testing.clock import AutoClock
 from noesium_stream.testing.mortal import When
@@ -54,6 +55,39 @@ class RehearsedRun(Run):
         """The run's journal so far."""
         return [event async for event in self.events(follow=False)]
 
+    async def until(self, event_type: str, nth: int = 1) -> EventEnvelope:
+        """Wait until the run's journal has its `nth` event of this type.
+
+        Raises:
+            RehearsalError: the run ended without it.
+        """
+        return await self._process.unless_it_fails(self._until(_nth(event_type, nth), f"{nth}. {event_type}"))
+
+    async def answer(self, value: Any = None, *, approved: bool = True, by: str | None = None) -> Approval:
+        """Wait until the run has a question open, and answer the first such one.
+
+        Args:
+            value: what the question asks for; None: nothing beyond yes or no.
+            approved: yes or no.
+            by: who answers; default: the client's agent id.
+
+        Raises as `Run.approve`, and `RehearsalError` if the run ends without asking.
+        """
+        while True:
+            asked = await self.approvals()
+            question = next((one for one in asked if one.status == "open"), None)
+            if question is not None:
+                say = self.approve if approved else self.reject
+                return await say(question.approval_id, value=value, by=by)
+            await self.until("approval.requested", len(asked) + 1)
+
+    async def _until(self, when: When, what: str) -> EventEnvelope:
+        async with aclosing(self.events()) as events:
+            async for event in events:
+                if when(event):
+                    return event
+        raise RehearsalError(f"Run {self.id} of {self.agent_type} ended without the {what}.")
+
 
 class Rehearsal:
     """Runs a graph or an agent class on a log of its own; use it as an async context manager.
@@ -63,7 +97,8 @@ class Rehearsal:
         options: the agent's; default: those that it has without being told.
         model: answers everything that goes through a `JournaledLLM`; an agent class gets it as its `llm`.
         effects: per name of an effect, what its calls return: answers in order, or a function of the call's
-            arguments; an exception is a failure. Effects that are not named here are performed.
+            arguments; an exception is a failure. Effects that are not named here are performed, and so are
+            compensations.
         capabilities: the same per id of a capability that other agents would offer (version 1.0.0); a
             function is given the input.
         clock: default: an `AutoClock`, so that timers take no time, and ids repeat.

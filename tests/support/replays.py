@@ -15,8 +15,8 @@ from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel.canonical_history import RecordedRun, recorded_run
 from noesium_stream.kernel.verify import ReplayTarget, Verdict, verify_run
 from noesium_stream.log import open_log
+from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
-from tests.support.graphs import agent_of
 from tests.support.reading import eventually
 
 Graph = StateGraph[Any, Any, Any, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -44,6 +45,7 @@ from noesium_stream.worker import Worker
 @click.argument("question", required=False)
 @log_option
 @json_option
+@click.option("--input", "given", metavar="JSON", help="The input of an agent that takes no question.")
 @click.option("--key", metavar="TEXT", help="Idempotency key: the same key meets the same run.")
 @click.option(
     "--resume", "resumed", metavar="RUN", callback=given_run, help="Go on with a run instead of a new one."
@@ -56,23 +58,25 @@ async def run_command(
     question: str | None,
     log_url: str | None,
     as_json: bool,
+    given: str | None,
     key: str | None,
     resumed: str | None,
 ) -> None:
     """Ask an agent a question and print its answer.
 
-    AGENT is a module that exports an agent (agents.researcher), or module:Class. On the embedded log the
+    AGENT is a module that exports an agent (agents.researcher), module:Class, or module:graph of a LangGraph
+    graph, whose first state is the --input. On the embedded log the
     agent and its companions run in this process; on kafka:// those that are attached there do the work.
     Progress shows on standard error; standard output has the answer alone. --json prints one object: run_id,
     answer, citations, sources, events (their number), log, and all else that the agent's result holds (the
     researcher's `found` says whether the documents answer).
     """
-    if (question is None) == (resumed is None):
-        raise click.UsageError("Give either a QUESTION or --resume RUN.")
+    if [question, given, resumed].count(None) != 2:
+        raise click.UsageError("Give either a QUESTION, or --input JSON, or --resume RUN.")
     loaded = settings(log_url)
     asked = _Question(choice, agent, loaded)
     # What is wrong with the input is said before anything is opened or made.
-    input_ = asked.input(question) if question is not None else {}
+    input_ = asked.input(question) if question is not None else _input(given or "{}")
     if resumed is not None:
         must_exist(loaded)
     log = await open_configured(loaded)
@@ -90,6 +94,16 @@ async def run_command(
                 print_answer(result)
     finally:
         await log.close()
+
+
+def _input(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--input is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise click.UsageError("--input is the graph's first state: a JSON object.")
+    return found
 
 
 class _Question:

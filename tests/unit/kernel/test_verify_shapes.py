@@ -271,3 +271,13 @@ async def test_the_canonical_history_is_the_same_for_two_runs_that_did_the_same(
     assert first == again
     assert first != other
     assert first.steps[0].calls[3]["outcomes"] == [{"type": "effect.completed", "result": 6}]
+
+
+async def test_a_renamed_node_that_an_open_run_waits_in_is_found(tmp_path: Path) -> None:
+    async def node(state: State) -> dict[str, Any]:
+        return {"value": await current_step().signal("go")}
+
+    run = await recorded(chain(a=lambda state: {}, b=node), tmp_path, until="kernel.checkpoint.created", n=0)
+    difference = (await verify(chain(a=lambda state: {}, c=node), run)).difference
+    assert difference is not None
+    assert (difference.step, difference.node, difference.now) == (2, "b", "c")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from datetime import timedelta
 from typing import Any, TypedDict
 
 import pytest
@@ -289,3 +290,63 @@ async def test_an_event_number_zero_and_a_second_crash_are_refused():
         rehearsal.crash_after("run.started")
         with pytest.raises(RehearsalError, match="armed already"):
             rehearsal.crash_after("run.completed")
+
+
+class Slow(TypedDict, total=False):
+    slept: int
+    answer: str
+    decision: str
+
+
+def slow(*nodes: Any) -> StateGraph[Any, Any, Any, Any]:
+    graph = StateGraph(Slow)
+    names = [node.__name__ for node in nodes]
+    for name, node in zip(names, nodes, strict=True):
+        graph.add_node(name, node)
+    for source, target in zip([START, *names], [*names, END], strict=True):
+        graph.add_edge(source, target)
+    return graph
+
+
+async def month(state: Slow) -> Slow:
+    step = current_step()
+    for _ in range(30):
+        await step.sleep(timedelta(days=1))
+    return {"slept": 30}
+
+
+async def ask(state: Slow) -> Slow:
+    answer = await current_step().interrupt("which colour?", timeout=timedelta(days=7), on_timeout="reject")
+    return {"answer": answer.value, "decision": answer.decision}
+
+
+async def test_a_month_of_durable_timers_and_a_crash_among_them_pass_at_once():
+    began = time.perf_counter()
+    async with Rehearsal(slow(month)) as rehearsal:
+        rehearsal.crash_after("timer.started", 10)
+        run = await rehearsal.start()
+        assert await run.result() == {"slept": 30}
+        events = await run.history()
+    kinds = Counter(event.event_type for event in events)
+    assert (kinds["timer.started"], kinds["timer.fired"], rehearsal.crashes) == (30, 30, 1)
+    assert events[-1].timestamp_ms - events[0].timestamp_ms >= 30 * 86_400_000
+    assert time.perf_counter() - began < 5
+
+
+async def test_a_question_is_answered_when_it_is_asked_and_after_a_crash():
+    async with Rehearsal(slow(month, ask)) as rehearsal:
+        rehearsal.crash_after("approval.requested")
+        run = await rehearsal.start()
+        answered = await run.answer("blue", by="ada")
+        assert answered.question == "which colour?"
+        assert (await run.result())["answer"] == "blue"
+        with pytest.raises(RehearsalError, match=r"ended without the 2\. approval\.requested"):
+            await run.answer("red")
+
+
+async def test_a_question_that_nobody_answers_runs_out_of_its_week():
+    async with Rehearsal(slow(ask)) as rehearsal:
+        run = await rehearsal.start()
+        await run.result()
+        asked, expired = [await run.until(kind) for kind in ("approval.requested", "approval.expired")]
+    assert expired.timestamp_ms - asked.timestamp_ms == 7 * 86_400_000

@@ -15,8 +15,9 @@ from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel import current_step
 from noesium_stream.kernel.verify import ReplayTarget
 from noesium_stream.log import open_log
+from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
-from tests.support.graphs import agent_of, running
+from tests.support.graphs import running
 from tests.unit.kernel.test_verify_shapes import chain
 
 REF = GraphRef(graph_id="sample", version="1.0.0", fingerprint="0")

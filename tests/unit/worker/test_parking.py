@@ -18,10 +18,10 @@ from noesium_stream.event.standard import Capability, SideEffectClass
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
+from noesium_stream.testing import agent_of
 from noesium_stream.worker import PartitionOwner, Worker
 from noesium_stream.worker.parking import IDLE_S
 from tests.support.failing import FailingLog
-from tests.support.graphs import agent_of
 from tests.support.hand_clock import HandClock
 from tests.support.reading import eventually
 

@@ -1,0 +1,57 @@
+"""An agent made of a graph: for those who have a LangGraph graph and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from pydantic import BaseModel
+
+from noesium_stream.agent.base import AgentContext, BaseGraphicAgent
+from noesium_stream.config import ExecutionMode
+from noesium_stream.kernel import Durability
+from noesium_stream.log.topics import agent_name
+
+AnyGraph = StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]
+
+
+def agent_of(
+    graph: AnyGraph,
+    agent_type: str = "sample",
+    *,
+    version: str = "1.0.0",
+    max_supersteps: int = BaseGraphicAgent.max_supersteps,
+    durability: Durability = Durability.ASYNC,
+    execution_mode: ExecutionMode = ExecutionMode.PRAGMATIC,
+) -> type[BaseGraphicAgent]:
+    """An agent class whose runs execute `graph`, compiled or not; its input is the graph's first state.
+
+    `agent_type` names its topics for good: give your own outside of tests.
+
+    Raises:
+        ConfigError: `agent_type` cannot name topics.
+    """
+    chosen = {
+        "agent_type": agent_name(agent_type),
+        "version": version,
+        "max_supersteps": max_supersteps,
+        "durability": durability,
+        "execution_mode": execution_mode,
+    }
+
+    class OfGraph(BaseGraphicAgent):
+        def __init__(self, options: BaseModel, context: AgentContext) -> None:
+            super().__init__(options, context)
+            if isinstance(graph, CompiledStateGraph):
+                self._compiled = graph
+
+        def get_state_class(self) -> type[Any]:
+            return dict
+
+        def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
+            return graph.builder if isinstance(graph, CompiledStateGraph) else graph
+
+    for name, value in chosen.items():
+        setattr(OfGraph, name, value)
+    return OfGraph
