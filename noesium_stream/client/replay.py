@@ -18,14 +18,25 @@ from noesium_stream.client.run import Run
 from noesium_stream.errors import CheckpointError, ConfigError, RunNotFoundError
 from noesium_stream.event.standard import ForkRef
 from noesium_stream.kernel.canonical_history import CanonicalStep, RecordedRun, canonical_history
-from noesium_stream.kernel.fork import last_step, shared_history
+from noesium_stream.kernel.fork import last_step
 from noesium_stream.kernel.verify import ReplayTarget, Verdict, verify_run
 from noesium_stream.kernel.verify_difference import NOTHING, Difference, first_difference, shown
 from noesium_stream.kernel.verify_recording import superstep
 from noesium_stream.kernel.verify_state import reduced_channels, state_at
 from noesium_stream.worker.inherit import read_recorded
 
-__all__ = ["diff", "fork", "recording", "set_path", "state_at", "verify", "verify_open"]
+__all__ = [
+    "RunsDiff",
+    "check_step",
+    "diff",
+    "fork",
+    "parse_setting",
+    "recording",
+    "set_path",
+    "state_at",
+    "verify",
+    "verify_open",
+]
 
 _PART: Final = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
@@ -84,6 +95,20 @@ def check_agent(run: Run, target: ReplayTarget) -> None:
         )
 
 
+def check_step(run: RecordedRun, step: int) -> None:
+    """Refuse a superstep that the run has not completed.
+
+    Raises:
+        ConfigError
+    """
+    last = last_step(run)
+    if not 0 <= step <= last:
+        raise ConfigError(
+            f"Run {run.run_id} has no completed step {step}.",
+            hint=f"It has completed the steps 0 (its beginning) to {last}.",
+        )
+
+
 async def fork(
     client: Client, parent: Run, at: int, values: Mapping[str, Any], target: ReplayTarget | None = None
 ) -> Run:
@@ -97,11 +122,10 @@ async def fork(
         target: the parent's code; needed to find paths.
 
     Raises:
-        CheckpointError: the parent has no such step.
-        ConfigError: a path does not exist, or paths are given without code.
+        ConfigError: the parent has no such step, a path does not exist, or paths are given without code.
     """
     recorded = await recording(parent)
-    shared_history(recorded, at, {})
+    check_step(recorded, at)
     channels: dict[str, Any] = {}
     reduced: frozenset[str] = frozenset()
     if values:
@@ -213,8 +237,3 @@ def parse_setting(text: str) -> tuple[str, Any]:
         return path.strip(), json.loads(value)
     except ValueError:
         return path.strip(), value
-
-
-def last_completed(run: RecordedRun) -> int:
-    """The last step that can be looked at or forked from."""
-    return last_step(run)

@@ -121,7 +121,10 @@ async def verify_run(target: ReplayTarget, run: RecordedRun, in_range: InRange) 
     difference = journal.difference or _judge(target, journal, outcome)
     if difference is not None and difference.node is not None:
         node = target.graph.nodes.get(difference.node)
-        difference = dataclasses.replace(difference, where=source_of(node.bound) if node else None)
+        where = source_of(node.bound) if node else None
+        version = run.started.payload["agent_version"]
+        where = f"{where} (recorded with {version})" if where else f"recorded with {version}"
+        difference = dataclasses.replace(difference, where=where)
     return Verdict(run.run_id, len(journal.done), status, difference)
 
 
@@ -210,7 +213,10 @@ def _left_out(journal: VerifyJournal) -> Difference | None:
         if step.key in journal.done:
             continue
         if step.key not in journal.entered and not (step.frontier and step.failures):
-            return Difference(superstep(step.key), step.node, "it does not run any more", step.node, NOTHING)
+            number = superstep(step.key)
+            other = journal.beyond.get(number)
+            what = "another node runs here" if other else "it does not run any more"
+            return Difference(number, step.node, what, step.node, other or NOTHING)
         missing = step.unmade()
         if missing is not None:
             recorded = f"{missing.event.event_type} {shown(missing.event.payload)}"

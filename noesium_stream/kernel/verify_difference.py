@@ -49,7 +49,7 @@ class Difference:
         place = f"step {self.step}, node {self.node}" if self.node is not None else "the run"
         lines = [f"{place}: {self.what}", f"  recorded  {self.recorded}", f"  now       {self.now}"]
         if self.where is not None:
-            lines.append(f"  in {self.where}")
+            lines.append(f"  code      {self.where}")
         return "\n".join(lines)
 
 

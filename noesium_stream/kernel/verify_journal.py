@@ -79,6 +79,7 @@ class VerifyJournal:
         self.entered: set[StepKey] = set()
         self.done: set[StepKey] = set()
         self.strange: tuple[StepKey, str] | None = None
+        self.beyond: dict[int, str] = {}
         self._in_range = in_range
         self._clock = StillClock(run.events[-1].event.timestamp_ms)
         self._now: dict[StepKey, _Replayed] = defaultdict(_Replayed)
@@ -236,6 +237,7 @@ class VerifyJournal:
         step = self.recording.steps.get(key)
         if step is None or step.entered is None or step.node != payload["node"]:
             if step is None and self.recording.beyond(key):
+                self.beyond.setdefault(superstep(key), payload["node"])
                 self._end()
             # Which recorded node it stands for is said when its siblings have begun as well.
             self.strange = self.strange or (key, payload["node"])

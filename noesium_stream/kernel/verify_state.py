@@ -16,7 +16,7 @@ from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.canonical_history import RecordedRun
-from noesium_stream.kernel.fork import last_step, shared_history
+from noesium_stream.kernel.fork import shared_history
 from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
 from noesium_stream.kernel.typed import encode
@@ -29,6 +29,7 @@ class StateJournal:
 
     def __init__(self, run: RecordedRun, step: int) -> None:
         started = run.started
+        self.ended = False
         self.history = RunHistory()
         for event in shared_history(run, step, {}):
             self.history.apply(event)
@@ -47,7 +48,7 @@ class StateJournal:
     ) -> EventEnvelope:
         """Nothing comes after; a checkpoint between recorded steps is no work."""
         if event.event_type() != "kernel.checkpoint.created":
-            raise EndOfRecording
+            self._end()
         return event.to_envelope(self.identity.agent, trace, causation_id, clock=self.clock)
 
     def flush(self) -> None:
@@ -72,6 +73,7 @@ class StateJournal:
         self._end()
 
     def _end(self) -> NoReturn:
+        self.ended = True
         raise EndOfRecording
 
 
@@ -82,25 +84,30 @@ async def state_at(target: ReplayTarget, run: RecordedRun, step: int) -> dict[st
         CheckpointError: the run has not completed that step, or the graph does not get there.
     """
     journal = StateJournal(run, step)
-    states: list[Any] = []
+    state: Any = None
+    begun = 0
     config: RunnableConfig = {"recursion_limit": target.recursion_limit}
+    modes = ["debug", "values"]
     try:
-        stream: Any = target.durable().stream(journal, target.begin(run), config, stream_mode="values")
-        async with aclosing(stream) as values:
-            async for value in values:
-                if not (isinstance(value, dict) and "__interrupt__" in value):
-                    states.append(encode(value, "state"))
+        stream: Any = target.durable().stream(journal, target.begin(run), config, stream_mode=modes)
+        async with aclosing(stream) as chunks:
+            async for mode, chunk in chunks:
+                if mode == "debug" and chunk["type"] == "task":
+                    begun = chunk["step"]
+                elif mode == "values" and "__interrupt__" not in chunk:
+                    state = chunk  # of a step that changes nothing there is none
     except GraphBubbleUp:
         pass
     except Exception:
-        if len(states) <= step:
+        if begun < step:
             raise
-    if len(states) <= step:
+    reached = begun - 1 if journal.ended else begun
+    if reached < step:
         raise CheckpointError(
-            f"On what run {run.run_id} recorded the graph ends after {max(len(states) - 1, 0)} steps.",
+            f"On what run {run.run_id} recorded the graph comes to step {max(reached, 0)}, not to {step}.",
             hint="It is not the graph that the run was made with; `noesium verify` says what differs.",
         )
-    found: dict[str, Any] = states[step]
+    found: dict[str, Any] = encode(state, "state")
     return found
 
 
@@ -111,6 +118,3 @@ def reduced_channels(target: ReplayTarget) -> frozenset[str]:
         for name, channel in target.graph.channels.items()
         if isinstance(channel, BinaryOperatorAggregate)
     )
-
-
-__all__ = ["StateJournal", "last_step", "reduced_channels", "state_at"]

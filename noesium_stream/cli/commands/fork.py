@@ -1,0 +1,50 @@
+"""`noesium fork`: a run that begins where another one was."""
+
+from __future__ import annotations
+
+import click
+
+from noesium_stream.cli.output import note, out, out_json
+from noesium_stream.cli.replaying import graph_option, options_option, target_for
+from noesium_stream.cli.session import asynchronous, given_run, json_option, log_option, opened
+from noesium_stream.client import Client
+from noesium_stream.client.replay import fork, parse_setting
+
+
+@click.command("fork")
+@click.argument("run_id", metavar="RUN", callback=given_run)
+@click.option(
+    "--at", "step", type=click.IntRange(0), required=True, help="After which superstep; 0: the beginning."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Another value in the state there."
+)
+@graph_option
+@options_option
+@log_option
+@json_option
+@asynchronous
+async def fork_command(
+    run_id: str,
+    step: int,
+    settings: tuple[str, ...],
+    graph: str | None,
+    options: tuple[str, ...],
+    log_url: str | None,
+    as_json: bool,
+) -> None:
+    """Start a run that shares another one's history up to a step, and print its id.
+
+    Nothing that was done until there is done again. PATH is a path in the state (items[2].text), VALUE is
+    JSON; what is no JSON is taken as text. A worker of the agent takes the new run up.
+    """
+    values = dict(parse_setting(setting) for setting in settings)
+    async with opened(log_url) as log, Client(log) as client:
+        parent = await client.run(run_id)
+        target = target_for(log, graph, options, parent.agent_type) if values or graph else None
+        run = await fork(client, parent, step, values, target)
+    if as_json:
+        out_json({"run_id": run.id, "parent_run_id": parent.id, "step": step})
+    else:
+        out(run.id)
+        note(f"branches off {parent.id} after step {step}; follow it: noesium events --follow {run.id}")

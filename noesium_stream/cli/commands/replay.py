@@ -1,0 +1,38 @@
+"""`noesium replay`: what a run's state was at one of its steps."""
+
+from __future__ import annotations
+
+import click
+
+from noesium_stream.cli.output import out_json
+from noesium_stream.cli.replaying import graph_option, options_option, target_for
+from noesium_stream.cli.session import asynchronous, given_run, log_option, opened
+from noesium_stream.client import Client
+from noesium_stream.client.replay import check_agent, check_step, recording, state_at
+from noesium_stream.kernel.fork import last_step
+
+
+@click.command("replay")
+@click.argument("run_id", metavar="RUN", callback=given_run)
+@click.option(
+    "--to", "step", type=click.IntRange(0), help="The superstep; 0 is the beginning. [default: the last]"
+)
+@graph_option
+@options_option
+@log_option
+@asynchronous
+async def replay_command(
+    run_id: str, step: int | None, graph: str | None, options: tuple[str, ...], log_url: str | None
+) -> None:
+    """Print the state of a run after one of its steps, as JSON.
+
+    The run's deltas are folded again by its graph; no node runs.
+    """
+    async with opened(log_url) as log, Client(log) as client:
+        run = await client.run(run_id)
+        recorded = await recording(run)
+        at = last_step(recorded) if step is None else step
+        check_step(recorded, at)
+        target = target_for(log, graph, options, run.agent_type)
+        check_agent(run, target)
+        out_json(await state_at(target, recorded, at))

@@ -1,0 +1,52 @@
+"""What verify, replay and fork share: the code that a run is replayed against, from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from noesium_stream.cli.agents import agents_here, find_agent
+from noesium_stream.client.replay import parse_setting
+from noesium_stream.client.replay_target import agent_target, load_target
+from noesium_stream.config import load_all
+from noesium_stream.errors import AgentLoadError, ConfigError
+from noesium_stream.kernel.verify import ReplayTarget
+from noesium_stream.log import EventLog
+
+graph_option: Final = click.option(
+    "-g",
+    "--graph",
+    metavar="MODULE[:NAME]",
+    help="The code: an agent (agents.researcher), a graph or a function that returns one. By default the "
+    "agent of this type in the folder agents.",
+)
+options_option: Final = click.option(
+    "-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the agent."
+)
+
+
+def target_for(log: EventLog, graph: str | None, options: Sequence[str], agent_type: str) -> ReplayTarget:
+    """The code of `--graph`, or that of the agent of this type in the current folder.
+
+    Raises:
+        AgentLoadError: it cannot be imported, or is nothing that can be replayed.
+        ConfigError: there is no agent of this type here, or an option is not right.
+    """
+    given: dict[str, Any] = dict(parse_setting(text) for text in options)
+    home = load_all({}).noesium.home
+    if graph is not None:
+        return load_target(graph, log, given, home)
+    for reference in agents_here(Path.cwd()):
+        try:
+            kind = find_agent(reference)
+        except AgentLoadError:
+            continue  # another agent's fault
+        if kind.agent_type == agent_type:
+            return agent_target(kind, log, given, home, reference)
+    raise ConfigError(
+        f"There is no agent of type {agent_type} in the folder agents here.",
+        hint="Say where its code is: --graph MODULE[:NAME]",
+    )
