@@ -35,10 +35,13 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import Rehearsal
 from noesium_stream.worker import Worker
+from noesium_stream.worker.parking import IDLE_S
 from tests.support import undo
 from tests.support.effects import World, journal_of, reached
 from tests.support.failing import FailingLog
 from tests.support.graphs import running
+from tests.support.hand_clock import HandClock
+from tests.support.reading import eventually
 from tests.support.replays import REF
 from tests.support.undo import UNDONE, Traveller, new_world
 
@@ -229,6 +232,35 @@ async def test_a_function_that_is_not_there_any_more_waits_for_a_person_and_for_
         with pytest.raises(RunCancelledError):
             await run.result(timeout=20)
     assert UNDONE == ALL_UNDONE
+
+
+@pytest.mark.parametrize("ending", ["fail", "wait"])
+async def test_a_run_that_waits_for_a_decision_while_it_is_undone_lives_on_the_log(
+    tmp_path: Path, ending: str
+) -> None:
+    new_world(fails={"cancel hotel": 1})
+    log, clock = await open_log("memory://"), HandClock()
+    worker = Worker(log, [(Traveller, None)], home=tmp_path, clock=clock)
+    async with worker, Client(log) as client:
+        run = await client.start("traveller", {"ending": ending})
+        if ending == "wait":
+            await reached(run, "kernel.node.completed", node="note")
+            await run.cancel()
+        failed = await reached(run, "effect.failed", awaits_decision=True)
+        owners = list(worker._hosts[0]._owners.values())
+
+        async def parked() -> bool:
+            for owner in owners:
+                owner.park_idle()
+            clock.advance(IDLE_S)
+            return sum(owner.parked_runs for owner in owners) == 1
+
+        await eventually(parked)
+        await run.resolve_effect(failed.payload["effect_id"], "retry")
+        with pytest.raises((RunFailedError, RunCancelledError)):
+            await run.result(timeout=20)
+    await log.close()
+    assert [one[0] for one in UNDONE] == ["forget", "cancel_hotel", "cancel_hotel", "cancel_flight"]
 
 
 # -- every commit --------------------------------------------------------------------------------------------
