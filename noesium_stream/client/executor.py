@@ -1,0 +1,138 @@
+"""`KernelExecutor`: a LangGraph graph as durable runs, from one program (RFC-1001 §7.1).
+
+The graph's runs are those of an agent like any other: on its topics, resumed by whoever executes the same
+graph on the same log next, answered from any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from noesium_stream.agent import AnyGraph, agent_of
+from noesium_stream.agent.base import BaseGraphicAgent
+from noesium_stream.client.client import Client
+from noesium_stream.client.run import Run
+from noesium_stream.clock import Clock
+from noesium_stream.config import ExecutionMode, load_config
+from noesium_stream.event.envelope import AgentRef, EventEnvelope
+from noesium_stream.kernel import Durability
+from noesium_stream.log.open import open_log
+from noesium_stream.log.port import EventLog
+from noesium_stream.worker import Worker
+
+
+class KernelExecutor:
+    """Executes one graph on a log, with a worker in this process.
+
+    Args:
+        graph: a LangGraph graph, compiled or not; it stays as it is.
+        log: an open log (it stays open), a URL, or None for the configured one.
+        agent_ref: the agent type that the graph's runs belong to, for good; of an `AgentRef` its type.
+        version: semantic version of the graph; runs are pinned to it and to the graph's shape.
+        durability: when a step is on the log.
+        mode: what nodes may do.
+        max_supersteps: LangGraph's `recursion_limit`.
+        home: folder for what is kept on this machine; default: the configured one.
+        clock: time and ids.
+
+    Use it as an async context manager; entering it takes up the runs that are open.
+    """
+
+    def __init__(
+        self,
+        graph: AnyGraph,
+        log: EventLog | str | None,
+        agent_ref: AgentRef | str,
+        *,
+        version: str = "1.0.0",
+        durability: Durability = Durability.ASYNC,
+        mode: ExecutionMode = ExecutionMode.PRAGMATIC,
+        max_supersteps: int = BaseGraphicAgent.max_supersteps,
+        home: Path | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._agent = agent_of(
+            graph,
+            agent_ref if isinstance(agent_ref, str) else agent_ref.agent_type,
+            version=version,
+            durability=durability,
+            execution_mode=mode,
+            max_supersteps=max_supersteps,
+        )
+        self._given = log
+        self._home = home
+        self._clock = clock
+        self._stack = AsyncExitStack()
+        self._client: Client | None = None
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            log = self._given
+            if log is None or isinstance(log, str):
+                log = await open_log(log, clock=self._clock)
+                stack.push_async_callback(log.close)
+            home = self._home or load_config().home
+            await stack.enter_async_context(Worker(log, [(self._agent, None)], home=home, clock=self._clock))
+            self._client = await stack.enter_async_context(Client(log, clock=self._clock))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client = None
+        await self._stack.aclose()
+
+    @property
+    def client(self) -> Client:
+        """The client that starts the runs; only inside the context manager."""
+        if self._client is None:
+            raise RuntimeError("use the executor as an async context manager")
+        return self._client
+
+    async def start(self, initial_state: Mapping[str, Any], *, idempotency_key: str | None = None) -> Run:
+        """Begin a run and return its handle.
+
+        Raises:
+            StateError: the state has no JSON form.
+        """
+        return await self.client.start(self._agent.agent_type, initial_state, idempotency_key=idempotency_key)
+
+    async def execute(
+        self,
+        initial_state: Mapping[str, Any],
+        *,
+        idempotency_key: str | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Begin a run and return its final state, as JSON types.
+
+        Raises:
+            RunFailedError, RunCancelledError: how it ended otherwise.
+            RunTimeoutError: it has not ended after `timeout` seconds; it goes on.
+        """
+        run = await self.start(initial_state, idempotency_key=idempotency_key)
+        return await run.result(timeout=timeout)
+
+    async def resume(self, run_id: str, *, timeout: float | None = None) -> Any:
+        """Go on with a run that was begun before, here or elsewhere, and return its final state.
+
+        A run that has ended gives its result again.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+            RunFailedError, RunCancelledError, RunTimeoutError: as `execute`.
+        """
+        return await (await self.client.run(run_id)).result(timeout=timeout)
+
+    async def stream(
+        self, initial_state: Mapping[str, Any], *, idempotency_key: str | None = None
+    ) -> AsyncIterator[EventEnvelope]:
+        """Begin a run and yield its events as they are on the log, until it ends."""
+        run = await self.start(initial_state, idempotency_key=idempotency_key)
+        async for event in run.events():
+            yield event
