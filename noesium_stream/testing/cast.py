@@ -80,26 +80,29 @@ def _counted(function: Callable[..., Any], calls: list[Call]) -> Callable[..., A
 
 @contextmanager
 def _played() -> Generator[None]:
-    """Let `Step.effect` ask the current cast; undone with the last one that leaves."""
+    """Let `Step.journaled`, which every effect and model call goes through, ask the current cast.
+
+    Undone with the last one that leaves.
+    """
     global _on_stage, _original
     if _on_stage == 0:
-        _original = Step.effect
-        setattr(Step, "effect", _effect)  # noqa: B010 - mypy knows that it is a method
+        _original = Step.journaled
+        setattr(Step, "journaled", _journaled)  # noqa: B010 - mypy knows that it is a method
     _on_stage += 1
     try:
         yield
     finally:
         _on_stage -= 1
         if _on_stage == 0:
-            setattr(Step, "effect", _original)  # noqa: B010
+            setattr(Step, "journaled", _original)  # noqa: B010
 
 
 _on_stage = 0
-_original: Callable[..., Any] = Step.effect
+_original: Callable[..., Any] = Step.journaled
 
 
-@functools.wraps(Step.effect)
-async def _effect(step: Step, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+@functools.wraps(Step.journaled)
+async def _journaled(step: Step, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     cast = _CURRENT.get()
     if cast is not None:
         function = cast.stand_in(name, function)

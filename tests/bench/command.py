@@ -39,6 +39,7 @@ OF_KERNEL: dict[str, KernelGroup] = {
     "history": kernel.measure_history,
     "resume": kernel.measure_resume,
     "replay": kernel.measure_replay,
+    "waiting": kernel.measure_waiting,
 }
 
 
@@ -80,6 +81,7 @@ def _kernel(asked: argparse.Namespace, folder: Path) -> Outcome:
         turns=asked.turns,
         resumed=asked.resumed,
         replayed=asked.replayed,
+        waiting=asked.waiting,
     )
     figures: list[Figure] = []
     failed: dict[str, str] = {}
@@ -170,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     steps.add_argument("--turns", type=_sizes, default=kernel.KernelSettings.turns, metavar="N,N")
     steps.add_argument("--resumed", type=_positive, default=kernel.KernelSettings.resumed, help="steps")
     steps.add_argument("--replayed", type=_positive, default=kernel.KernelSettings.replayed, help="steps")
+    steps.add_argument("--waiting", type=_positive, default=kernel.KernelSettings.waiting, help="runs")
     for bench, groups in ((log, GROUPS), (steps, tuple(OF_KERNEL))):
         some = partial(_groups, groups)
         bench.add_argument("--only", type=some, default=groups, help=f"some of {','.join(groups)}")

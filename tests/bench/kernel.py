@@ -23,16 +23,17 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.client import Client, Run
-from noesium_stream.clock import SystemClock
+from noesium_stream.client.replay import verify
+from noesium_stream.client.replay_target import agent_target
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import partition_of
-from noesium_stream.testing.mortal import Death, MortalClock, MortalLog
 from noesium_stream.worker import Worker
+from tests.bench import waiting
 from tests.bench.harness import Figure, Side, interleave, progress
 from tests.bench.kernel_agents import agent, chain, conversation, counter
 
-OURS = "a Worker of ours"
+OURS, VERIFY = "a Worker of ours", "verify"
 IN_MEMORY, ON_SQLITE = "LangGraph, InMemorySaver", "LangGraph, AsyncSqliteSaver"
 
 
@@ -47,6 +48,7 @@ class KernelSettings:
     message_bytes: tuple[int, ...] = (2_000, 500)
     resumed: int = 10_000
     replayed: int = 1_000
+    waiting: int = 1_000
 
 
 @asynccontextmanager
@@ -220,43 +222,39 @@ async def _reached(run: Run, reached: asyncio.Event) -> None:
             task.cancel()
 
 
-async def measure_replay(settings: KernelSettings) -> list[Figure]:
-    """Steps per second of a second execution over what the log has of the first.
+async def measure_waiting(settings: KernelSettings) -> list[Figure]:
+    """Resident memory of runs that wait for a person; see `tests.bench.waiting`."""
+    return await waiting.measure(settings.folder, settings.waiting)
 
-    The run's first worker dies when all of its steps are on the log and its end is not; the second one walks
-    the graph over the recorded deltas to that end. From its start to the result, on `memory://`.
+
+async def measure_replay(settings: KernelSettings) -> list[Figure]:
+    """Steps per second of `verify`: a finished run is read from its journal, executed again without side
+    effects, and every delta, event, route and the result are compared. On `memory://`.
     """
     steps = settings.replayed
     graph = counter(steps)
     measured = agent(graph, "counter", steps)
     progress(f"replay: {steps:,} steps")
+    async with _working("memory://", measured, settings.folder) as (client, log):
+        run = await client.start("counter", {"n": 0})
+        await run.result(timeout=120)
 
-    async def ours() -> float:
-        log = await open_log("memory://")
-        death = Death()
-        mortal = MortalLog(log, death)
-        mortal.reaches_log, mortal.when = False, lambda event: event.event_type == "run.completed"
-        clock = MortalClock(SystemClock(), death)
-        async with Client(log) as client:
-            async with Worker(mortal, [(measured, None)], home=settings.folder, clock=clock):  # type: ignore[arg-type]
-                run = await client.start("counter", {"n": 0})
-                await death.struck.wait()
+        async def ours() -> float:
+            target = agent_target(measured, log)
             began = time.perf_counter()
-            async with Worker(log, [(measured, None)], home=settings.folder):
-                await run.result(timeout=120)
-                spent = time.perf_counter() - began
-        await log.close()
-        return steps / spent
+            verdict = await verify(run, target)
+            spent = time.perf_counter() - began
+            if not verdict.is_same or verdict.steps != steps:
+                raise RuntimeError(f"the run is not the same: {verdict}")
+            return steps / spent
 
-    async def theirs() -> float:
-        compiled = graph.compile()
-        began = time.perf_counter()
-        await compiled.ainvoke({"n": 0}, {"recursion_limit": steps + 10})
-        return steps / (time.perf_counter() - began)
+        async def theirs() -> float:
+            compiled = graph.compile()
+            began = time.perf_counter()
+            await compiled.ainvoke({"n": 0}, {"recursion_limit": steps + 10})
+            return steps / (time.perf_counter() - began)
 
-    plain = "LangGraph, no checkpointer"
-    values = await interleave({OURS: ours, plain: theirs}, min(3, settings.repetitions))
-    sides = Side(OURS, values[OURS]), Side(plain, values[plain])
-    return [
-        Figure("replay", f"a run of {steps:,} trivial steps again", "steps/s", *sides, 1_000, absolute=True)
-    ]
+        plain = "LangGraph, no checkpointer"
+        values = await interleave({VERIFY: ours, plain: theirs}, min(3, settings.repetitions))
+    sides = Side(VERIFY, values[VERIFY]), Side(plain, values[plain])
+    return [Figure("replay", f"verify of {steps:,} trivial steps", "steps/s", *sides, 1_000, absolute=True)]
