@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
 import importlib
 import inspect
 import logging
@@ -98,7 +99,7 @@ def blame(frame: FrameType | None, files: frozenset[str], guard_file: str, kind:
     while frame is not None and frame.f_code.co_filename != guard_file:
         name = frame.f_code.co_filename
         origin = origin_of(name)
-        if origin is Origin.EXEMPT:
+        if origin is Origin.EXEMPT or _collecting(frame):
             return Blame(exempt=True)
         if innermost and origin is Origin.WAITING and kind is Kind.CLOCK:
             return Blame(exempt=True)
@@ -112,6 +113,14 @@ def blame(frame: FrameType | None, files: frozenset[str], guard_file: str, kind:
         frame = frame.f_back
     own = first is Origin.BOOKKEEPING and kind in (Kind.CLOCK, Kind.CHANCE, Kind.THREAD)
     return Blame(exempt=own, where=where, through=through, reached=frame is not None)
+
+
+def _collecting(frame: FrameType) -> bool:
+    """Whether the garbage collector came by: when it does is nobody's doing."""
+    code = frame.f_code
+    return code.co_name == "__del__" or any(
+        getattr(callback, "__code__", None) is code for callback in gc.callbacks
+    )
 
 
 def awaiting(coroutine: Any, files: frozenset[str]) -> Blame:

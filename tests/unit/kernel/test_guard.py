@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import cProfile
 import functools
+import gc
 import inspect
 import logging
 import operator
@@ -447,6 +448,32 @@ async def test_a_guarded_graph_computes_what_it_did_before() -> None:
 
     assert (await bounds(node).ainvoke({"items": [2, 1]}))["value"] == [1, 2]
     assert (await bounds(lambda state: {"value": len(state["items"])}).ainvoke({"items": [2]}))["value"] == 1
+
+
+async def test_what_the_garbage_collector_runs_is_not_the_nodes_doing() -> None:
+    read: list[float] = []
+
+    class Cyclic:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            read.append(time.time())
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        read.append(time.perf_counter())
+
+    async def node(state: State) -> State:
+        Cyclic()
+        gc.collect()
+        return {"value": 1}
+
+    gc.callbacks.append(collected)
+    try:
+        assert (await bounds(node).ainvoke({}))["value"] == 1
+    finally:
+        gc.callbacks.remove(collected)
+    assert len(read) >= 3
 
 
 async def test_a_graph_that_a_node_calls_may_keep_its_own_books() -> None:
