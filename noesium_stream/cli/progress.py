@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from noesium_stream.cli.drawing import counts
-from noesium_stream.cli.eventline import event_details
+from noesium_stream.cli.eventline import SHORT_ID, event_details
 from noesium_stream.cli.output import dim, duration, shorten
 from noesium_stream.event.envelope import EventEnvelope
 
@@ -56,6 +56,29 @@ def _answered(payload: dict[str, Any], run_id: str) -> str | None:
     return f"  ← {payload['capability_id']}  {outcome}".rstrip()
 
 
+def _effect_unknown(payload: dict[str, Any], run_id: str) -> str:
+    return _effect_waits(payload, payload["reason"])
+
+
+def _effect_failed(payload: dict[str, Any], run_id: str) -> str | None:
+    if not payload.get("awaits_decision"):
+        return None
+    return _effect_waits(payload, f"what undoes it failed: {payload['message']}")
+
+
+def _effect_waits(payload: dict[str, Any], reason: str) -> str:
+    how = f"noesium effect resolve {payload['run_id']} {payload['effect_id'][:SHORT_ID]} --help"
+    return f"  waits for a person: {shorten(reason, 100)}\n    {dim(how)}"
+
+
+def _effect_resolved(payload: dict[str, Any], run_id: str) -> str:
+    return f"  {payload['resolved_by']} decided: {payload['decision']}"
+
+
+def _compensating(payload: dict[str, Any], run_id: str) -> str:
+    return f"  {payload['cause']}: what it did is being undone"
+
+
 _LINES: Final[dict[str, Callable[[dict[str, Any], str], str | None]]] = {
     "run.started": _started,
     "kernel.node.completed": _completed,
@@ -63,4 +86,8 @@ _LINES: Final[dict[str, Callable[[dict[str, Any], str], str | None]]] = {
     "kernel.node.retried": _retried,
     "capability.invoked": _invoked,
     "capability.completed": _answered,
+    "effect.failed": _effect_failed,
+    "effect.outcome.unknown": _effect_unknown,
+    "effect.resolved": _effect_resolved,
+    "run.compensation.started": _compensating,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,11 @@ def test_a_failed_compensation_waits_while_the_run_is_compensating(folder: Folde
         assert done.stderr == f"retry: sent for the effect {effect['effect_id']} of {run_id}\n"
         assert running.wait() == 1
         assert any("it does not fit" in line for line in running.err)
+        said = [line.strip() for line in running.err]
+        assert "failed: what it did is being undone" in said
+        assert "waits for a person: what undoes it failed: the shop is closed" in said
+        assert f"noesium effect resolve {run_id} {effect['effect_id'][:13]} --help" in said
+        assert f"{getpass.getuser()} decided: retry" in said
     lines = (folder.path / "shop.txt").read_text(encoding="utf-8").splitlines()
     assert lines[1:] == ["send back fail", "send back fail"]
 
