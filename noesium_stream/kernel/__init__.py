@@ -7,6 +7,7 @@ from noesium_stream.kernel.fingerprint import graph_ref
 from noesium_stream.kernel.history import TERMINAL, RunHistory
 from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunJournal
 from noesium_stream.kernel.node import NO_LONGER_OWNER
+from noesium_stream.kernel.retry import Retries
 from noesium_stream.kernel.run_context import Durability
 from noesium_stream.kernel.step import Step, current_step
 
@@ -19,6 +20,7 @@ __all__ = [
     "LogCheckpointer",
     "NodeMeta",
     "Provider",
+    "Retries",
     "RunHistory",
     "RunIdentity",
     "RunJournal",

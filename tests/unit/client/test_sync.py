@@ -13,6 +13,7 @@ from noesium_stream.errors import RunFailedError, RunNotFoundError
 from noesium_stream.log import open_log
 from noesium_stream.worker import Worker
 from tests.support.sample_agents import Echo
+from tests.support.undo import Traveller, new_world
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def served(tmp_path: Path) -> object:
 
     async def serve() -> None:
         log = await open_log(url)
-        async with Worker(log, [(Echo, None)], home=tmp_path):
+        async with Worker(log, [(Echo, None), (Traveller, None)], home=tmp_path):
             ready.set()
             await asyncio.to_thread(stop.wait)
         await log.close()
@@ -48,6 +49,21 @@ def test_start_events_result_and_list_work_without_an_event_loop(served: str) ->
         assert [info.run_id for info in client.list(agent_type="echo")] == [run.id]
         again = client.run(run.id[:12])
         assert again.result(timeout=20) == {"reply": "HELLO"}
+
+
+def test_an_effect_is_decided_about_without_an_event_loop(served: str) -> None:
+    new_world(fails={"cancel hotel": 1})
+    with SyncClient(served) as client:
+        run = client.start("traveller", {"ending": "fail"})
+        failed = next(event for event in run.events() if event.payload.get("awaits_decision"))
+        (waiting,) = client.open_effects()
+        assert waiting.effect_id == failed.payload["effect_id"]
+        assert list(run.open_effects()) == [waiting]
+        sent = run.resolve_effect(waiting.effect_id[:8], "fail", reason="too late", resolved_by="Ada")
+        assert (sent.decision, sent.reason, sent.outcome_id) == ("fail", "too late", failed.event_id)
+        with pytest.raises(RunFailedError, match="no taxi"):
+            run.result(timeout=20)
+        assert client.open_effects() == []
 
 
 def test_errors_are_the_client_s(served: str) -> None:

@@ -27,9 +27,8 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import EffectResolved, SideEffectClass
-from noesium_stream.kernel import current_step
+from noesium_stream.kernel import Retries, current_step
 from noesium_stream.kernel.canonical_history import recorded_run
-from noesium_stream.kernel.retry import Retries
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import Rehearsal, agent_of
