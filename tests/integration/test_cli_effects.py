@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,23 @@ def test_a_failed_compensation_waits_while_the_run_is_compensating(folder: Folde
         assert f"{getpass.getuser()} decided: retry" in said
     lines = (folder.path / "shop.txt").read_text(encoding="utf-8").splitlines()
     assert lines[1:] == ["send back fail", "send back fail"]
+
+
+def test_a_process_that_dies_while_it_undoes_leaves_the_rest_to_the_next_and_to_a_person(
+    folder: Folder,
+) -> None:
+    with folder.running("run", BUYER, "die later") as first:
+        run_id = first.wait_for_error_line("run ").split()[1]
+        assert first.wait() == -9
+    with folder.running("worker", BUYER) as worker:
+        effect = waiting(folder, worker)
+        assert (effect["name"], effect["effect_class"]) == ("undo order", "external")
+        folder.ok("effect", "resolve", run_id, effect["effect_id"], "--result", "null")
+        worker.wait_for(lambda _: folder.json("runs", "--json")[0]["status"] == "failed")
+    lines = (folder.path / "shop.txt").read_text(encoding="utf-8").splitlines()
+    assert [line.split(" ", 1)[0] for line in lines] == ["order", "send"], "each once"
+    events = [json.loads(line) for line in folder.ok("events", run_id, "--json").splitlines()]
+    assert [one["outcome"] for one in events[-1]["payload"]["compensated"]] == ["completed"]
 
 
 def test_each_misuse_is_one_clear_error(folder: Folder) -> None:

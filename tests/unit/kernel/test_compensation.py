@@ -342,14 +342,26 @@ async def test_the_number_of_commits_covers_the_whole_run(tmp_path: Path) -> Non
     await inner.close()
 
 
-async def test_the_graph_is_not_executed_any_more_once_the_run_is_being_undone(tmp_path: Path) -> None:
+class Rebuilt(Traveller):
+    """Another graph, by which no run of the old one could go on; what undoes is still there."""
+
+    version = "2.0.0"
+
+    def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
+        return single(self.end)
+
+
+@pytest.mark.parametrize("next_worker", [Traveller, Rebuilt])
+async def test_the_graph_is_not_executed_any_more_once_the_run_is_being_undone(
+    tmp_path: Path, next_worker: type[Traveller]
+) -> None:
     new_world(fails={"cancel hotel": 1})
     log = await open_log("memory://")
     async with Client(log) as client:
         async with Worker(log, [(Traveller, None)], home=tmp_path):
             run = await client.start("traveller", {"ending": "fail"})
             failed = await reached(run, "effect.failed", awaits_decision=True)
-        async with Worker(log, [(Traveller, None)], home=tmp_path):
+        async with Worker(log, [(next_worker, None)], home=tmp_path):
             await run.resolve_effect(failed.payload["effect_id"], "retry")
             with pytest.raises(RunFailedError, match="no taxi"):
                 await run.result(timeout=20)

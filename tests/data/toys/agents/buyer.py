@@ -1,4 +1,4 @@
-"""Buys, from a shop that may not answer; the question says how it goes on: `die`, `fail` or anything else.
+"""Buys, from a shop that may not answer; the question says how it goes on: `die`, `fail`, `die later` or well.
 
 What the shop was asked stands in `shop.txt`, in the folder of the worker.
 """
@@ -39,8 +39,11 @@ def order(what: str, idempotency_key: str) -> int:
 
 
 def send_back(number: int, what: str) -> None:
-    if ask_the_shop(f"send back {what}") == 2:
+    first = ask_the_shop(f"send back {what}") == 2
+    if first and what == "fail":
         raise ConnectionError("the shop is closed")
+    if first and what == "die later":
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Buyer(BaseGraphicAgent):
@@ -60,7 +63,7 @@ class Buyer(BaseGraphicAgent):
         number = await current_step().effect(
             "order", order, what, timeout=timedelta(minutes=1), compensate=send_back
         )
-        if what == "fail":
+        if what in ("fail", "die later"):
             raise ValueError("it does not fit")
         return {"answer": f"bought number {number}"}
 
