@@ -60,9 +60,10 @@ class Record:
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
-        """All headers in order; repeated names are possible."""
-        found = self._headers() if callable(self._headers) else self._headers
-        headers: list[tuple[str, bytes]] = found or []
+        """All headers in order; repeated names are possible. The record's own list: do not change it."""
+        if callable(self._headers):
+            self._headers = self._headers()
+        headers: list[tuple[str, bytes]] = self._headers or []
         return headers
 
     def header(self, name: str) -> bytes | None:

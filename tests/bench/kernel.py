@@ -9,15 +9,19 @@ with `durability="sync"`, which waits for each checkpoint.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
@@ -64,46 +68,54 @@ async def _working(
 
 
 async def measure_chain(settings: KernelSettings) -> list[Figure]:
-    """Milliseconds per node of a chain of trivial nodes, from the command to the result."""
+    """Milliseconds per node of a chain of trivial nodes, from the command to the result.
+
+    Each repetition has a log (a checkpointer) of its own and runs the chain twice; the second run counts.
+    """
     graph, nodes = chain(settings.nodes), settings.nodes
     measured = agent(graph, "chain", nodes)
-    file = settings.folder / "chain.db"
     name = f"a node of a chain of {nodes}"
     note = "Ours is a whole run: command, acceptance, events and commits of all steps, result read back."
+    files = (settings.folder / f"chain-{number}.db" for number in count())
     figures = []
     progress(f"chain: {nodes} nodes, {settings.repetitions} runs of each side")
-    for url, kind, target in (
-        ("memory://", IN_MEMORY, 1.3),
-        (f"sqlite:///{file}", ON_SQLITE, 1.0),
-    ):
-        async with (
-            _working(url, measured, settings.folder) as (client, _),
-            AsyncSqliteSaver.from_conn_string(str(settings.folder / "langgraph.db")) as saver,
-        ):
 
-            async def ours(client: Client = client) -> float:
+    async def ours(place: str) -> float:
+        # A log of its own for each repetition, as the other side has: what is kept slows the collector.
+        url = "memory://" if place == "memory" else f"sqlite:///{next(files)}"
+        async with _working(url, measured, settings.folder) as (client, _):
+            for _ in range(2):
+                gc.collect()
                 began = time.perf_counter()
                 run = await client.start("chain", {"n": 0})
                 await run.result(timeout=120)
-                return (time.perf_counter() - began) / nodes * 1e3
-
-            async def theirs(kind: str = kind, saver: AsyncSqliteSaver = saver) -> float:
-                compiled = graph.compile(checkpointer=InMemorySaver() if kind == IN_MEMORY else saver)
-                config: Any = {
-                    "configurable": {"thread_id": str(uuid4())},
-                    "recursion_limit": nodes + 10,
-                }
-                began = time.perf_counter()
-                state = await compiled.ainvoke({"n": 0}, config, durability="sync")
                 spent = time.perf_counter() - began
-                assert state["n"] == nodes
-                return spent / nodes * 1e3
+        return spent / nodes * 1e3
 
-            await ours()
-            await theirs()
-            values = await interleave({OURS: ours, kind: theirs}, settings.repetitions)
+    async def theirs(saver: BaseCheckpointSaver[Any]) -> float:
+        compiled = graph.compile(checkpointer=saver)
+        for _ in range(2):
+            gc.collect()
+            config: Any = {"configurable": {"thread_id": str(uuid4())}, "recursion_limit": nodes + 10}
+            began = time.perf_counter()
+            state = await compiled.ainvoke({"n": 0}, config, durability="sync")
+            spent = time.perf_counter() - began
+            assert state["n"] == nodes
+        return spent / nodes * 1e3
+
+    async def in_memory() -> float:
+        return await theirs(InMemorySaver())
+
+    async def on_sqlite() -> float:
+        async with AsyncSqliteSaver.from_conn_string(f"{next(files)}") as saver:
+            return await theirs(saver)
+
+    for place, kind, other, target in (
+        ("memory", IN_MEMORY, in_memory, 1.3),
+        ("sqlite", ON_SQLITE, on_sqlite, 1.0),
+    ):
+        values = await interleave({OURS: partial(ours, place), kind: other}, settings.repetitions)
         sides = Side(OURS, values[OURS]), Side(kind, values[kind])
-        place = url.partition(":")[0]
         figures.append(Figure("chain", f"{name}, {place}", "ms", *sides, target, at_least=False, note=note))
     return figures
 
