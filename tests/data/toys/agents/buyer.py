@@ -1,4 +1,4 @@
-"""Buys, from a shop that may not answer; the question says how it goes on: `die`, `fail`, `die later` or well.
+"""Buys from a shop that may not answer; the question says how it goes on: `die`, `fail`, `die later` or well.
 
 What the shop was asked stands in `shop.txt`, in the folder of the worker.
 """
