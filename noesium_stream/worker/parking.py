@@ -23,7 +23,12 @@ from noesium_stream.worker.session import RunSession
 IDLE_S: Final = 60.0
 """For so long a run has to have waited, by the owner's clock, before it is parked."""
 
-SWEEP_S: Final = 15.0
+CROWD: Final = 32
+"""More waiting runs than these of a partition are parked sooner, the one that waits longest first: a loaded
+one takes 55 kB, most of them LangGraph's, and thousands may come to wait within a minute."""
+
+CROWDED_IDLE_S: Final = 5.0
+SWEEP_S: Final = 5.0
 
 
 class Parking:
@@ -110,18 +115,25 @@ class Parking:
 
 
 def idle(sessions: Iterable[RunSession], now_s: float) -> list[RunSession]:
-    """Those that only wait, and in which nothing has changed for `IDLE_S` since an earlier look.
+    """Those to park: that only wait, and in which nothing has changed for `IDLE_S` since an earlier look, or
+    for `CROWDED_IDLE_S` where they are a crowd.
 
     `now_s` is the owner's monotonic time.
     """
-    found = []
+    quiet: list[tuple[float, RunSession]] = []
     for session in sessions:
         changes, since = session.quiet
         if changes != session.activity.changes:
-            session.quiet = (session.activity.changes, now_s)
-        elif now_s - since >= IDLE_S and session.begun and session.only_waits():
-            found.append(session)
-    return found
+            session.quiet = changes, since = session.activity.changes, now_s
+        if session.begun and session.only_waits():
+            quiet.append((now_s - since, session))
+    quiet.sort(key=lambda waiting: waiting[0], reverse=True)
+    surplus = len(quiet) - CROWD
+    return [
+        session
+        for number, (waited_s, session) in enumerate(quiet)
+        if waited_s >= (CROWDED_IDLE_S if number < surplus else IDLE_S)
+    ]
 
 
 async def _regularly(sweep: Callable[[], object]) -> None:

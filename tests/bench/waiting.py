@@ -1,10 +1,12 @@
 """Runs that wait for a person: resident memory of each, while it is loaded and once it is parked.
 
 python -m tests.bench.waiting [RUNS]                      measures and prints
-python -m tests.bench.waiting worker URL HOME RUNS        the worker; prints its memory, in bytes
+python -m tests.bench.waiting worker URL HOME RUNS HOW    the worker; prints its memory, in bytes
 
 The worker is a process of its own, which is given the runs over a SQLite log. It is warmed up by some runs
-that are parked again, and its memory is read after a collection, with what the allocator keeps given back.
+that are parked again, and its memory is read after a collection. HOW is `resident`, after the allocator has
+given back what it can, or `objects`, what Python's objects take: what the allocator keeps of the former when
+runs are parked is free for the next ones.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import json
 import os
 import sys
 import tempfile
+import tracemalloc
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +32,7 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.worker import PartitionOwner, Worker
-from noesium_stream.worker.parking import IDLE_S
+from noesium_stream.worker.parking import CROWDED_IDLE_S, IDLE_S
 from tests.bench.harness import Figure, Side, progress
 
 WARM_UP = 50
@@ -65,27 +68,28 @@ class Clerk(BaseGraphicAgent):
 
 @dataclass(frozen=True)
 class Waiting:
-    """Bytes of resident memory per run."""
+    """Bytes per run: all of them `loaded`, as in the first seconds; when those that are too many of a `crowd`
+    are parked; all `parked`.
+    """
 
-    runs: int
     loaded: float
+    crowd: float
     parked: float
 
 
-async def measure_waiting(folder: Path, runs: int = 1_000) -> Waiting:
+async def measure_waiting(folder: Path, runs: int = 1_000, how: str = "resident") -> Waiting:
     """Start a worker, give it `runs` runs that wait for a person, let them idle; see what that costs."""
-    url = f"sqlite:///{folder / 'waiting.db'}"
+    url = f"sqlite:///{folder / f'waiting-{how}.db'}"
     log = await open_log(url)
     try:
         async with Client(log) as client:
-            worker = await _start("worker", url, str(folder), str(runs))
+            worker = await _start("worker", url, str(folder), str(runs), how)
             try:
                 await _line(worker)
                 await _begin(client, WARM_UP)
                 empty = await _line(worker)
                 await _begin(client, runs)
-                loaded = await _line(worker)
-                parked = await _line(worker)
+                found = [(await _line(worker) - empty) / runs for _ in range(3)]
             finally:
                 if worker.returncode is None:
                     worker.kill()
@@ -93,19 +97,26 @@ async def measure_waiting(folder: Path, runs: int = 1_000) -> Waiting:
             assert len(await client.approvals()) == runs + WARM_UP
     finally:
         await log.close()
-    return Waiting(runs, (loaded - empty) / runs, (parked - empty) / runs)
+    return Waiting(*found)
 
 
 async def measure(folder: Path, runs: int = 1_000) -> list[Figure]:
-    """The figures of `python -m tests.bench kernel`: kB per run, loaded and parked."""
+    """The figures of `python -m tests.bench kernel`: kB per run."""
     progress(f"waiting: {runs:,} runs that wait for a person")
-    found = await measure_waiting(folder, runs)
-    loaded, parked = Side("loaded", [found.loaded / 1e3]), Side("idle for a minute", [found.parked / 1e3])
-    name = f"resident memory of one of {runs:,} runs that wait for a person"
-    nothing = Side("nothing", [1.0])
+    resident = await measure_waiting(folder, runs)
+    objects = await measure_waiting(folder, runs, "objects")
+    name = f"memory of one of {runs:,} runs that wait for a person"
+    note = (
+        f"Objects: {objects.loaded / 1e3:.1f} kB loaded, most of them LangGraph's, "
+        f"{objects.crowd / 1e3:.1f} kB after {CROWDED_IDLE_S:.0f} s. Resident: {resident.parked / 1e3:.1f} kB when all are parked, free "
+        "for the next runs."
+    )
+    loaded = Side("resident, loaded", [resident.loaded / 1e3])
+    crowd = Side(f"resident, after {CROWDED_IDLE_S:.0f} s", [resident.crowd / 1e3])
+    parked = Side("objects, idle for a minute", [objects.parked / 1e3])
     return [
-        Figure("waiting", name, "kB", loaded, nothing, 20.0, at_least=False, absolute=True),
-        Figure("waiting", name, "kB", parked, nothing, 0.5, at_least=False, absolute=True),
+        Figure("waiting", name, "kB", crowd, loaded, 20.0, at_least=False, absolute=True, note=note),
+        Figure("waiting", f"{name}, idle", "kB", parked, loaded, 1.0, at_least=False, absolute=True),
     ]
 
 
@@ -135,7 +146,9 @@ class _Clock(SystemClock):
         return super().monotonic() + self.forward_s
 
 
-async def _work(url: str, home: Path, runs: int) -> None:
+async def _work(url: str, home: Path, runs: int, how: str) -> None:
+    if how == "objects":
+        tracemalloc.start()
     log, clock = await open_log(url), _Clock()
     async with Worker(log, [(Clerk, None)], home=home, clock=clock) as worker:
         _say()
@@ -143,6 +156,8 @@ async def _work(url: str, home: Path, runs: int) -> None:
         await _park(worker, clock)
         _say()
         await _waiting(worker, runs)
+        _say()
+        await _park(worker, clock, CROWDED_IDLE_S)
         _say()
         await _park(worker, clock)
         _say()
@@ -162,17 +177,22 @@ async def _waiting(worker: Worker, runs: int) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _park(worker: Worker, clock: _Clock) -> None:
-    for _ in range(2):
-        for owner in _owners(worker):
-            owner.park_idle()
-        clock.forward_s += IDLE_S
-        await asyncio.sleep(0.5)  # the tasks end
-    assert not any(owner._runs for owner in _owners(worker))
+async def _park(worker: Worker, clock: _Clock, after_s: float = IDLE_S) -> None:
+    for owner in _owners(worker):
+        owner.park_idle()
+    clock.forward_s += after_s
+    for owner in _owners(worker):
+        owner.park_idle()
+    left = {run_id for owner in _owners(worker) for run_id in owner._runs}
+    while [name for task in asyncio.all_tasks() if (name := task.get_name()).startswith("run ")][len(left) :]:
+        await asyncio.sleep(0.05)
 
 
 def _say() -> None:
     gc.collect()
+    if tracemalloc.is_tracing():
+        print(tracemalloc.get_traced_memory()[0], flush=True)
+        return
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     print(pages * os.sysconf("SC_PAGE_SIZE"), flush=True)
@@ -181,12 +201,13 @@ def _say() -> None:
 def main(arguments: list[str]) -> None:
     """The bench, or its worker."""
     if arguments[:1] == ["worker"]:
-        _, url, home, runs = arguments
-        asyncio.run(_work(url, Path(home), int(runs)))
+        _, url, home, runs, how = arguments
+        asyncio.run(_work(url, Path(home), int(runs), how))
         return
+    count = int(arguments[0]) if arguments else 1_000
     with tempfile.TemporaryDirectory(prefix="noesium-bench-") as folder:
-        found = asyncio.run(measure_waiting(Path(folder), int(arguments[0]) if arguments else 1_000))
-    print(f"{found.runs:,} runs: {found.loaded:,.0f} bytes each loaded, {found.parked:,.0f} parked")
+        for figure in asyncio.run(measure(Path(folder), count)):
+            print("\n".join(figure.lines()), end="\n\n")
 
 
 if __name__ == "__main__":

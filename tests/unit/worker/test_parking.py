@@ -20,7 +20,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import PartitionOwner, Worker
-from noesium_stream.worker.parking import IDLE_S
+from noesium_stream.worker.parking import CROWD, CROWDED_IDLE_S, IDLE_S
 from tests.support.failing import FailingLog
 from tests.support.hand_clock import HandClock
 from tests.support.reading import eventually
@@ -132,6 +132,25 @@ async def test_a_run_is_not_parked_before_its_time(host: Host) -> None:
         assert host.parked == 0
         await host.idle_for(1)
         assert host.parked == 1
+
+
+async def test_a_crowd_is_parked_sooner_but_for_those_that_came_last(host: Host) -> None:
+    async with host.worker(asking), Client(host.log) as client:
+        owners = 8
+        runs = [await client.start("sample", {}) for _ in range(owners * CROWD * 2)]
+        for run in runs:
+            await reached(run, "approval.requested")
+        await host.idle_for(CROWDED_IDLE_S)
+        loaded = {run_id for owner in host.owners for run_id in owner._runs}
+        assert [len(owner._runs) for owner in host.owners] == [CROWD] * owners
+        assert len(loaded) + host.parked == len(runs)
+        await host.idle_for(CROWDED_IDLE_S)
+        assert len(loaded) + host.parked == len(runs)
+        await host.idle_for(IDLE_S)
+        assert host.parked == len(runs)
+        for run in runs[::50]:
+            await run.approve(by="ann")
+            assert (await run.result(timeout=10))["value"] == "ann"
 
 
 async def test_signals_and_questions_wake_it_again_and_again(host: Host) -> None:
