@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from noesium_stream.agent import BaseAgent, BaseGraphicAgent, BaseResearcher
     from noesium_stream.client import Client, SyncClient
+    from noesium_stream.client.executor import KernelExecutor
     from noesium_stream.config import AgentConfig, NoesiumConfig, load_config
     from noesium_stream.errors import NoesiumError
     from noesium_stream.event import DomainEvent, EventEnvelope
@@ -30,6 +31,7 @@ __all__ = [
     "DomainEvent",
     "EventEnvelope",
     "EventLog",
+    "KernelExecutor",
     "LogCheckpointer",
     "NoesiumConfig",
     "NoesiumError",
@@ -45,6 +47,7 @@ __all__ = [
 _LAYERS: Final = {
     "agent": ("BaseAgent", "BaseGraphicAgent", "BaseResearcher"),
     "client": ("Client", "SyncClient"),
+    "client.executor": ("KernelExecutor",),
     "config": ("AgentConfig", "NoesiumConfig", "load_config"),
     "errors": ("NoesiumError",),
     "event": ("DomainEvent", "EventEnvelope"),

@@ -3,9 +3,8 @@
 from noesium_stream.client.approvals import Approval
 from noesium_stream.client.client import Client
 from noesium_stream.client.effects import OpenEffect
-from noesium_stream.client.executor import KernelExecutor
 from noesium_stream.client.run import Run
 from noesium_stream.client.runs import RunInfo
 from noesium_stream.client.sync import SyncClient, SyncRun
 
-__all__ = ["Approval", "Client", "KernelExecutor", "OpenEffect", "Run", "RunInfo", "SyncClient", "SyncRun"]
+__all__ = ["Approval", "Client", "OpenEffect", "Run", "RunInfo", "SyncClient", "SyncRun"]

@@ -9,7 +9,7 @@ import pytest
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
-from noesium_stream.client import KernelExecutor
+from noesium_stream import KernelExecutor
 from noesium_stream.errors import RunNotFoundError, RunTimeoutError
 
 bodies: list[str] = []
