@@ -68,14 +68,17 @@ async def verify(run: Run, target: ReplayTarget) -> Verdict:
 async def verify_open(client: Client, target: ReplayTarget, agent_type: str | None = None) -> list[Verdict]:
     """Replay all open runs of an agent: whether they can go on with `target`.
 
+    Whose runs is what `agent_type` says, else the code: an agent's type, or what a graph alone is called.
+
     Raises:
-        ConfigError: neither the code nor the caller says whose runs.
+        ConfigError: this log has no such agent.
     """
-    kind = target.agent_type or agent_type
-    if kind is None:
+    kind = agent_type or target.agent_type or target.ref.graph_id
+    known = await client.agent_types()
+    if kind not in known:
         raise ConfigError(
-            "It is not known whose open runs to verify.",
-            hint="A graph alone has no agent type: give --agent TYPE.",
+            f"There is no agent of type {kind} on {client.log.url}.",
+            hint=f"It has {', '.join(known) or 'none'}; say which one with --agent TYPE.",
         )
     found = await client.list(agent_type=kind, status="running")
     runs = [await client.run(info.run_id) for info in sorted(found, key=lambda info: info.requested_ms)]

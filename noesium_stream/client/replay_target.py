@@ -7,6 +7,7 @@ something, and a replay does nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import ValidationError
 
 from noesium_stream.agent import AgentContext, BaseGraphicAgent
-from noesium_stream.agent.load import load_module
+from noesium_stream.agent.load import load_agent, load_module
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import AgentLoadError, ConfigError
 from noesium_stream.event.envelope import AgentRef
@@ -51,6 +52,11 @@ def load_target(
         )
     if isinstance(found, type) and issubclass(found, BaseGraphicAgent):
         return agent_target(found, log, options, home, reference)
+    if isinstance(found, StateGraph | CompiledStateGraph):
+        kind = load_agent(reference)
+        if issubclass(kind, BaseGraphicAgent):
+            # New code of a graph may live in another module than the code that made the runs.
+            return dataclasses.replace(agent_target(kind, log, options, home, reference), agent_type=None)
     if callable(found) and not isinstance(found, type | StateGraph | CompiledStateGraph):
         found = _called(found, reference)
     if isinstance(found, StateGraph):
@@ -60,7 +66,7 @@ def load_target(
             f"{reference} is {type(found).__name__}, and no agent and no graph.",
             hint="Give MODULE:NAME of an agent class, a graph, or a function that returns a graph.",
         )
-    return ReplayTarget(found, graph_ref(found, reference, "0.0.0"), reference=reference)
+    return ReplayTarget(found, graph_ref(found, name, "0.0.0"), reference=reference)
 
 
 def agent_target(

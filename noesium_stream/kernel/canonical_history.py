@@ -142,7 +142,7 @@ def dump_history(run: RecordedRun) -> str:
         *({"shared": True, "event": event.to_dict()} for event in run.shared),
         *({"received": item.received, "event": item.event.to_dict()} for item in run.events),
     ]
-    return "".join(json.dumps(line, ensure_ascii=False, sort_keys=True) + "\n" for line in lines)
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 def load_history(text: str, name: str = "the history") -> RecordedRun:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import click
 
-from noesium_stream.cli.output import out_json
+from noesium_stream.cli.output import note, out_json
 from noesium_stream.cli.replaying import graph_option, options_option, target_for
 from noesium_stream.cli.session import asynchronous, given_run, log_option, opened
 from noesium_stream.client import Client
 from noesium_stream.client.replay import check_agent, check_step, recording, state_at
+from noesium_stream.kernel.canonical_history import RecordedRun, dump_history
 from noesium_stream.kernel.fork import last_step
 
 
@@ -17,12 +21,22 @@ from noesium_stream.kernel.fork import last_step
 @click.option(
     "--to", "step", type=click.IntRange(0), help="The superstep; 0 is the beginning. [default: the last]"
 )
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write the run's history to this file instead, for the pytest plugin (NAME.history.jsonl).",
+)
 @graph_option
 @options_option
 @log_option
 @asynchronous
 async def replay_command(
-    run_id: str, step: int | None, graph: str | None, options: tuple[str, ...], log_url: str | None
+    run_id: str,
+    step: int | None,
+    save: Path | None,
+    graph: str | None,
+    options: tuple[str, ...],
+    log_url: str | None,
 ) -> None:
     """Print the state of a run after one of its steps, as JSON.
 
@@ -35,4 +49,11 @@ async def replay_command(
         check_step(recorded, at)
         target = target_for(log, graph, options, run.agent_type)
         check_agent(run, target)
-        out_json(await state_at(target, recorded, at))
+        if save is not None:
+            return _save(save, replace(recorded, graph=target.reference))
+        return out_json(await state_at(target, recorded, at))
+
+
+def _save(path: Path, recorded: RecordedRun) -> None:
+    path.write_text(dump_history(recorded), encoding="utf-8")
+    note(f"wrote {len(recorded.events)} events to {path}")

@@ -72,8 +72,9 @@ async def test_open_runs_are_verified_and_finished_ones_are_not(tmp_path: Path) 
         verdicts = await verify_open(client, target(WAITING))
         assert [(verdict.run_id, verdict.is_same) for verdict in verdicts] == [(run.id, True)]
         assert [verdict.is_same for verdict in await verify_open(client, target(GRAPH))] == [False]
-        with pytest.raises(ConfigError, match="whose open runs"):
-            await verify_open(client, target(WAITING, None))
+        assert len(await verify_open(client, target(WAITING, None))) == 1, "the graph is called sample"
+        with pytest.raises(ConfigError, match="no agent of type other on memory"):
+            await verify_open(client, target(WAITING), "other")
 
 
 async def test_a_run_of_another_agent_is_refused(tmp_path: Path) -> None:

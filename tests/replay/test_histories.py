@@ -1,0 +1,117 @@
+"""The pytest plugin: histories beside their cases are tests; and what a change of code does to them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import agents.researcher.agent as researcher
+from noesium_stream.errors import CheckpointError, ConfigError
+from noesium_stream.kernel.canonical_history import canonical_history
+from noesium_stream.testing.golden import read_case, read_history, record_case, replay_history
+
+HERE = Path(__file__).parent
+GRAPH = """
+from langgraph.graph import START, StateGraph
+from noesium_stream.kernel import current_step
+
+async def double(n): return n * 2
+
+async def work(state):
+    return {"n": await current_step().effect("double", double, state["n"])}
+
+graph = StateGraph(dict)
+graph.add_node("work", work)
+graph.add_edge(START, "work")
+"""
+
+
+def run_pytest(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    # In a process and a project of its own: the plugin comes by its entry point alone.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "work.py").write_text(GRAPH)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "histories").mkdir()
+    case = {"graph": "work:graph", "input": {"n": 4}}
+    (tmp_path / "histories" / "once.case.json").write_text(json.dumps(case))
+    return tmp_path
+
+
+def test_a_case_is_recorded_replayed_and_fails_with_the_difference(project: Path) -> None:
+    missing = run_pytest(project)
+    assert missing.returncode == 1
+    assert (
+        "once.case.json has no once.history.jsonl: record it with pytest --noesium-record" in missing.stdout
+    )
+    recorded = run_pytest(project, "--noesium-record")
+    assert recorded.returncode == 0, recorded.stdout
+    history = project / "histories" / "once.history.jsonl"
+    first = history.read_bytes()
+    replayed = run_pytest(project)
+    assert "1 passed" in replayed.stdout
+    (project / "work.py").write_text(GRAPH.replace('state["n"])}', 'state["n"] + 1)}'))
+    changed = run_pytest(project)
+    assert changed.returncode == 1
+    assert "step 1, node work: the first call differs" in changed.stdout
+    assert "  recorded  double(4)\n  now       double(5)\n" in changed.stdout
+    assert "Traceback" not in changed.stdout
+    assert history.read_bytes() == first
+    assert run_pytest(project, "--noesium-record").returncode == 0
+    assert history.read_bytes() != first
+    assert run_pytest(project).returncode == 0
+
+
+async def test_the_same_code_records_the_same_case_the_same_way() -> None:
+    recorded = read_history(HERE / "shop.history.jsonl")
+    again = await record_case(read_case(HERE / "shop.case.json"))
+    assert canonical_history(again) == canonical_history(recorded)
+
+
+async def test_the_gate_says_which_call_of_the_researcher_a_change_makes_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = read_history(HERE / "researcher.history.jsonl")
+    assert (await replay_history(history)).is_same
+    monkeypatch.setattr(researcher, "PASSAGES_PER_QUERY", 20)
+    difference = (await replay_history(history)).difference
+    assert difference is not None
+    assert (difference.step, difference.node, difference.what) == (2, "gather", "the first call differs")
+    assert difference.recorded.startswith('corpus.search {"query": "')
+    assert '"limit": 24' in difference.recorded
+    assert '"limit": 20' in difference.now
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "is no recorded history"),
+        ("[1]", "is no recorded history"),
+        ('{"format": "noesium-history/9"}', "is of the format noesium-history/9"),
+        ('{"format": "noesium-history/1"}', "does not hold the run from its beginning"),
+    ],
+)
+def test_a_file_that_is_no_history_is_refused(tmp_path: Path, text: str, error: str) -> None:
+    path = tmp_path / "x.history.jsonl"
+    path.write_text(text)
+    with pytest.raises(CheckpointError, match=error):
+        read_history(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [("{", "is no JSON"), ("{}", "does not say what runs"), ('{"graph": "x", "imput": {}}', "has 'imput'")],
+)
+def test_a_case_that_cannot_be_read_is_refused(tmp_path: Path, text: str, error: str) -> None:
+    path = tmp_path / "x.case.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=error):
+        read_case(path)
