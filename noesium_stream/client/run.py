@@ -31,7 +31,7 @@ from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import EffectResolved, RunCancelRequested, RunSignalled
 from noesium_stream.log.headers import SEQUENCE
-from noesium_stream.log.port import EventLog
+from noesium_stream.log.port import EventLog, Types
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 
@@ -78,10 +78,9 @@ class Run:
         """
         try:
             async with asyncio.timeout(timeout):
-                async with aclosing(self.records()) as records:
+                async with aclosing(self._records(follow=True, types=ENDED)) as records:
                     async for record in records:
-                        if record.event_type in ENDED:
-                            return _outcome(record.unchecked)
+                        return _outcome(record.unchecked)
         except TimeoutError:
             raise RunTimeoutError(
                 f"Run {self.id} of {self.agent_type} has no outcome after {timeout} s.",
@@ -100,6 +99,11 @@ class Run:
 
     async def records(self, *, follow: bool = True) -> AsyncGenerator[Record, None]:
         """As `events`, with positions and headers."""
+        async with aclosing(self._records(follow=follow)) as records:
+            async for record in records:
+                yield record
+
+    async def _records(self, *, follow: bool, types: Types = None) -> AsyncGenerator[Record, None]:
         topology = self._log.topology
         await self._log.ensure_topics([topology.spec(self._journal)])
         ends = await self._log.end(self._journal)
@@ -107,7 +111,7 @@ class Run:
         first = (self._start or await self._log.beginning(self._journal))[partition]
         seen = 0
         until = None if follow else {partition: ends[partition]}
-        source = self._log.read(self._journal, {**ends, partition: first}, until=until)
+        source = self._log.read(self._journal, {**ends, partition: first}, until=until, types=types)
         async with _closing(source) as records:
             async for record in records:
                 if record.key != self.id:
