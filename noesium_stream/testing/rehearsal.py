@@ -10,7 +10,7 @@ async with Rehearsal(graph, effects={"refund": ["done"]}) as rehearsal:
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
@@ -213,6 +213,12 @@ class Rehearsal:
             reaches_log=False,
             restart=restart,
         )
+
+    def crash_when(
+        self, when: Callable[[EventEnvelope], bool], *, reaches_log: bool = False, restart: bool = True
+    ) -> None:
+        """Kill the worker at the commit of the first event that `when` picks, before it or after."""
+        self._running.arm(when, reaches_log=reaches_log, restart=restart)
 
     async def crash(self, *, restart: bool = True) -> None:
         """Kill the worker now."""

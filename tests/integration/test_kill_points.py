@@ -1,0 +1,125 @@
+"""A worker killed before and after everything that a run writes: right end, each effect as its class says.
+
+The run is `tests/support/trip.py`. On SQLite every event of its journal is a kill point, on a real Kafka a
+sample of them.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noesium_stream.clock import SystemClock
+from noesium_stream.errors import RunFailedError
+from noesium_stream.testing import Rehearsal
+from tests.support.kafka import KafkaServer
+from tests.support.trip import NIGHTS, bodies, done, trip
+
+EVENTS = 75
+"""More than either run has."""
+
+BOOKED = sorted(
+    [
+        "planned",
+        "planned",  # the subgraph hands it back
+        "booked flight",
+        *(f"booked night {n}" for n in NIGHTS),
+        "booked museum",
+        "booked tower",
+        "packed",
+        "at last",
+    ]
+)
+
+
+async def travel(rehearsal: Rehearsal, *, refuse: bool) -> dict[str, Any]:
+    """The run's end: its final state, or what became of it."""
+    run = await rehearsal.start({"refuse": refuse, "booked": []})
+    await run.answer("yes")
+    try:
+        result = await run.result(timeout=60)
+        return {**result, "booked": sorted(result["booked"]), "status": "completed"}
+    except RunFailedError as error:
+        [failed] = [e for e in await run.history() if e.event_type == "run.failed"]
+        undone = [one["outcome"] for one in failed.payload["compensated"]]
+        return {"status": "failed", "error": str(error), "compensated": undone}
+
+
+async def check(rehearsal: Rehearsal, *, refuse: bool, deaths: int) -> None:
+    end = await travel(rehearsal, refuse=refuse)
+    if refuse:
+        assert end["status"] == "failed"
+        assert "the card is refused" in end["error"]
+        assert end["compensated"] == ["completed"] * (1 + len(NIGHTS))
+    else:
+        assert end == {
+            "status": "completed",
+            "refuse": False,
+            "booked": BOOKED,
+            "verdict": "yes",
+            "paid": "paid",
+        }
+    # Cut between call and record, an idempotent effect is done again under its key: once per death at most.
+    assert max(done.values()) <= 1 + deaths
+    assert sum(done.values()) - len(done) <= deaths * 6, "all that ran at once may have been cut"
+    keys = {name: len({key for one, key in done if one == name}) for name, _ in done}
+    assert keys["book"] == 1 + len(NIGHTS) + 2
+    assert keys["try"] == 3
+    assert keys["pay"] == 1
+    assert keys.get("cancel", 0) == (1 + len(NIGHTS) if refuse else 0)
+    for run in await rehearsal.client.list():
+        handle = await rehearsal.client.run(run.run_id)
+        events = [event async for event in handle.events(follow=False)]
+        finished = [
+            (e.payload["step"], e.payload["task_path"])
+            for e in events
+            if e.event_type == "kernel.node.completed"
+        ]
+        assert len(finished) == len(set(finished)), "no step is done twice"
+
+
+@pytest.mark.parametrize("refuse", [False, True], ids=["goes", "is-compensated"])
+@pytest.mark.parametrize("reaches_log", [False, True], ids=["before", "after"])
+async def test_a_death_at_any_event_changes_nothing_on_sqlite(
+    tmp_path: Path, refuse: bool, reaches_log: bool
+) -> None:
+    struck = 0
+    for number in range(1, EVENTS):
+        done.clear()
+        bodies.clear()
+        url = f"sqlite:///{tmp_path}/{number}.db?partitions=1&synchronous=NORMAL"
+        async with Rehearsal(trip(), log=url) as rehearsal:
+            strike_at(rehearsal, number, reaches_log)
+            await check(rehearsal, refuse=refuse, deaths=1)
+            struck += rehearsal.crashes
+    assert 40 < struck < EVENTS - 1, "the sweep went past the end of the run"
+
+
+@pytest.mark.parametrize("refuse", [False, True], ids=["goes", "is-compensated"])
+@pytest.mark.parametrize("number", [3, 17, 29, 41, 52])
+async def test_a_death_at_an_event_changes_nothing_on_kafka(
+    kafka: KafkaServer, namespace: str, refuse: bool, number: int
+) -> None:
+    done.clear()
+    url = f"{kafka.url(namespace)}&partitions=1"
+    async with Rehearsal(trip(), log=url, clock=SystemClock()) as rehearsal:
+        strike_at(rehearsal, number, reaches_log=bool(number % 2))
+        await check(rehearsal, refuse=refuse, deaths=1)
+        assert rehearsal.crashes == 1
+
+
+def strike_at(rehearsal: Rehearsal, number: int, reaches_log: bool) -> None:
+    """Kill the worker with the commit of its `number`-th event."""
+    seen = 0
+
+    def when(event: Any) -> bool:
+        nonlocal seen
+        if event.event_type == "partition.acquired" or re.match(r"agent\.", event.event_type):
+            return False
+        seen += 1
+        return seen == number
+
+    rehearsal.crash_when(when, reaches_log=reaches_log)
