@@ -108,8 +108,8 @@ async def measure(folder: Path, runs: int = 1_000) -> list[Figure]:
     name = f"memory of one of {runs:,} runs that wait for a person"
     note = (
         f"Objects: {objects.loaded / 1e3:.1f} kB loaded, most of them LangGraph's, "
-        f"{objects.crowd / 1e3:.1f} kB after {CROWDED_IDLE_S:.0f} s. Resident: {resident.parked / 1e3:.1f} kB when all are parked, free "
-        "for the next runs."
+        f"{objects.crowd / 1e3:.1f} kB after {CROWDED_IDLE_S:.0f} s. Resident when all are parked: "
+        f"{resident.parked / 1e3:.1f} kB, free for the next runs."
     )
     loaded = Side("resident, loaded", [resident.loaded / 1e3])
     crowd = Side(f"resident, after {CROWDED_IDLE_S:.0f} s", [resident.crowd / 1e3])

@@ -24,8 +24,8 @@ from noesium_stream.errors import (
     RunFailedError,
 )
 from noesium_stream.event import AgentRef, TraceContext
-from noesium_stream.event.standard import ApprovalAnswered
-from noesium_stream.kernel import current_step
+from noesium_stream.event.standard import ApprovalAnswered, ApprovalExpired
+from noesium_stream.kernel import RunHistory, current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
@@ -321,6 +321,21 @@ async def test_a_run_that_asks_nothing_takes_no_answer(bench: Bench) -> None:
         await reached(run, "kernel.node.entered")
         with pytest.raises(ApprovalError, match="asks nothing now"):
             await run.approve()
+
+
+@pytest.mark.parametrize("second", ["approval.answered", "approval.expired"])
+def test_what_closes_a_question_first_stays_its_answer(second: str) -> None:
+    history = RunHistory()
+    answer = {"run_id": "r", "approval_id": "q", "fingerprint": "f", "answered_by": "ann"}
+    closing = [
+        ApprovalAnswered(**answer, approved=True),
+        ApprovalAnswered(**answer, approved=False)
+        if second == "approval.answered"
+        else ApprovalExpired(run_id="r", approval_id="q", deadline_ms=1),
+    ]
+    for event in closing:
+        history.apply(event.to_envelope(AgentRef("a", "a"), TraceContext("1" * 32, "2" * 16)))
+    assert history.closed["q"].payload["approved"] is True
 
 
 # -- restarts --------------------------------------------------------------------------------------------

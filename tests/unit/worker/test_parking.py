@@ -264,7 +264,7 @@ async def test_what_works_beside_a_wait_keeps_the_run_loaded(host: Host) -> None
         return {"other": done}
 
     async def busy(state: dict[str, Any]) -> None:
-        await asyncio.to_thread(lambda: None)
+        await current_step().effect("inside", lambda: None)  # after it nothing is left to be written
         await gate.wait()
 
     for nodes in ((asking, effect), (asking, busy)):
@@ -273,6 +273,8 @@ async def test_what_works_beside_a_wait_keeps_the_run_loaded(host: Host) -> None
             await reached(run, "approval.requested")
             if effect in nodes:
                 await asyncio.wait_for(begun.wait(), 10)
+            else:
+                await reached(run, "effect.completed")
             for _ in range(3):
                 await host.idle_for(10 * IDLE_S)
             assert host.parked == 0
@@ -305,6 +307,24 @@ async def test_records_that_come_while_a_run_is_parked_or_read_back_are_not_lost
                 await host.parks(20)
         for run in runs:
             assert (await run.result(timeout=20))["value"] == list(range(30))
+
+
+async def test_a_run_is_not_parked_while_a_record_for_it_is_on_its_way(tmp_path: Path) -> None:
+    inner = await open_log("memory://")
+    failing = FailingLog(inner, lambda *_: False, RuntimeError("never"), reaches_log=False)
+    host = Host(failing, tmp_path)  # type: ignore[arg-type]
+    async with host.worker(asking), Client(inner) as client:
+        run = await client.start("sample", {})
+        await reached(run, "approval.requested")
+        failing.gate.clear()
+        await run.approve(by="ann")
+        await eventually(lambda: any(s.held for owner in host.owners for s in owner._runs.values()))
+        for _ in range(3):
+            await host.idle_for(10 * IDLE_S)
+        assert host.parked == 0
+        failing.gate.set()
+        assert (await run.result(timeout=10))["value"] == "ann"
+    await inner.close()
 
 
 async def test_a_run_that_was_parked_when_the_partition_was_lost_goes_on(tmp_path: Path) -> None:
