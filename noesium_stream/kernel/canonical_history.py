@@ -204,9 +204,12 @@ def canonical_history(run: RecordedRun) -> CanonicalHistory:
     fold = _Fold()
     for event in (*run.shared, *(item.event for item in run.events)):
         fold.take(event)
-    terminal = run.terminal
+    steps, terminal = fold.finished(), run.terminal
     outcome = None if terminal is None else {"type": terminal.event_type, **_outcome(terminal.payload)}
-    return CanonicalHistory(input=run.input, steps=fold.finished(), signals=fold.signals, outcome=outcome)
+    if outcome is not None and any(outcome.get("message") in step.failures for step in steps):
+        # After a crash the run ends with what the journal says of the node's error, and not with the error.
+        outcome["error_type"], _, outcome["message"] = outcome["message"].partition(": ")
+    return CanonicalHistory(input=run.input, steps=steps, signals=fold.signals, outcome=outcome)
 
 
 def same(left: Any, right: Any) -> bool:

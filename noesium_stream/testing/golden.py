@@ -18,6 +18,7 @@ records the same file. A history without a case (copied from elsewhere) is only 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,8 +60,14 @@ def read_case(path: Path) -> dict[str, Any]:
     return case
 
 
-async def record_case(case: dict[str, Any]) -> RecordedRun:
+async def record_case(
+    case: dict[str, Any], disturb: Callable[[Rehearsal], None] = lambda rehearsal: None
+) -> RecordedRun:
     """Run a case and return its history.
+
+    Args:
+        case: as `read_case` gives it.
+        disturb: is given the rehearsal before the run begins; to arm crashes.
 
     Raises:
         AgentLoadError: the graph cannot be imported.
@@ -76,6 +83,7 @@ async def record_case(case: dict[str, Any]) -> RecordedRun:
     async with rehearsal:
         for event in kind.events:
             rehearsal.log.catalogue.register(event)
+        disturb(rehearsal)
         run = await rehearsal.start(case.get("input") or {})
         for name, value in case.get("signals") or ():
             await run.signal(name, value)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import agents.researcher.agent as researcher
 from noesium_stream.errors import CheckpointError, ConfigError
 from noesium_stream.kernel.canonical_history import canonical_history
+from noesium_stream.testing import Rehearsal
 from noesium_stream.testing.golden import read_case, read_history, record_case, replay_history
 
 HERE = Path(__file__).parent
@@ -74,6 +77,38 @@ async def test_the_same_code_records_the_same_case_the_same_way() -> None:
     recorded = read_history(HERE / "shop.history.jsonl")
     again = await record_case(read_case(HERE / "shop.case.json"))
     assert canonical_history(again) == canonical_history(recorded)
+
+
+def crash_points() -> list[tuple[str, int]]:
+    """After every record of the run but the first, which a client writes, and the last."""
+    seen: Counter[str] = Counter()
+    points = []
+    for item in read_history(HERE / "shop.history.jsonl").events[1:-2]:
+        seen[item.event.event_type] += 1
+        points.append((item.event.event_type, seen[item.event.event_type]))
+    return points
+
+
+def killed_after(event_type: str, nth: int, killed: list[Rehearsal]) -> Callable[[Rehearsal], None]:
+    def arm(rehearsal: Rehearsal) -> None:
+        rehearsal.crash_after(event_type, nth)
+        killed.append(rehearsal)
+
+    return arm
+
+
+async def test_a_run_that_was_killed_anywhere_did_the_same_and_verifies() -> None:
+    case = read_case(HERE / "shop.case.json")
+    undisturbed = canonical_history(read_history(HERE / "shop.history.jsonl"))
+    points = crash_points()
+    assert len(points) > 45
+    killed: list[Rehearsal] = []
+    for event_type, nth in points:
+        run = await record_case(case, killed_after(event_type, nth, killed))
+        assert killed[-1].crashes == 1, (event_type, nth)
+        assert canonical_history(run) == undisturbed, (event_type, nth)
+        verdict = await replay_history(run)
+        assert verdict.is_same, (event_type, nth, verdict.difference)
 
 
 async def test_the_gate_says_which_call_of_the_researcher_a_change_makes_another_one(
