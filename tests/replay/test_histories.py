@@ -150,3 +150,12 @@ def test_a_case_that_cannot_be_read_is_refused(tmp_path: Path, text: str, error:
     path.write_text(text)
     with pytest.raises(ConfigError, match=error):
         read_case(path)
+
+
+def test_the_plugin_costs_a_project_without_histories_nothing_but_itself() -> None:
+    code = (
+        "import sys, noesium_stream.testing.pytest_plugin;"
+        "print(sorted({'langgraph', 'pydantic', 'confluent_kafka'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
