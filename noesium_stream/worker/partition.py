@@ -36,7 +36,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
 from noesium_stream.worker.parking import Parking, idle
-from noesium_stream.worker.restore import Restored, read_run, restore
+from noesium_stream.worker.restore import Restored, answers_in, read_run, restore
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
 from noesium_stream.worker.timers import Timers
@@ -78,6 +78,7 @@ class PartitionOwner:
         self._ended: set[str] = set()
         self._outcomes: dict[str, EventEnvelope] = {}
         self._accepted = 0
+        self._awaited: dict[str, int] = {}
         self._inboxes: dict[str, tuple[str, int]] = {}
         self._ready = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
@@ -116,7 +117,9 @@ class PartitionOwner:
         self._committer = committer
         self._timers = Timers(self.clock, self._due)
         self._parking = Parking(self._read_run, self._bring_back, self.park_idle, self._on_failure)
-        # 4. Resume.
+        # 4. Resume; not yet what people have answered meanwhile: a deadline that has passed since must not
+        # get ahead of the answer that lies in the inbox.
+        self._awaited = await self._answered_meanwhile() if restored.open else {}
         self._resume(restored, committer)
         # 5. The inbox follows from here.
         self._ready.set()
@@ -135,6 +138,13 @@ class PartitionOwner:
                 f"{first - 1}; a command among them that nobody had taken up is lost"
             )
         return max(restored.accepted, first)
+
+    async def _answered_meanwhile(self) -> dict[str, int]:
+        while True:
+            try:
+                return await answers_in(self.log, self.inbox, self.partition, self._accepted)
+            except LogUnavailableError as error:
+                await self._wait_for_log(error)
 
     async def release(self) -> None:
         """Give the partition up: the open commit ends, runs stop where they are, the writer closes."""
@@ -226,8 +236,10 @@ class PartitionOwner:
                     f"({pinned['fingerprint'][:8]}); this worker has {self.graph.version} "
                     f"({self.graph.fingerprint[:8]})"
                 )
+                self._awaited.pop(session.run_id, None)
                 continue
-            self._start(session)
+            if session.run_id not in self._awaited:
+                self._start(session)
         self._outcomes.clear()
 
     def _restored(self, records: Sequence[Record], first_offset: int) -> RunSession:
@@ -348,6 +360,15 @@ class PartitionOwner:
                 self._start(session)
         for session in touched.values():
             self._deliver(session)
+        self._start_answered()
+
+    def _start_answered(self) -> None:
+        """Start the runs whose answers lay in the inbox when the partition was acquired."""
+        for run_id in [run_id for run_id, offset in self._awaited.items() if offset < self._accepted]:
+            del self._awaited[run_id]
+            session = self._runs.get(run_id)
+            if session is not None and session.task is None:
+                self._start(session)
 
     def _begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
         command: EventEnvelope = record.envelope

@@ -60,6 +60,17 @@ async def read_run(log: EventLog, journal: str, partition: int, first: int, run_
     return records
 
 
+async def answers_in(log: EventLog, inbox: str, partition: int, first: int) -> dict[str, int]:
+    """The runs that people have answered in the inbox, from the offset `first` on, and where last."""
+    end = (await log.end(inbox))[partition]
+    found: dict[str, int] = {}
+    if first < end:
+        until = {partition: end}
+        async for record in log.read(inbox, {partition: first}, until=until, types=("approval.answered",)):
+            found[record.key] = record.offset
+    return found
+
+
 def _take(restored: Restored, record: Record, inbox: str) -> None:
     headers = dict(record.headers)
     if record.event_type == "partition.acquired":

@@ -460,6 +460,22 @@ async def test_a_deadline_that_passed_while_nobody_ran_has_passed(bench: Bench) 
     )
 
 
+async def test_an_answer_in_time_counts_also_where_no_worker_saw_it_before_the_deadline(bench: Bench) -> None:
+    clock = HandClock()
+    node = asking(timeout=timedelta(hours=1), on_timeout="decline")
+    async with Client(bench.log, clock=clock) as client:
+        async with bench.worker(node, clock=clock):
+            run, other = [await client.start("sample", {}) for _ in range(2)]
+            for each in (run, other):
+                await reached(each, "approval.requested")
+        await run.approve(by="ann")
+        clock.advance(3601)
+        async with bench.worker(node, clock=clock):
+            assert (await run.result(timeout=10))["by"] == "ann"
+            assert (await other.result(timeout=10))["decision"] == "decline"
+    assert not await recorded(run, "approval.expired")
+
+
 @pytest.mark.parametrize(
     ("schema", "on_timeout", "approved", "decision", "value"),
     [
