@@ -91,8 +91,11 @@ class DurableGraph:
         """
         run = RunContext(journal, self._durability, self._mode)
         graph, given, settings, options = self._from_where(journal, initial_state, config)
-        with running(run), _clear_errors(journal):
-            final = await graph.ainvoke(given, settings, **options)
+        try:
+            with running(run), _clear_errors(journal):
+                final = await graph.ainvoke(given, settings, **options)
+        finally:
+            run.stop()
         run.end()
         return final
 
@@ -116,6 +119,7 @@ class DurableGraph:
                 if chunk is _END:
                     break
                 yield chunk
+            run.stop()
         run.end()
 
     def _from_where(

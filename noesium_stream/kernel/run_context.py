@@ -18,8 +18,11 @@ from noesium_stream.event.standard import CheckpointCreated
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.modes import in_mode
 
+SHARE_S: Final = 0.01
+"""How long a step may wait for others to share its commit with."""
+
 MAX_UNSETTLED: Final = 64
-"""How many steps may be on their way to the log at once."""
+"""How many steps may wait for the log at once."""
 
 _RUN: ContextVar[RunContext | None] = ContextVar("noesium_run", default=None)
 
@@ -30,8 +33,9 @@ class Durability(StrEnum):
     with everything before them.
 
     SYNC: every step, before the next one begins. A crash repeats at most the steps that were running.
-    ASYNC: as SYNC, but steps that are declared deterministic and touch nothing outside are sent to the log
-        without waiting: they share commits. A crash may repeat the last few of these.
+    ASYNC: as SYNC, but the next step does not wait for one that is declared deterministic and touches nothing
+        outside: it goes to the log within 10 ms, and shares its commit with those that come meanwhile. A crash
+        may repeat the last few of these.
     EXIT: steps are kept back until something outside depends on them, or the run ends. A crash repeats all
         since then. The fewest commits, and nobody can watch the run meanwhile.
     """
@@ -50,6 +54,7 @@ class RunContext:
         self.loop = asyncio.get_running_loop()
         self._durability = durability
         self._unsettled = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._current: int | None = None
 
     def on_its_loop(self) -> bool:
@@ -74,17 +79,29 @@ class RunContext:
         """A step is complete and staged; return when that is as safe as the run's durability says."""
         if self._durability is Durability.SYNC or not pure:
             return await self.settled()
-        if self._durability is Durability.ASYNC:
-            self.journal.flush()
         self._unsettled += 1
-        if self._unsettled >= MAX_UNSETTLED and self._durability is Durability.ASYNC:
-            await self.settled()
+        if self._durability is Durability.ASYNC:
+            if self._unsettled >= MAX_UNSETTLED:
+                return await self.settled()
+            if self._timer is None:
+                self._timer = self.loop.call_later(SHARE_S, self._send)
         return None
 
     async def settled(self) -> None:
         """Return when all that was staged is on the log."""
         self._unsettled = 0
+        self.stop()
         await self.journal.commit()
+
+    def stop(self) -> None:
+        """Nothing is sent by itself any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _send(self) -> None:
+        self._timer = None
+        self.journal.flush()
 
     def _checkpoint(self, number: int) -> None:
         journal, history = self.journal, self.journal.history

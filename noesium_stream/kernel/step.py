@@ -70,17 +70,10 @@ def enclosing_step() -> Step | None:
 
 
 class Step:
-    """One execution of one node of one run.
-
-    Attributes:
-        waits: its questions to people and its timers, for the executor.
-    """
+    """One execution of one node of one run."""
 
     def __init__(self, journal: RunJournal, node: str, key: StepKey, meta: NodeMeta, attempt: int) -> None:
-        self._place = place = Place(journal, node, key, meta, attempt)
-        self._delegation = Delegation(place)
-        self._effects = Effects(place)
-        self.waits = Waits(place)
+        self._place = Place(journal, node, key, meta, attempt)
         self._events: list[DomainEvent] = []
         self._random: random.Random | None = None  # 2.5 kB, which most steps have no use for
 
@@ -179,7 +172,7 @@ class Step:
             CapabilityNotFoundError: nobody offers it in this version range.
             CapabilityError: the provider answered with an error.
         """
-        return await self._delegation.invoke(capability_id, arguments, version=version)
+        return await Delegation(self._place).invoke(capability_id, arguments, version=version)
 
     async def effect(
         self,
@@ -248,7 +241,7 @@ class Step:
     ) -> Any:
         """As `effect`, in every mode: for what this package itself offers to nodes, such as models."""
         with exempt():
-            return await self._effects.perform(
+            return await Effects(self._place).perform(
                 name,
                 function,
                 *args,
@@ -297,20 +290,20 @@ class Step:
             ApprovalExpiredError: nobody answered in time, and there is no `on_timeout`.
             StateError: the question has no JSON form, the schema is none, or refuses `on_timeout`.
         """
-        return await self.waits.ask(
+        return await Waits(self._place).ask(
             question, schema=schema, approvers=approvers, timeout=timeout, on_timeout=on_timeout
         )
 
     async def ask(self, question: Any, schema: Any = None) -> Any:
         """Ask as LangGraph's `interrupt` does, for the executor: the answer's plain value."""
-        return await self.waits.interrupt(question, schema)
+        return await Waits(self._place).interrupt(question, schema)
 
     async def sleep(self, duration: timedelta) -> None:
         """Wait for `duration` of the owner's clock, in this process or any later one, and wait it once.
 
         It is counted from when the log first heard of it; a replay does not wait.
         """
-        await self.waits.sleep(duration)
+        await Waits(self._place).sleep(duration)
 
     async def sleep_until(self, moment: datetime) -> None:
         """As `sleep`, until an aware datetime, which has to be the same on every execution.
@@ -318,7 +311,7 @@ class Step:
         Raises:
             ValueError: `moment` has no time zone.
         """
-        await self.waits.sleep_until(moment)
+        await Waits(self._place).sleep_until(moment)
 
     def check_complete(self) -> None:
         """Compare what this step did with what the log says of its earlier execution.

@@ -24,6 +24,10 @@ class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
     entropy_sources: list[str] = Field(default_factory=list)
     compensation: str | None = None
 
+    def payload(self) -> dict[str, Any]:
+        """The fields as JSON values, without what most nodes do not have: there is one for each step."""
+        return _without_empty(super().payload(), "entropy_sources", "compensation")
+
 
 class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
     """A node is done: `delta` is what it returned, in a form that can be replayed.
@@ -39,6 +43,10 @@ class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
     delta: Any = None
     duration_ms: int = Field(ge=0)
     entropy_sources: list[str] = Field(default_factory=list)
+
+    def payload(self) -> dict[str, Any]:
+        """As that of `NodeEntered`."""
+        return _without_empty(super().payload(), "entropy_sources")
 
 
 class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
@@ -74,3 +82,10 @@ class CheckpointCreated(DomainEvent, event_type="kernel.checkpoint.created"):
     parent_id: str | None = None
     step: int
     nodes: list[str] = Field(default_factory=list)
+
+
+def _without_empty(payload: dict[str, Any], *names: str) -> dict[str, Any]:
+    for name in names:
+        if not payload[name]:
+            del payload[name]
+    return payload

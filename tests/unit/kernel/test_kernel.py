@@ -208,7 +208,7 @@ async def test_a_nondeterministic_node_names_its_entropy_in_the_event(tmp_path: 
 
     events = await history(chain(a=node, b=lambda s: {}), tmp_path, n=1)
     entered = [event.payload for event in events if event.event_type == "kernel.node.entered"]
-    assert [(e["deterministic"], e["entropy_sources"]) for e in entered] == [(False, ["model"]), (True, [])]
+    assert [(e["deterministic"], e.get("entropy_sources", [])) for e in entered] == [(False, ["model"]), (True, [])]
 
 
 def test_the_current_step_exists_only_in_a_node() -> None:
