@@ -231,6 +231,10 @@ def _left_out(journal: VerifyJournal) -> Difference | None:
 def _judge_failure(payload: dict[str, Any], journal: VerifyJournal, outcome: _Outcome) -> Difference | None:
     recorded = text(f"{payload['error_type']}: {payload['message']}")
     if journal.ended:
+        of_a_node = any(step.final_failure for step in journal.recording.steps.values())
+        if journal.beyond and not of_a_node:
+            number, node = min(journal.beyond.items())
+            return Difference(number, node, "the run goes on now", recorded, node)
         return None
     if outcome.error is None:
         return _last(journal, "the run does not fail any more", recorded, f"completed {shown(outcome.state)}")

@@ -6,6 +6,7 @@ import asyncio
 import operator
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -14,10 +15,16 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import RetryPolicy, Send, interrupt
 
+from noesium_stream.capability.resolution import in_range
+from noesium_stream.errors import CapabilityNotFoundError, RunCancelledError
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step
 from noesium_stream.kernel.canonical_history import RecordedRun, canonical_history
-from tests.support.replays import Graph, recorded, verify
+from noesium_stream.kernel.verify import ReplayTarget, verify_run
+from noesium_stream.worker import partition
+from tests.support.graphs import running
+from tests.support.reading import eventually
+from tests.support.replays import REF, Graph, journal_of, recorded, verify
 
 IDEMPOTENT = SideEffectClass.IDEMPOTENT
 RETRY = RetryPolicy(max_attempts=3, initial_interval=0.001, jitter=False, retry_on=Exception)
@@ -281,3 +288,91 @@ async def test_a_renamed_node_that_an_open_run_waits_in_is_found(tmp_path: Path)
     difference = (await verify(chain(a=lambda state: {}, c=node), run)).difference
     assert difference is not None
     assert (difference.step, difference.node, difference.now) == (2, "b", "c")
+
+
+def endless() -> Graph:
+    graph = chain(a=lambda state: {"items": [1]})
+    graph.add_conditional_edges("a", lambda state: "a", ["a"])
+    return graph
+
+
+async def test_a_run_that_met_its_recursion_limit_meets_it_again(tmp_path: Path) -> None:
+    run = await recorded(endless(), tmp_path, items=[])
+    assert run.terminal is not None
+    assert "Recursion limit" in run.terminal.payload["message"]
+    target = ReplayTarget(endless().compile(), REF)
+    assert (await verify_run(target, run, in_range)).is_same
+    difference = (await verify_run(replace(target, recursion_limit=1_010), run, in_range)).difference
+    assert difference is not None
+    assert (difference.node, difference.what) == ("a", "the run goes on now")
+
+
+async def test_a_cancelled_run_is_replayed_to_where_it_was_cancelled(tmp_path: Path) -> None:
+    def graph(argument: int) -> Graph:
+        async def node(state: State) -> dict[str, Any]:
+            await current_step().effect("double", double, argument)
+            return {"value": await current_step().signal("never")}
+
+        return chain(a=lambda state: {}, b=node)
+
+    async with running(graph(1), tmp_path) as client:
+        cancelled = await client.start("sample", {"n": 1})
+        await eventually(lambda: _done(cancelled, "effect.completed"))
+        await cancelled.cancel()
+        with pytest.raises(RunCancelledError):
+            await cancelled.result(timeout=20)
+        run = await journal_of(cancelled)
+    assert (await verify(graph(1), run)).is_same
+    difference = (await verify(graph(2), run)).difference
+    assert difference is not None
+    assert (difference.node, difference.now) == ("b", "double(2)")
+
+
+async def _done(run: Any, event_type: str) -> bool:
+    return event_type in [event.event_type async for event in run.events(follow=False)]
+
+
+async def test_a_retry_policy_that_would_go_on_is_a_difference(tmp_path: Path) -> None:
+    def node(state: State) -> dict[str, Any]:
+        raise ValueError("always")
+
+    run = await recorded(chain(RETRY, a=node), tmp_path, n=0)
+    more = RetryPolicy(max_attempts=5, initial_interval=0.001, jitter=False, retry_on=Exception)
+    difference = (await verify(chain(more, a=node), run)).difference
+    assert difference is not None
+    assert (difference.node, difference.what) == ("a", "it is tried again now")
+
+
+async def test_graphs_that_nodes_call_are_replayed_too(tmp_path: Path) -> None:
+    def graph(by: int) -> Graph:
+        inner = chain(add=lambda state: {"n": state["n"] + by}).compile()
+
+        async def twice(state: State) -> dict[str, Any]:
+            return {"items": [(await inner.ainvoke({"n": n}))["n"] for n in range(2)]}
+
+        def in_a_thread(state: State) -> dict[str, Any]:
+            return {"value": inner.invoke({"n": 5})["n"]}
+
+        return chain(twice=twice, in_a_thread=in_a_thread)
+
+    run = await recorded(graph(1), tmp_path, items=[])
+    assert (await verify(graph(1), run)).is_same
+    difference = (await verify(graph(2), run)).difference
+    assert difference is not None
+    assert (difference.step, difference.node) == (1, "add")
+
+
+async def test_a_node_that_nobody_offers_a_capability_to_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def node(state: State) -> dict[str, Any]:
+        try:
+            return {"value": await current_step().invoke("no.such", {})}
+        except CapabilityNotFoundError:
+            return {"value": "without"}
+
+    monkeypatch.setattr(partition, "RESOLVE_PATIENCE_S", 0.0)
+    run = await recorded(chain(a=node), tmp_path, n=0)
+    assert run.terminal is not None
+    assert run.terminal.payload["result"]["value"] == "without"
+    assert (await verify(chain(a=node), run)).is_same
