@@ -271,7 +271,7 @@ class VerifyJournal:
             self._differs(key, what, describe_call(missing.event.event_type, missing.event.payload), NOTHING)
         self._compare_events(step, self._now[key].events)
         recorded = step.completed.payload
-        found = first_difference(recorded.get("delta"), payload["delta"])
+        found = first_difference(recorded.get("delta"), payload.get("delta"))
         if found is not None:
             path, left, right = found
             path = path.removeprefix("__command__.")
