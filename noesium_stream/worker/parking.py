@@ -35,16 +35,16 @@ class Parking:
     """The open runs of one partition that are not loaded.
 
     Args:
-        read: gives the records of a run from an offset on; waits for a log that is away.
-        restored: takes the records of a run that is back, and its first offset.
+        read: gives the records of runs by id, from an offset on; waits for a log that is away.
+        restored: takes a run that is back: its id, its records and its first offset.
         sweep: called every `SWEEP_S` seconds, to park what is idle.
         on_failure: told of a run that cannot be read back.
     """
 
     def __init__(
         self,
-        read: Callable[[str, int], Awaitable[list[Record]]],
-        restored: Callable[[list[Record], int], None],
+        read: Callable[[Collection[str], int], Awaitable[dict[str, list[Record]]]],
+        restored: Callable[[str, list[Record], int], None],
         sweep: Callable[[], object],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -52,7 +52,8 @@ class Parking:
         self._restored = restored
         self._on_failure = on_failure
         self._first: dict[str, int] = {}
-        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._wanted: set[str] = set()
+        self._loader: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._sweeper = asyncio.create_task(_regularly(sweep), name="park idle runs")
 
@@ -77,38 +78,41 @@ class Parking:
 
         Raises what made one unreadable.
         """
-        while wanted := {run_id for run_id in run_ids if run_id in self._first}:
-            tasks = [self.load(run_id) for run_id in wanted]
-            await asyncio.wait(tasks)
-            for task in tasks:
-                if not task.cancelled():
-                    task.result()
+        while wanted := [run_id for run_id in run_ids if run_id in self._first]:
+            loader = self.load(wanted)
+            await asyncio.wait((loader,))
+            if not loader.cancelled():
+                loader.result()
 
-    def load(self, run_id: str) -> asyncio.Task[None]:
-        """Begin to read a parked run back, once."""
-        task = self._loading.get(run_id)
-        if task is None:
-            task = asyncio.create_task(self._load(run_id), name=f"bring back {run_id}")
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # `on_failure` has it
-            self._loading[run_id] = task
-        return task
+    def load(self, run_ids: Collection[str]) -> asyncio.Task[None]:
+        """Begin to read parked runs back: all that are wanted at a time in one pass over the journal."""
+        self._wanted.update(run_ids)
+        if self._loader is None or self._loader.done():
+            self._loader = asyncio.create_task(self._load(), name="bring runs back")
+            self._loader.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._loader
 
-    async def _load(self, run_id: str) -> None:
+    async def _load(self) -> None:
         try:
-            first = self._first[run_id]
-            records = await self._read(run_id, first)
-            del self._first[run_id]
-            self._restored(records, first)
+            while self._wanted:
+                wanted = {run_id: self._first[run_id] for run_id in self._wanted if run_id in self._first}
+                self._wanted.clear()
+                if not wanted:
+                    return
+                found = await self._read(wanted.keys(), min(wanted.values()))
+                for run_id, first in wanted.items():
+                    del self._first[run_id]
+                    self._restored(run_id, found[run_id], first)
         except Exception as error:
             self._on_failure(error)
             raise
-        finally:
-            del self._loading[run_id]
 
     async def close(self) -> None:
         """Forget all entries; the partition goes on elsewhere, or is read anew."""
         self._first.clear()
-        tasks: Iterable[asyncio.Task[None]] = (self._sweeper, *self._loading.values(), *self._ending)
+        tasks = [self._sweeper, *self._ending]
+        if self._loader is not None:
+            tasks.append(self._loader)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

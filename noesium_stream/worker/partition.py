@@ -13,7 +13,7 @@ the group leaves the partition here, it is acquired again from step 1.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from noesium_stream.agent import BaseGraphicAgent
@@ -36,7 +36,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
 from noesium_stream.worker.parking import Parking, idle
-from noesium_stream.worker.restore import Restored, answers_in, read_run, restore
+from noesium_stream.worker.restore import Restored, answers_in, read_runs, restore
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
 from noesium_stream.worker.timers import Timers
@@ -116,7 +116,7 @@ class PartitionOwner:
         committer.next_offset = restored.end
         self._committer = committer
         self._timers = Timers(self.clock, self._due)
-        self._parking = Parking(self._read_run, self._bring_back, self.park_idle, self._on_failure)
+        self._parking = Parking(self._read_runs, self._bring_back, self.park_idle, self._on_failure)
         # 4. Resume; not yet what people have answered meanwhile: a deadline that has passed since must not
         # get ahead of the answer that lies in the inbox.
         self._awaited = await self._answered_meanwhile() if restored.open else {}
@@ -285,23 +285,22 @@ class PartitionOwner:
             self._parking.park(session)
             del self._runs[session.run_id]
 
-    async def _read_run(self, run_id: str, first: int) -> list[Record]:
+    async def _read_runs(self, run_ids: Collection[str], first: int) -> dict[str, list[Record]]:
         while True:
             try:
-                return await read_run(self.log, self.journal, self.partition, first, run_id)
+                return await read_runs(self.log, self.journal, self.partition, first, run_ids)
             except LogUnavailableError as error:
                 await self._wait_for_log(error)
 
-    def _bring_back(self, records: Sequence[Record], first_offset: int) -> None:
-        session = self._restored(records, first_offset)
-        numbered = self._committer.sequences[session.run_id] if self._committer is not None else len(records)
-        if numbered != len(records):
+    def _bring_back(self, run_id: str, records: Sequence[Record], first_offset: int) -> None:
+        written = self._committer.sequences.get(run_id) if self._committer is not None else None
+        if not records or written != len(records):
             raise CheckpointError(
-                f"{self.journal}/{self.partition}: run {session.run_id} has {len(records)} records, and "
-                f"{numbered} were written.",
+                f"{self.journal}/{self.partition}: run {run_id} has {len(records)} records there, and "
+                f"{written} were written.",
                 hint="The journal was changed from outside or lost data; restore it before you go on.",
             )
-        self._start(session)
+        self._start(self._restored(records, first_offset))
 
     # -- the inbox -----------------------------------------------------------------------------------
 
@@ -411,7 +410,7 @@ class PartitionOwner:
         if session is not None:
             session.wake()
         elif self._parking is not None and run_id in self._parking:
-            self._parking.load(run_id)
+            self._parking.load((run_id,))
 
     # -- SessionOwner --------------------------------------------------------------------------------
 

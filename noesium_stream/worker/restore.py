@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from noesium_stream.errors import CheckpointError
@@ -44,20 +45,23 @@ async def restore(log: EventLog, journal: str, inbox: str, partition: int) -> Re
     return restored
 
 
-async def read_run(log: EventLog, journal: str, partition: int, first: int, run_id: str) -> list[Record]:
-    """The records of one run, from the offset `first` on; those of others are not decoded.
+async def read_runs(
+    log: EventLog, journal: str, partition: int, first: int, run_ids: Collection[str]
+) -> dict[str, list[Record]]:
+    """The records of these runs by id, from the offset `first` on; those of others are not decoded.
 
     Raises:
-        CheckpointError: the run's sequence has a gap.
+        CheckpointError: the sequence of a run has a gap.
         LogTruncatedError, LogUnavailableError
     """
-    records: list[Record] = []
+    found: dict[str, list[Record]] = {run_id: [] for run_id in run_ids}
     until = {partition: (await log.end(journal))[partition]}
     async for batch in log.read_batches(journal, {partition: first}, until=until):
         for record in batch:
-            if record.key == run_id:
+            records = found.get(record.key)
+            if records is not None:
                 _add(records, record)
-    return records
+    return found
 
 
 async def answers_in(log: EventLog, inbox: str, partition: int, first: int) -> dict[str, int]:
