@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from enum import StrEnum
 from typing import Final
 
-from noesium_stream.clock import derived_id
 from noesium_stream.config import ExecutionMode
 from noesium_stream.event.standard import CheckpointCreated
 from noesium_stream.kernel.journal import RunJournal
@@ -111,7 +110,7 @@ class RunContext:
         done = history.steps.get(number, [])
         created = CheckpointCreated(
             run_id=run_id,
-            checkpoint_id=derived_id(run_id, "checkpoint", str(number)),
+            checkpoint_id=f"{run_id}/{number}",
             parent_id=history.last_checkpoint,
             step=number,
             nodes=sorted({event.payload["node"] for event in done}),
