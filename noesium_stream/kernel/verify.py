@@ -8,7 +8,8 @@ the difference is what a deploy would change.
 - An open run is compared as far as its recording goes; that it goes no further is no difference.
 - A run that was cancelled is one that ends where it was cancelled.
 - A failed attempt is a recorded fact (see `verify_recording`); a node's last failure is made again.
-- An effect or a call that is not recorded is never made.
+- An effect or a call that is not recorded is never made. What a body does outside without an effect it does
+  again: bodies run.
 
 The state after a superstep is compared where the recording has a hash of it. Without one a changed reducer
 shows in the first node whose delta, calls or way on depend on it, or in the result.

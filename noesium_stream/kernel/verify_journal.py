@@ -23,20 +23,26 @@ from noesium_stream.errors import CapabilityNotFoundError, KernelError, ReplayDi
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.canonical_history import call_content, call_key, is_call, same
+from noesium_stream.kernel.canonical_history import call_key, is_call
 from noesium_stream.kernel.history import RunHistory, StepKey
 from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
 from noesium_stream.kernel.step import current_step
+from noesium_stream.kernel.verify_compare import (
+    Found,
+    compare_call,
+    compare_checkpoint,
+    compare_delta,
+    compare_events,
+    compare_order,
+)
 from noesium_stream.kernel.verify_difference import (
     NOTHING,
     Difference,
     describe_call,
-    first_difference,
     ordinal,
-    shown,
     text,
 )
-from noesium_stream.kernel.verify_recording import SERVED, RecordedCall, RecordedStep, Recording, superstep
+from noesium_stream.kernel.verify_recording import SERVED, RecordedStep, Recording, superstep
 
 _SPINS: Final = 40
 """Turns of the event loop without progress after which nothing will come by itself."""
@@ -204,9 +210,8 @@ class VerifyJournal:
                 message = f"Nobody offers {asked}." if failure is None else failure.payload["message"]
                 raise CapabilityNotFoundError(message)
             if not self._in_range(payload["version"], version_range):
-                self._call_differs(
-                    call.number, step, f"{capability_id} {payload['version']}", asked, "version"
-                )
+                what = f"the {ordinal(call.number)} call differs in its version"
+                self._differs(step.key, what, f"{capability_id} {payload['version']}", asked)
             return Provider(
                 payload["target_agent_id"],
                 payload["target_agent_type"],
@@ -269,14 +274,9 @@ class VerifyJournal:
         if missing is not None:
             what = f"the {ordinal(missing.number)} call is not made any more"
             self._differs(key, what, describe_call(missing.event.event_type, missing.event.payload), NOTHING)
-        self._compare_events(step, self._now[key].events)
+        self._check_found(key, compare_events(step.events, self._now[key].events))
         recorded = step.completed.payload
-        found = first_difference(recorded.get("delta"), payload.get("delta"))
-        if found is not None:
-            path, left, right = found
-            path = path.removeprefix("__command__.")
-            what = f"its delta differs at {path}" if path else "its delta differs"
-            self._differs(key, what, shown(left), shown(right))
+        self._check_found(key, compare_delta(recorded.get("delta"), payload.get("delta")))
         self.entered.add(key)
         self.done.add(key)
         return step.completed
@@ -301,15 +301,8 @@ class VerifyJournal:
         found = self.recording.checkpoints.get(payload["step"])
         if found is None:
             return None
-        gone = {"run_id", "checkpoint_id", "parent_id"}
-        left = {name: value for name, value in found.payload.items() if name not in gone}
-        right = {name: payload.get(name) for name in left}
-        differs = first_difference(left, right)
-        if differs is not None:
-            nodes = ", ".join(payload.get("nodes") or ())
-            what = "the state after it differs" if "hash" in differs[0] else f"its {differs[0]} differ"
-            key = payload["step"], ""
-            self._differs(key, what, shown(differs[1]), shown(differs[2]), node=nodes)
+        nodes = ", ".join(payload.get("nodes") or ())
+        self._check_found((payload["step"], ""), compare_checkpoint(found.payload, payload), node=nodes)
         return found
 
     def _call(self, step: RecordedStep, kind: str, payload: dict[str, Any]) -> EventEnvelope | None:
@@ -317,49 +310,13 @@ class VerifyJournal:
         if call is None or call.event.event_type != kind:
             self._unrecorded_call(step, describe_call(kind, payload))
             return None
-        self._compare_call(step, call, kind, payload)
-        self._compare_order(step, call, kind, payload)
+        made = self._now[step.key].made[_task()]
+        self._check_found(step.key, compare_call(call, payload) or compare_order(call, made))
+        made.append((call.index, describe_call(kind, payload)))
         call.made = True
         if kind == "effect.requested" and not call.followed_by:
             self._stop_task()  # nobody knows what came of it: it is not called to find out
         return call.event
-
-    def _compare_call(
-        self, step: RecordedStep, call: RecordedCall, kind: str, payload: dict[str, Any]
-    ) -> None:
-        recorded, now = call_content(kind, call.event.payload), call_content(kind, payload)
-        for name in sorted(recorded.keys() | now.keys()):
-            left, right = recorded.get(name), now.get(name)
-            if not same(left, right):
-                what = name.replace("_", " ")
-                shown_call = describe_call(kind, payload)
-                self._call_differs(
-                    call.number, step, f"{shown_call}, {text(left)}", f"{shown_call}, {text(right)}", what
-                )
-
-    def _compare_order(
-        self, step: RecordedStep, call: RecordedCall, kind: str, payload: dict[str, Any]
-    ) -> None:
-        """Within one task calls are made one after the other; between tasks their order means nothing."""
-        made = self._now[step.key].made[_task()]
-        before = next((text for index, text in made if index > call.index), None)
-        if before is not None:
-            recorded = describe_call(call.event.event_type, call.event.payload)
-            what = f"the {ordinal(call.number)} call differs"
-            self._differs(step.key, what, recorded, f"{before}, and this one after it")
-        made.append((call.index, describe_call(kind, payload)))
-
-    def _compare_events(self, step: RecordedStep, now: list[DomainEvent]) -> None:
-        for index in range(max(len(step.events), len(now))):
-            left = step.events[index] if index < len(step.events) else None
-            right = now[index] if index < len(now) else None
-            left_text = NOTHING if left is None else text(f"{left.event_type} {shown(left.payload)}")
-            right_text = NOTHING if right is None else text(f"{right.event_type()} {shown(right.payload())}")
-            if left is None or right is None:
-                what = "is not emitted any more" if right is None else "was not emitted"
-                self._differs(step.key, f"the {ordinal(index)} event {what}", left_text, right_text)
-            elif left.event_type != right.event_type() or not same(left.payload, right.payload()):
-                self._differs(step.key, f"the {ordinal(index)} event differs", left_text, right_text)
 
     # -- ends ----------------------------------------------------------------------------------------
 
@@ -406,8 +363,9 @@ class VerifyJournal:
         self.ended = True
         raise EndOfRecording()
 
-    def _call_differs(self, index: int, step: RecordedStep, recorded: str, now: str, what: str) -> NoReturn:
-        self._differs(step.key, f"the {ordinal(index)} call differs in its {what}", recorded, now)
+    def _check_found(self, key: StepKey, found: Found | None, *, node: str | None = None) -> None:
+        if found is not None:
+            self._differs(key, *found, node=node)
 
     def _differs(
         self, key: StepKey, what: str, recorded: str, now: str, *, node: str | None = None

@@ -40,7 +40,7 @@ async def verify_command(
 ) -> None:
     """Replay recorded runs against code and print the first difference.
 
-    Nothing is performed and nothing is written. Every node runs again; effects, answers, signals and timers
+    No effect is performed and nothing is written. Every node runs again; effects, answers, signals and timers
     come from the recording; calls, events, deltas, the way on and the result are compared with it. With
     --graph it is the gate before a deploy. Exit code 1 where a run differs.
     """
