@@ -10,6 +10,7 @@ from noesium_stream.kernel.node import NO_LONGER_OWNER
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.kernel.run_context import Durability
 from noesium_stream.kernel.step import Step, current_step
+from noesium_stream.kernel.values import NodeResult
 
 __all__ = [
     "NO_LONGER_OWNER",
@@ -19,6 +20,7 @@ __all__ = [
     "DurableGraph",
     "LogCheckpointer",
     "NodeMeta",
+    "NodeResult",
     "Provider",
     "Retries",
     "RunHistory",

@@ -1,6 +1,6 @@
 """What a node returned, as JSON that can be given to LangGraph again.
 
-A node may return a dict, None, a pydantic or dataclass state, a `Command`, or a list of these.
+A node may return a dict, None, a `NodeResult`, a pydantic or dataclass state, a `Command` or a list of these.
 `_pending_events` is taken out of every shape (LangGraph drops undeclared keys in silence). The live path
 uses the restored form as well, so that a replay cannot differ from what happened.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from langgraph._internal._fields import get_cached_annotated_keys, get_update_as_tuples
 from langgraph.types import Command, Send
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
 from noesium_stream.errors import StateError
 from noesium_stream.event.domain import DomainEvent
@@ -21,6 +21,15 @@ from noesium_stream.kernel.typed import decode, encode
 
 PENDING: Final = "_pending_events"
 _COMMAND: Final = "__command__"
+
+
+class NodeResult(BaseModel):
+    """What a node may return instead of a dict: its delta of the state, and its events (RFC-1001 §7.1)."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    state_delta: dict[str, Any] = Field(default_factory=dict)
+    events: list[SerializeAsAny[DomainEvent]] = Field(default_factory=list)
 
 
 def take_events(value: Any) -> tuple[Any, list[DomainEvent]]:
@@ -37,6 +46,9 @@ def _strip(value: Any, events: list[DomainEvent]) -> Any:
     if isinstance(value, Command):
         update = _strip(value.update, events)
         return Command(graph=value.graph, update=update, resume=value.resume, goto=value.goto)
+    if isinstance(value, NodeResult):
+        events.extend(value.events)
+        return _strip(value.state_delta, events)
     if isinstance(value, BaseModel) or is_dataclass(value):
         # A state object: what LangGraph takes as its update.
         value = dict(get_update_as_tuples(value, get_cached_annotated_keys(type(value))))

@@ -16,7 +16,7 @@ from langgraph.types import Command, RetryPolicy, Send
 from noesium_stream.errors import KernelError, RunCancelledError, RunFailedError
 from noesium_stream.event import DomainEvent
 from noesium_stream.event.standard import RunCompleted, SideEffectClass
-from noesium_stream.kernel import current_step, kernel_node
+from noesium_stream.kernel import NodeResult, current_step, kernel_node
 from tests.support.graphs import running
 
 
@@ -99,6 +99,15 @@ async def test_pending_events_come_between_entered_and_completed_of_their_node(t
     assert first.causation_id == entered.event_id
     assert len({event.trace.span_id for event in events[2:]}) == len(events[2:])
     assert len({event.trace.trace_id for event in events}) == 1
+
+
+async def test_a_node_may_return_a_result_with_delta_and_events(tmp_path: Path) -> None:
+    def node(state: State) -> NodeResult:
+        return NodeResult(state_delta={"value": 7}, events=[Seen(n=1)])
+
+    events = await history(chain(a=node), tmp_path)
+    assert [event.payload["n"] for event in events if event.event_type == "test.seen"] == [1]
+    assert events[-1].payload["result"]["value"] == 7
 
 
 async def test_what_no_json_has_is_refused_with_its_path(tmp_path: Path) -> None:
@@ -208,7 +217,10 @@ async def test_a_nondeterministic_node_names_its_entropy_in_the_event(tmp_path: 
 
     events = await history(chain(a=node, b=lambda s: {}), tmp_path, n=1)
     entered = [event.payload for event in events if event.event_type == "kernel.node.entered"]
-    assert [(e["deterministic"], e.get("entropy_sources", [])) for e in entered] == [(False, ["model"]), (True, [])]
+    assert [(e["deterministic"], e.get("entropy_sources", [])) for e in entered] == [
+        (False, ["model"]),
+        (True, []),
+    ]
 
 
 def test_the_current_step_exists_only_in_a_node() -> None:
