@@ -6,7 +6,6 @@ sample of them.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.errors import RunFailedError
 from noesium_stream.testing import Rehearsal
 from tests.support.kafka import KafkaServer
+from tests.support.striking import strike_at
 from tests.support.trip import NIGHTS, bodies, done, trip
 
 EVENTS = 75
@@ -109,17 +109,3 @@ async def test_a_death_at_an_event_changes_nothing_on_kafka(
         strike_at(rehearsal, number, reaches_log=bool(number % 2))
         await check(rehearsal, refuse=refuse, deaths=1)
         assert rehearsal.crashes == 1
-
-
-def strike_at(rehearsal: Rehearsal, number: int, reaches_log: bool) -> None:
-    """Kill the worker with the commit of its `number`-th event."""
-    seen = 0
-
-    def when(event: Any) -> bool:
-        nonlocal seen
-        if event.event_type == "partition.acquired" or re.match(r"agent\.", event.event_type):
-            return False
-        seen += 1
-        return seen == number
-
-    rehearsal.crash_when(when, reaches_log=reaches_log)
