@@ -193,7 +193,23 @@ class KernelError(NoesiumError):
 
 
 class NodeExecutionError(KernelError):
-    """A node of a graph failed."""
+    """A node of a graph failed.
+
+    After a crash it stands for a recorded failure: `recorded` has the type and the message of that one.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, recorded: tuple[str, str] | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.recorded = recorded
+
+
+def failure_of(error: BaseException) -> tuple[str, str]:
+    """Type and message of a failure as events have them; of a recorded one those that are recorded."""
+    if isinstance(error, NodeExecutionError) and error.recorded is not None:
+        return error.recorded
+    return type(error).__name__, brief(error)
 
 
 class CheckpointError(KernelError):

@@ -12,7 +12,7 @@ from typing import Any
 from langgraph.channels import BinaryOperatorAggregate
 from langgraph.graph.state import CompiledStateGraph
 
-from noesium_stream.errors import KernelError
+from noesium_stream.errors import KernelError, brief
 from noesium_stream.event.standard import GraphRef
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -33,8 +33,18 @@ def graph_ref(graph: Graph, graph_id: str, version: str) -> GraphRef:
 
 
 def graph_shape(graph: Graph) -> dict[str, Any]:
-    """The parts of a graph that its fingerprint covers, as JSON types, the same in every process."""
-    drawn = graph.get_graph()
+    """The parts of a graph that its fingerprint covers, as JSON types, the same in every process.
+
+    Raises:
+        KernelError: LangGraph cannot draw it, or a reducer cannot be told from another one.
+    """
+    try:
+        drawn = graph.get_graph()
+    except Exception as error:
+        raise KernelError(
+            f"The graph {graph.name} cannot be drawn, and so not told from another one: {brief(error)}",
+            hint="Declare its state as a TypedDict, a dataclass or a pydantic model.",
+        ) from error
     channels = graph.channels.items()
     inner = [(name, inner) for name, inner in graph.get_subgraphs() if isinstance(inner, CompiledStateGraph)]
     return {

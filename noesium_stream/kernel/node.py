@@ -35,7 +35,7 @@ from noesium_stream.errors import (
     NodeExecutionError,
     StateError,
     StrictModeError,
-    brief,
+    failure_of,
 )
 from noesium_stream.event.standard import NodeCompleted, NodeFailed
 from noesium_stream.kernel.decorators import NodeMeta, node_meta
@@ -283,14 +283,15 @@ class DurableNode(Runnable[Any, Any]):
     ) -> NoReturn:
         journal, clock = run.journal, run.journal.clock
         pause_ms = self._pause_ms(step, error, attempt)
+        error_type, message = failure_of(error)
         failed = NodeFailed(
             run_id=step.run_id,
             node=step.node,
             step=step.key[0],
             task_path=step.key[1],
             attempt=attempt,
-            error_type=type(error).__name__,
-            message=brief(error),
+            error_type=error_type,
+            message=message,
             duration_ms=_elapsed(clock.monotonic() - begun),
             retry_in_ms=pause_ms,
         )
@@ -329,7 +330,8 @@ def _applies(policy: RetryPolicy, error: Exception) -> bool:
 
 
 def _recorded(failure: dict[str, Any]) -> NodeExecutionError:
-    return NodeExecutionError(f"{failure['error_type']}: {failure['message']}")
+    kind, message = failure["error_type"], failure["message"]
+    return NodeExecutionError(f"{kind}: {message}", recorded=(kind, message))
 
 
 def _for_this_graph(bubble: ParentCommand, config: RunnableConfig | None, name: str) -> Command[Any] | None:

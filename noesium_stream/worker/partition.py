@@ -20,7 +20,6 @@ from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.capability import CapabilityRegistry
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
-    CapabilityNotFoundError,
     CheckpointError,
     CorruptRecordError,
     LogClosedError,
@@ -34,6 +33,7 @@ from noesium_stream.kernel import NO_LONGER_OWNER, Provider, graph_ref
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.worker.committer import Committer
+from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
 from noesium_stream.worker.parking import Parking, idle
 from noesium_stream.worker.restore import Restored, answers_in, read_runs, restore
@@ -41,7 +41,6 @@ from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
 from noesium_stream.worker.timers import Timers
 
-RESOLVE_PATIENCE_S: Final = 15.0
 DRAIN_S: Final = 5.0
 """How long giving a partition up waits for what was sent to the log before."""
 
@@ -62,7 +61,6 @@ class PartitionOwner:
     ) -> None:
         self.log = log
         self._agent = agent
-        self._registry = registry
         self._on_failure = on_failure
         self.agent_ref: AgentRef = agent.context.agent_ref
         self.clock: Clock = agent.context.clock
@@ -70,6 +68,7 @@ class PartitionOwner:
         self.inbox = log.topology.inbox(agent.agent_type)
         self.journal = log.topology.journal(agent.agent_type)
         self.graph: GraphRef = graph_ref(agent.graph, agent.agent_type, agent.version)
+        self._directory = Directory(log, registry, self.clock, agent.context.progress)
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
         self._timers: Timers | None = None
@@ -79,7 +78,6 @@ class PartitionOwner:
         self._outcomes: dict[str, EventEnvelope] = {}
         self._accepted = 0
         self._awaited: dict[str, int] = {}
-        self._inboxes: dict[str, tuple[str, int]] = {}
         self._ready = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
         self._released = False
@@ -144,7 +142,7 @@ class PartitionOwner:
             try:
                 return await answers_in(self.log, self.inbox, self.partition, self._accepted)
             except LogUnavailableError as error:
-                await self._wait_for_log(error)
+                await self._directory.wait_for_log(error)
 
     async def release(self) -> None:
         """Give the partition up: the open commit ends, runs stop where they are, the writer closes."""
@@ -290,7 +288,7 @@ class PartitionOwner:
             try:
                 return await read_runs(self.log, self.journal, self.partition, first, run_ids)
             except LogUnavailableError as error:
-                await self._wait_for_log(error)
+                await self._directory.wait_for_log(error)
 
     def _bring_back(self, run_id: str, records: Sequence[Record], first_offset: int) -> None:
         written = self._committer.sequences.get(run_id) if self._committer is not None else None
@@ -429,44 +427,15 @@ class PartitionOwner:
 
     def inbox_of(self, agent_type: str) -> tuple[str, int]:
         """See `SessionOwner.inbox_of`."""
-        return self._inboxes[agent_type]
+        return self._directory.inbox_of(agent_type)
 
     async def learn_inbox(self, agent_type: str) -> None:
         """See `SessionOwner.learn_inbox`."""
-        inbox = self.log.topology.inbox(agent_type)
-        while agent_type not in self._inboxes:
-            try:
-                await self.log.ensure_topics([self.log.topology.spec(inbox)])
-                self._inboxes[agent_type] = inbox, len(await self.log.end(inbox))
-            except LogUnavailableError as error:
-                await self._wait_for_log(error)
+        await self._directory.learn_inbox(agent_type)
 
     async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
-        """See `RunJournal.resolve`; waits a little for a provider that is just starting."""
-        deadline = self.clock.monotonic() + RESOLVE_PATIENCE_S
-        while True:
-            try:
-                entry = await self._registry.resolve(capability_id, version_range)
-                break
-            except CapabilityNotFoundError:
-                if self.clock.monotonic() >= deadline:
-                    raise
-                await self.clock.sleep(_PAUSE_S)
-            except LogUnavailableError as error:
-                await self._wait_for_log(error)
-        await self.learn_inbox(entry.agent_type)
-        return Provider(
-            entry.agent_id,
-            entry.agent_type,
-            entry.capability.id,
-            entry.capability.version,
-            self._registry.offset,
-        )
-
-    async def _wait_for_log(self, error: LogUnavailableError) -> None:
-        """A broker that restarts fails no run: it is waited for, as by commits."""
-        self._agent.context.progress(f"waiting for the log: {error.message}")
-        await self.clock.sleep(_PAUSE_S)
+        """See `RunJournal.resolve`."""
+        return await self._directory.resolve(capability_id, version_range)
 
 
 def _started_trace(events: Sequence[EventEnvelope]) -> TraceContext | None:

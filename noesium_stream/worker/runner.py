@@ -6,7 +6,7 @@ import asyncio
 from typing import Literal, NamedTuple
 
 from noesium_stream.agent import BaseGraphicAgent
-from noesium_stream.errors import brief
+from noesium_stream.errors import failure_of
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.json_value import to_json
@@ -68,7 +68,7 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession) -> bool:
     except Exception as error:
         session.drop_staged()
         history.terminal = None  # a result that was refused (too large) is none
-        why = _Why("failed", type(error).__name__, brief(error))
+        why = _Why("failed", *failure_of(error))
     return await _end_without_result(agent, session, why, history.last_event_id)
 
 

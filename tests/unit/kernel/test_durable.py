@@ -18,7 +18,13 @@ from langgraph.graph.message import add_messages
 from langgraph.types import Command, RetryPolicy, Send
 from pydantic import BaseModel
 
-from noesium_stream.errors import CommitUnknownError, KernelError, NodeExecutionError, StateError
+from noesium_stream.errors import (
+    CommitUnknownError,
+    KernelError,
+    NodeExecutionError,
+    StateError,
+    failure_of,
+)
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import Durability, DurableGraph, current_step, kernel_node
 from tests.support.journal import ListJournal
@@ -407,3 +413,18 @@ async def test_effects_of_a_node_are_not_repeated_when_it_runs_again() -> None:
         await run(build(), {"items": []}, dying)
     assert (await run(build(), {"items": []}, ListJournal(dying.log)))["items"] == ["A", "B"]
     assert called["a"] == 1
+
+
+async def test_a_recorded_failure_keeps_its_type_and_its_message() -> None:
+    def fails(state: State) -> dict[str, Any]:
+        raise LookupError("nothing there")
+
+    graph = StateGraph(State)
+    graph.add_node("fails", fails)
+    graph.add_edge(START, "fails")
+    journal = ListJournal()
+    with pytest.raises(LookupError) as first:
+        await run(graph, {}, journal)
+    with pytest.raises(NodeExecutionError) as second:
+        await run(graph, {}, ListJournal(journal.log))
+    assert failure_of(first.value) == failure_of(second.value) == ("LookupError", "nothing there")

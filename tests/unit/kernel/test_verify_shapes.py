@@ -21,7 +21,7 @@ from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step
 from noesium_stream.kernel.canonical_history import RecordedRun, canonical_history
 from noesium_stream.kernel.verify import ReplayTarget, verify_run
-from noesium_stream.worker import partition
+from noesium_stream.worker import directory
 from tests.support.graphs import running
 from tests.support.reading import eventually
 from tests.support.replays import REF, Graph, journal_of, recorded, verify
@@ -371,7 +371,7 @@ async def test_a_node_that_nobody_offers_a_capability_to_is_replayed(
         except CapabilityNotFoundError:
             return {"value": "without"}
 
-    monkeypatch.setattr(partition, "RESOLVE_PATIENCE_S", 0.0)
+    monkeypatch.setattr(directory, "RESOLVE_PATIENCE_S", 0.0)
     run = await recorded(chain(a=node), tmp_path, n=0)
     assert run.terminal is not None
     assert run.terminal.payload["result"]["value"] == "without"

@@ -1,0 +1,75 @@
+"""Whom a run may call, and where their inboxes are: what an owner knows of other agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from noesium_stream.capability import CapabilityRegistry
+from noesium_stream.clock import Clock
+from noesium_stream.errors import CapabilityNotFoundError, LogUnavailableError
+from noesium_stream.kernel import Provider
+from noesium_stream.log.port import EventLog
+
+RESOLVE_PATIENCE_S: Final = 15.0
+"""How long a provider that is just starting is waited for."""
+
+_PAUSE_S: Final = 0.25
+
+
+class Directory:
+    """Finds providers and inboxes; a log that is away for a while is waited for.
+
+    Args:
+        log: where the topics are.
+        registry: the capabilities that agents offer.
+        clock: time.
+        progress: takes one line for people.
+    """
+
+    def __init__(
+        self, log: EventLog, registry: CapabilityRegistry, clock: Clock, progress: Callable[[str], None]
+    ) -> None:
+        self._log = log
+        self._registry = registry
+        self._clock = clock
+        self._progress = progress
+        self._inboxes: dict[str, tuple[str, int]] = {}
+
+    def inbox_of(self, agent_type: str) -> tuple[str, int]:
+        """See `SessionOwner.inbox_of`."""
+        return self._inboxes[agent_type]
+
+    async def learn_inbox(self, agent_type: str) -> None:
+        """See `SessionOwner.learn_inbox`."""
+        inbox = self._log.topology.inbox(agent_type)
+        while agent_type not in self._inboxes:
+            try:
+                await self._log.ensure_topics([self._log.topology.spec(inbox)])
+                self._inboxes[agent_type] = inbox, len(await self._log.end(inbox))
+            except LogUnavailableError as error:
+                await self.wait_for_log(error)
+
+    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+        """See `RunJournal.resolve`; waits a little for a provider that is just starting."""
+        deadline = self._clock.monotonic() + RESOLVE_PATIENCE_S
+        while True:
+            try:
+                entry = await self._registry.resolve(capability_id, version_range)
+                break
+            except CapabilityNotFoundError:
+                if self._clock.monotonic() >= deadline:
+                    raise
+                await self._clock.sleep(_PAUSE_S)
+            except LogUnavailableError as error:
+                await self.wait_for_log(error)
+        await self.learn_inbox(entry.agent_type)
+        capability = entry.capability
+        return Provider(
+            entry.agent_id, entry.agent_type, capability.id, capability.version, self._registry.offset
+        )
+
+    async def wait_for_log(self, error: LogUnavailableError) -> None:
+        """A broker that restarts fails no run: it is waited for, as by commits."""
+        self._progress(f"waiting for the log: {error.message}")
+        await self._clock.sleep(_PAUSE_S)
