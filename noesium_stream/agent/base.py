@@ -18,6 +18,7 @@ from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import Durability, DurableGraph
+from noesium_stream.kernel.typed import readable
 from noesium_stream.llm import JournaledLLM, LangChainLLM
 from noesium_stream.log.port import EventLog
 
@@ -116,8 +117,12 @@ class BaseGraphicAgent(BaseAgent):
         return input
 
     def result(self, state: dict[str, Any]) -> Any:
-        """The run's result, from the final state; it must have a JSON form."""
-        return state
+        """The run's result, from the final state; it must have a JSON form.
+
+        By default the state itself: dates and durations as ISO 8601, decimals and UUIDs as texts, sets as
+        sorted lists, models and dataclasses as objects.
+        """
+        return readable(state)
 
     @classmethod
     def input_from_question(cls, question: str, options: BaseModel) -> dict[str, Any]:

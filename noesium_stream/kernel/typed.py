@@ -23,6 +23,7 @@ from uuid import UUID
 
 import orjson
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from noesium_stream.errors import StateError
 from noesium_stream.event.envelope import MAX_INT
@@ -77,6 +78,37 @@ def decode(recorded: Any) -> Any:
         return {key: decode(item) for key, item in recorded.items()}
     decoder = _DECODERS.get(name)
     return decoder(recorded["value"]) if decoder is not None else _rebuild(name, recorded["value"])
+
+
+def readable(value: Any, path: str = "result") -> Any:
+    """`value` as JSON types without its Python types: for readers outside, such as a run's result.
+
+    Dates and durations are ISO 8601 texts; decimals and UUIDs texts, bytes base64, sets sorted lists, objects
+    their fields; keys are texts.
+
+    Raises:
+        StateError: a part of it cannot be recorded; the message names its path.
+    """
+    return _plain(encode(value, path))
+
+
+def _plain(recorded: Any) -> Any:
+    if type(recorded) is list:
+        return [_plain(item) for item in recorded]
+    if type(recorded) is not dict:
+        return recorded
+    if recorded.keys() != {TYPE, "value"}:
+        return {key: _plain(item) for key, item in recorded.items()}
+    name, value = recorded[TYPE], recorded["value"]
+    if name == "timedelta":
+        return to_jsonable_python(timedelta(*value))
+    if name == "mapping":
+        return {_key(_plain(key)): _plain(item) for key, item in value}
+    return _plain(value)
+
+
+def _key(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _mapping(value: Mapping[Any, Any], path: str, depth: int) -> Any:

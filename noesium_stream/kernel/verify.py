@@ -35,6 +35,7 @@ from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel.canonical_history import RecordedRun
 from noesium_stream.kernel.durable import DurableGraph
 from noesium_stream.kernel.fork import initial_of
+from noesium_stream.kernel.typed import readable
 from noesium_stream.kernel.verify_difference import (
     NOTHING,
     Difference,
@@ -70,7 +71,7 @@ class ReplayTarget:
     graph: CompiledStateGraph[Any, Any, Any, Any]
     ref: GraphRef
     initial_state: Callable[[dict[str, Any], str | None], Any] = lambda input, capability_id: input
-    result: Callable[[Any], Any] = lambda state: state
+    result: Callable[[Any], Any] = readable
     recursion_limit: int = 1_000
     agent_type: str | None = None
     reference: str | None = None
