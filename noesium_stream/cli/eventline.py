@@ -19,7 +19,7 @@ def event_line(event: EventEnvelope) -> str:
     time = to_rfc3339(event.timestamp_ms)[11:23]
     run = (event.partition_key or "")[:SHORT_ID]
     who = f"{event.producer.agent_type:<12}"
-    line = f"{dim(time)}  {bold(f'{event.event_type:<23}')}  {who}  {dim(f'{run:<13}')}".rstrip()
+    line = f"{dim(time)}  {bold(f'{event.event_type:<25}')}  {who}  {dim(f'{run:<13}')}".rstrip()
     details = event_details(event.payload)
     return f"{line}  {details}" if details else line
 

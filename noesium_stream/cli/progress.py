@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -75,6 +76,17 @@ def _effect_resolved(payload: dict[str, Any], run_id: str) -> str:
     return f"  {payload['resolved_by']} decided: {payload['decision']}"
 
 
+def _asked(payload: dict[str, Any], run_id: str) -> str:
+    question = payload["question"]
+    text = question if isinstance(question, str) else json.dumps(question, ensure_ascii=False)
+    how = f"noesium approve {payload['run_id']} {payload['approval_id'][:SHORT_ID]}  (or reject)"
+    return f"  {payload['node']:<10} asks: {shorten(text, 100)}\n    {dim(how)}"
+
+
+def _decided(payload: dict[str, Any], run_id: str) -> str:
+    return f"  {payload['answered_by']} {'approved' if payload['approved'] else 'rejected'}"
+
+
 def _compensating(payload: dict[str, Any], run_id: str) -> str:
     return f"  {payload['cause']}: what it did is being undone"
 
@@ -86,6 +98,8 @@ _LINES: Final[dict[str, Callable[[dict[str, Any], str], str | None]]] = {
     "kernel.node.retried": _retried,
     "capability.invoked": _invoked,
     "capability.completed": _answered,
+    "approval.requested": _asked,
+    "approval.answered": _decided,
     "effect.failed": _effect_failed,
     "effect.outcome.unknown": _effect_unknown,
     "effect.resolved": _effect_resolved,
