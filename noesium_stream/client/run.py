@@ -111,7 +111,9 @@ class Run:
         first = (self._start or await self._log.beginning(self._journal))[partition]
         seen = 0
         until = None if follow else {partition: ends[partition]}
-        source = self._log.read(self._journal, {**ends, partition: first}, until=until, types=types)
+        source = self._log.read(
+            self._journal, {partition: first}, until=until, types=types, partitions=(partition,)
+        )
         async with _closing(source) as records:
             async for record in records:
                 if record.key != self.id:

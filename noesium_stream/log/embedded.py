@@ -6,7 +6,7 @@ A store keeps records and knows transactions; this module routes, encodes, reads
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from noesium_stream.clock import Clock
@@ -21,6 +21,7 @@ from noesium_stream.log.port import (
     Handler,
     LogWriter,
     OnAssigned,
+    Only,
     OnRevoked,
     Position,
     Subscription,
@@ -28,7 +29,7 @@ from noesium_stream.log.port import (
     TopicPartition,
     Types,
 )
-from noesium_stream.log.prepare import Prepared, check_partition, prepare_append
+from noesium_stream.log.prepare import Prepared, check_partition, partitions_to_read, prepare_append
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import TopicSpec, Topology, partition_of
 from noesium_stream.log.wakeup import Signal
@@ -162,22 +163,35 @@ class EmbeddedLog:
         return writer
 
     async def read(
-        self, topic: str, cursor: Cursor, *, until: Cursor | None = None, types: Types = None
+        self,
+        topic: str,
+        cursor: Cursor,
+        *,
+        until: Cursor | None = None,
+        types: Types = None,
+        partitions: Only = None,
     ) -> AsyncIterator[Record]:
         """See `EventLog.read`."""
-        async for batch in self.read_batches(topic, cursor, until=until, types=types):
+        async for batch in self.read_batches(topic, cursor, until=until, types=types, partitions=partitions):
             for record in batch:
                 yield record
 
     async def read_batches(
-        self, topic: str, cursor: Cursor, *, until: Cursor | None = None, types: Types = None
+        self,
+        topic: str,
+        cursor: Cursor,
+        *,
+        until: Cursor | None = None,
+        types: Types = None,
+        partitions: Only = None,
     ) -> AsyncIterator[Sequence[Record]]:
         """See `EventLog.read_batches`."""
         self._check_open()
         await self._store.pause()
         info = self._topic(topic)
         keep = type_filter(types)
-        positions = self._start(info, cursor, range(info.partitions) if until is None else sorted(until))
+        wanted = partitions_to_read(topic, info.partitions, cursor, until, partitions)
+        positions = self._start(info, cursor, wanted)
         changes = self._store.changes
         self._store.watch()
         while True:
@@ -329,10 +343,8 @@ class EmbeddedLog:
         await self._store.pause()
         return self._store.bounds(self._topic(topic))
 
-    def _start(self, info: Topic, cursor: Cursor, partitions: Sequence[int]) -> dict[int, int]:
+    def _start(self, info: Topic, cursor: Cursor, partitions: Collection[int]) -> dict[int, int]:
         """Where to read from, checked against what is retained."""
-        for partition in {*cursor, *partitions}:
-            check_partition(info.name, partition, info.partitions)
         bounds = self._store.bounds(info)
         for partition in partitions:
             if cursor.get(partition, bounds[partition].first) < bounds[partition].first:

@@ -34,12 +34,13 @@ from noesium_stream.log.port import (
     Cursor,
     Handler,
     OnAssigned,
+    Only,
     OnRevoked,
     Position,
     TopicInfo,
     Types,
 )
-from noesium_stream.log.prepare import Prepared, check_partition, prepare_append
+from noesium_stream.log.prepare import Prepared, partitions_to_read, prepare_append
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import TopicSpec, Topology, partition_of
 from noesium_stream.log.url import LogUrl
@@ -142,10 +143,18 @@ class KafkaLog:
         return writer
 
     async def read(
-        self, topic: str, cursor: Cursor, *, until: Cursor | None = None, types: Types = None
+        self,
+        topic: str,
+        cursor: Cursor,
+        *,
+        until: Cursor | None = None,
+        types: Types = None,
+        partitions: Only = None,
     ) -> AsyncGenerator[Record]:
         """See `EventLog.read`."""
-        async with aclosing(self.read_batches(topic, cursor, until=until, types=types)) as batches:
+        async with aclosing(
+            self.read_batches(topic, cursor, until=until, types=types, partitions=partitions)
+        ) as batches:
             async for batch in batches:
                 # Each record is let go with the next one: what dies young costs the collector nothing.
                 batch.reverse()
@@ -153,21 +162,27 @@ class KafkaLog:
                     yield batch.pop()
 
     async def read_batches(
-        self, topic: str, cursor: Cursor, *, until: Cursor | None = None, types: Types = None
+        self,
+        topic: str,
+        cursor: Cursor,
+        *,
+        until: Cursor | None = None,
+        types: Types = None,
+        partitions: Only = None,
     ) -> AsyncGenerator[list[Record]]:
         """See `EventLog.read_batches`."""
         self._check_open()
         count = await self.admin.existing(topic)
-        for partition in {*cursor, *(until or ())}:
-            check_partition(topic, partition, count)
+        wanted = partitions_to_read(topic, count, cursor, until, partitions)
         keep = type_filter(types)
         if until is None:
-            first = await self.beginning(topic)
-            positions = {partition: cursor.get(partition, offset) for partition, offset in first.items()}
+            first = {} if set(wanted) <= cursor.keys() else await self.beginning(topic)
+            positions = {p: cursor[p] if p in cursor else first[p] for p in wanted}
             tail = Tail(self._settings, self.admin, self._codec, topic)
             source = tail.batches(positions, keep, self._check_open)
         else:
-            source = self._reader(topic).batches(cursor, until, keep, self._check_open)
+            stops = {partition: until[partition] for partition in wanted}
+            source = self._reader(topic).batches(cursor, stops, keep, self._check_open)
         async with aclosing(source) as batches:
             async for batch in batches:
                 yield batch

@@ -28,7 +28,7 @@ _FETCH_WAIT_MS: Final = 50
 
 
 class Tail:
-    """Reads all partitions of one topic for ever, from given offsets."""
+    """Reads partitions of one topic for ever, from given offsets."""
 
     def __init__(self, settings: KafkaSettings, admin: KafkaAdmin, decoder: Decoder, topic: str) -> None:
         self._settings = settings
@@ -39,11 +39,13 @@ class Tail:
     async def batches(
         self, positions: dict[int, int], keep: TypeFilter | None, check: Callable[[], None]
     ) -> AsyncGenerator[list[Record]]:
-        """Yield batches as they come; `check` may end it by raising.
+        """Yield batches of the partitions in `positions` as they come; `check` may end it by raising.
 
         Raises:
             LogTruncatedError, TopicNotFoundError, LogUnavailableError, LogCorruptError
         """
+        if not positions:
+            return
         consumer = await started(self._consumer, self._admin, f"reading {self._topic}")
         try:
             consumer.assign([TopicPartition(self._topic, partition) for partition in positions])

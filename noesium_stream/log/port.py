@@ -39,6 +39,9 @@ class Position(NamedTuple):
 Cursor = Mapping[int, int]
 """The next offset to read, per partition of one topic; a partition that is missing starts at its first."""
 
+Only = Collection[int] | None
+"""The partitions to read; None reads all."""
+
 
 class Outgoing(NamedTuple):
     """A record that a writer is to commit.
@@ -181,21 +184,36 @@ class EventLog(Protocol):
         """
 
     def read(
-        self, topic: str, cursor: Cursor, *, until: Cursor | None = None, types: Types = None
+        self,
+        topic: str,
+        cursor: Cursor,
+        *,
+        until: Cursor | None = None,
+        types: Types = None,
+        partitions: Only = None,
     ) -> AsyncIterator[Record]:
         """Yield committed records from `cursor`, in offset order within each partition.
 
         With `until` (the next offset per partition, as `end` gives it) it ends when every partition named
         there is read that far; partitions that `until` does not name are not read. Without `until` it
-        reads all partitions and goes on for ever, waiting for new records. `types` are judged on headers.
+        reads all partitions and goes on for ever, waiting for new records. Of the others than `partitions`
+        nothing is read, whatever `cursor` and `until` say of them; where none is left it ends at once.
+        `types` are judged on headers.
 
         Raises:
             LogTruncatedError: the cursor lies below the first retained offset.
+            EventValidationError: the topic has no such partition.
             TopicNotFoundError, LogUnavailableError, LogCorruptError
         """
 
     def read_batches(
-        self, topic: str, cursor: Cursor, *, until: Cursor | None = None, types: Types = None
+        self,
+        topic: str,
+        cursor: Cursor,
+        *,
+        until: Cursor | None = None,
+        types: Types = None,
+        partitions: Only = None,
     ) -> AsyncIterator[Sequence[Record]]:
         """As `read`, in batches as they come; for folds."""
 

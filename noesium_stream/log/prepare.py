@@ -5,14 +5,14 @@ Shared by all backends, so that all refuse the same things with the same words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol, cast
 
 from noesium_stream.errors import EventValidationError, RecordTooLargeError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.headers import header_text
-from noesium_stream.log.port import Headers, Outgoing
+from noesium_stream.log.port import Cursor, Headers, Only, Outgoing
 from noesium_stream.log.topics import TopicKind, Topology, record_key, route
 
 MAX_RECORD_BYTES: Final = 1_000_000
@@ -119,6 +119,20 @@ def check_partition(topic: str, partition: int, partitions: int) -> None:
         raise EventValidationError(
             "partition", f"{topic} has partitions 0 to {partitions - 1}, not {partition}"
         )
+
+
+def partitions_to_read(
+    topic: str, count: int, cursor: Cursor, until: Cursor | None, only: Only
+) -> Collection[int]:
+    """The partitions, in order, that a reader of `topic` with `count` of them has to read.
+
+    Raises:
+        EventValidationError: a partition is named that is out of range.
+    """
+    for partition in {*cursor, *(until or ()), *(only or ())}:
+        check_partition(topic, partition, count)
+    wanted = range(count) if until is None else sorted(until)
+    return wanted if only is None else [partition for partition in wanted if partition in only]
 
 
 def _refuse_journal(topic: str, topology: Topology) -> None:

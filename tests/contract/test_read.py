@@ -9,6 +9,7 @@ import pytest
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import (
     CorruptRecordError,
+    EventValidationError,
     LogClosedError,
     LogTruncatedError,
     TopicNotFoundError,
@@ -50,6 +51,52 @@ async def test_partitions_that_until_does_not_name_are_not_read(log: EventLog) -
     end = await log.end(topic)
     read = [record async for record in log.read(topic, {}, until={1: end[1], 2: end[2]})]
     assert {record.partition for record in read} == {1, 2}
+
+
+async def test_only_the_partitions_that_are_asked_for_are_read_up_to_an_end(log: EventLog) -> None:
+    topic = log.topology.events("demo")
+    await log.append([counted(n, f"k{n}") for n in range(40)])
+    end = await log.end(topic)
+    everything = await stored(log, topic)
+    read = [record async for record in log.read(topic, {}, until=end, partitions=[1, 3])]
+    assert sorted(numbers(read)) == sorted(numbers([r for r in everything if r.partition in (1, 3)]))
+    both = [record async for record in log.read(topic, end, until={0: end[0], 1: end[1]}, partitions={2, 3})]
+    none = [batch async for batch in log.read_batches(topic, {}, until=end, partitions=())]
+    assert both == none == []
+
+
+async def test_only_the_partitions_that_are_asked_for_are_read_live(log: EventLog) -> None:
+    topic = log.topology.events("demo")
+    keys = {partition_of(f"k{n}", PARTITIONS): f"k{n}" for n in range(40)}
+    await log.append([counted(n, keys[n % PARTITIONS]) for n in range(40)])
+    async with Tail(log, topic, partitions=(2,)) as tail:
+        await tail.has(10)
+        await log.append([counted(n, keys[n % PARTITIONS]) for n in range(40, 80)])
+        assert numbers(await tail.has(20)) == list(range(2, 80, PARTITIONS))
+    assert [record async for record in log.read(topic, {}, partitions=[])] == []
+
+
+async def test_other_partitions_are_not_asked_whether_a_cursor_is_still_good(log: EventLog) -> None:
+    topic = log.topology.events("demo")
+    keys = {partition_of(f"k{n}", PARTITIONS): f"k{n}" for n in range(40)}
+    await log.append([counted(n, keys[n % PARTITIONS]) for n in range(40)])
+    end = await log.end(topic)
+    await log.truncate(topic, {0: end[0]})
+    for until in (None, end):
+        async for record in log.read(topic, {0: 0, 1: 0}, until=until, partitions=(1,)):
+            assert numbers([record]) == [1]
+            break
+
+
+async def test_a_partition_that_does_not_exist_is_an_error_that_names_it(log: EventLog) -> None:
+    topic = log.topology.events("demo")
+    await log.append([counted(0, "k")])
+    end = await log.end(topic)
+    for until in (None, end):
+        for wrong in (PARTITIONS, -1):
+            for cursor, partitions in (({wrong: 0}, None), ({}, (0, wrong))):
+                with pytest.raises(EventValidationError, match=f"{topic} has partitions 0 to 3, not {wrong}"):
+                    await anext(aiter(log.read(topic, cursor, until=until, partitions=partitions)))
 
 
 async def test_reading_to_an_end_that_is_reached_already_ends_at_once(log: EventLog) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from noesium_stream.log.port import Cursor, EventLog, TopicPartition, Types
+from noesium_stream.log.port import Cursor, EventLog, Only, TopicPartition, Types
 from noesium_stream.log.record import Record
 
 PATIENCE_S = 30.0
@@ -45,9 +45,16 @@ def numbers(records: Sequence[Record]) -> list[int]:
 class Tail:
     """A live reader in a task of its own."""
 
-    def __init__(self, log: EventLog, topic: str, cursor: Cursor | None = None, types: Types = None) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        topic: str,
+        cursor: Cursor | None = None,
+        types: Types = None,
+        partitions: Only = None,
+    ) -> None:
         self.records: list[Record] = []
-        self._task = asyncio.create_task(self._read(log, topic, cursor or {}, types))
+        self._task = asyncio.create_task(self._read(log, topic, cursor or {}, types, partitions))
 
     async def __aenter__(self) -> Tail:
         return self
@@ -56,8 +63,8 @@ class Tail:
         self._task.cancel()
         await asyncio.wait((self._task,))
 
-    async def _read(self, log: EventLog, topic: str, cursor: Cursor, types: Types) -> None:
-        async for record in log.read(topic, cursor, types=types):
+    async def _read(self, log: EventLog, topic: str, cursor: Cursor, types: Types, partitions: Only) -> None:
+        async for record in log.read(topic, cursor, types=types, partitions=partitions):
             self.records.append(record)
 
     async def has(self, count: int) -> list[Record]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.client import Client
 from noesium_stream.log import open_log
+from noesium_stream.log.embedded import Topic
 from noesium_stream.log.headers import header_text
 from noesium_stream.log.prepare import Prepared
+from noesium_stream.log.topics import partition_of
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
 
@@ -33,6 +36,32 @@ async def test_a_record_that_cannot_be_read_hides_no_run(tmp_path: Path) -> None
         await log._store.append([garbage], [0])  # type: ignore[attr-defined]
         assert [info.run_id for info in await client.list()] == [run.id]
         assert (await run.info()).status == "completed"
+    await log.close()
+
+
+async def test_who_waits_for_a_run_reads_its_own_partition_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log("memory://")
+    async with Worker(log, [(agent_of(single()), None)], home=tmp_path), Client(log) as client:
+        journal, store = log.topology.journal("sample"), log._store  # type: ignore[attr-defined]
+        fetched, fetch = set(), store.fetch
+
+        def spied(topic: Topic, partition: int, *rest: Any) -> Any:
+            if topic.name == journal:
+                fetched.add(partition)
+            return fetch(topic, partition, *rest)
+
+        others = [await client.start("sample", {}) for _ in range(20)]
+        for run in others:
+            await run.result(timeout=10)
+        monkeypatch.setattr(store, "fetch", spied)
+        run = await client.start("sample", {})
+        own = partition_of(run.id, len(await log.end(journal)))
+        await run.result(timeout=10)
+        assert [event async for event in run.events()]
+        assert [record async for record in run.records(follow=False)]
+        assert fetched == {own}
     await log.close()
 
 
