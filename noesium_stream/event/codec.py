@@ -98,7 +98,11 @@ class EnvelopeCodec:
         extensions = _extensions(envelope, write) if envelope.extensions else {}
         body = encode_body(envelope, write(envelope.payload, "payload"), metadata, extensions)
         if len(body) > MAX_RECORD_BYTES:
-            raise EventValidationError("value", f"{len(body)} bytes are more than {MAX_RECORD_BYTES}")
+            raise EventValidationError(
+                "value",
+                f"{envelope.event_type} has {len(body):,} bytes, an event takes {MAX_RECORD_BYTES:,}",
+                hint="Keep large content elsewhere and put its address and hash into the event.",
+            )
         return self._header + body
 
     def decode(self, data: bytes) -> EventEnvelope:
