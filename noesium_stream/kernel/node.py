@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import difflib
+import hashlib
 import itertools
 import random
 from collections.abc import Iterator, Sequence
@@ -33,10 +34,12 @@ from noesium_stream.errors import (
     KernelError,
     LogClosedError,
     NodeExecutionError,
+    NoesiumError,
     StateError,
     StrictModeError,
     failure_of,
 )
+from noesium_stream.event.canonical import canonical_json
 from noesium_stream.event.standard import NodeCompleted, NodeFailed
 from noesium_stream.kernel.decorators import NodeMeta, node_meta
 from noesium_stream.kernel.guard import guard_bound
@@ -45,6 +48,7 @@ from noesium_stream.kernel.messages import identified
 from noesium_stream.kernel.modes import compare_runs
 from noesium_stream.kernel.run_context import RunContext, current_run
 from noesium_stream.kernel.step import Step, enclosing_step
+from noesium_stream.kernel.typed import encode
 from noesium_stream.kernel.values import record, restore, take_events, update_keys
 
 NO_LONGER_OWNER = (FencedError, CommitUnknownError, LogClosedError)
@@ -128,8 +132,10 @@ class DurableNode(Runnable[Any, Any]):
             failure = run.journal.history.failed.get(key)
             if failure is not None:
                 await self._wait_for_retry(run, failure.timestamp_ms, failure.payload)
+            # Every attempt has the same input, whatever a body does to what it is given.
+            given = copy.deepcopy(input) if self._retry else input
             try:
-                return restore(await self._attempt(run, key, input, config, kwargs))
+                return restore(await self._attempt(run, key, given, config, kwargs))
             except _Again:
                 continue
 
@@ -154,7 +160,8 @@ class DurableNode(Runnable[Any, Any]):
     ) -> Any:
         journal = run.journal
         attempt = journal.history.failures[key] + 1
-        step = Step(journal, str(self.name), key, self._meta, attempt)
+        input_hash = _hash(input) if self._retry else None
+        step = Step(journal, str(self.name), key, self._meta, attempt, input_hash)
         begun = journal.clock.monotonic()
         token = step.activate()
         try:
@@ -172,7 +179,7 @@ class DurableNode(Runnable[Any, Any]):
         except (GraphBubbleUp, *NO_LONGER_OWNER):
             raise
         except Exception as error:
-            await self._fail(run, step, error, attempt, begun)
+            await self._fail(run, step, error, attempt, begun, input_hash)
         finally:
             step.deactivate(token)
         await run.reached(pure)
@@ -279,7 +286,13 @@ class DurableNode(Runnable[Any, Any]):
             )
 
     async def _fail(
-        self, run: RunContext, step: Step, error: Exception, attempt: int, begun: float
+        self,
+        run: RunContext,
+        step: Step,
+        error: Exception,
+        attempt: int,
+        begun: float,
+        input_hash: str | None,
     ) -> NoReturn:
         journal, clock = run.journal, run.journal.clock
         pause_ms = self._pause_ms(step, error, attempt)
@@ -294,6 +307,7 @@ class DurableNode(Runnable[Any, Any]):
             message=message,
             duration_ms=_elapsed(clock.monotonic() - begun),
             retry_in_ms=pause_ms,
+            input_hash=input_hash,
         )
         trace = journal.identity.trace.child(clock.token(8))
         event = journal.stage(failed, trace=trace, causation_id=step.entered_id)
@@ -327,6 +341,14 @@ def _applies(policy: RetryPolicy, error: Exception) -> bool:
     if isinstance(wanted, Sequence):
         return isinstance(error, tuple(wanted))
     return bool(wanted(error))
+
+
+def _hash(state: Any) -> str | None:
+    """SHA-256 of a node's input; None where it cannot be told: what is no part of the state may be in it."""
+    try:
+        return hashlib.sha256(canonical_json(encode(state, "input"))).hexdigest()
+    except NoesiumError:
+        return None
 
 
 def _recorded(failure: dict[str, Any]) -> NodeExecutionError:

@@ -31,7 +31,15 @@ class Place:
         tried_again: whether an effect that had failed was tried again; then calls may differ from the log's.
     """
 
-    def __init__(self, journal: RunJournal, node: str, key: StepKey, meta: NodeMeta, attempt: int) -> None:
+    def __init__(
+        self,
+        journal: RunJournal,
+        node: str,
+        key: StepKey,
+        meta: NodeMeta,
+        attempt: int,
+        input_hash: str | None = None,
+    ) -> None:
         self.journal = journal
         self.history = journal.history
         self.clock = journal.clock
@@ -42,9 +50,9 @@ class Place:
         self.called: set[str] = set()
         self.tried_again = False
         self._seen: Counter[str] = Counter()
-        self.entered = self._enter(meta)
+        self.entered = self._enter(meta, input_hash)
 
-    def _enter(self, meta: NodeMeta) -> EventEnvelope:
+    def _enter(self, meta: NodeMeta, input_hash: str | None) -> EventEnvelope:
         journal, (step, task_path) = self.journal, self.key
         entered = self.history.entered.get(self.key)
         if entered is None:
@@ -71,10 +79,16 @@ class Place:
                 task_path=task_path,
                 attempt=self.attempt,
                 cause=self._last_failure(),
+                branch=self._branches(input_hash),
             )
             trace = entered.trace.child(self.clock.token(8))
             journal.stage(retried, trace=trace, causation_id=entered.event_id)
         return entered
+
+    def _branches(self, input_hash: str | None) -> bool:
+        failed = self.history.failed.get(self.key)
+        before = failed.payload.get("input_hash") if failed else None
+        return None not in (before, input_hash) and before != input_hash
 
     def _last_failure(self) -> str:
         failed = self.history.failed.get(self.key)

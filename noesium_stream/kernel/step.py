@@ -6,8 +6,9 @@ finds what the first one did and does not do it again (law 5).
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from noesium_stream.kernel.modes import current_mode
 from noesium_stream.kernel.place import Place
 from noesium_stream.kernel.reference import Undo
 from noesium_stream.kernel.retry import Retries
+from noesium_stream.kernel.run_context import current_run
 from noesium_stream.kernel.waits import Waits
 
 T = TypeVar("T")
@@ -72,8 +74,16 @@ def enclosing_step() -> Step | None:
 class Step:
     """One execution of one node of one run."""
 
-    def __init__(self, journal: RunJournal, node: str, key: StepKey, meta: NodeMeta, attempt: int) -> None:
-        self._place = Place(journal, node, key, meta, attempt)
+    def __init__(
+        self,
+        journal: RunJournal,
+        node: str,
+        key: StepKey,
+        meta: NodeMeta,
+        attempt: int,
+        input_hash: str | None = None,
+    ) -> None:
+        self._place = Place(journal, node, key, meta, attempt, input_hash)
         self._events: list[DomainEvent] = []
         self._random: random.Random | None = None  # 2.5 kB, which most steps have no use for
 
@@ -251,6 +261,24 @@ class Step:
                 compensate=compensate,
                 **kwargs,
             )
+
+    def wait(self, call: Coroutine[Any, Any, T]) -> T:
+        """Make one of this step's calls from a sync node, or from a thread, and wait for it there.
+
+            answer = step.wait(step.effect("refund", pay_back, order))
+
+        Raises:
+            KernelError: called on the run's event loop, which must not be blocked; use `await` there.
+            Exception: what the call raises.
+        """
+        run = current_run()
+        if run is None or run.on_its_loop():
+            call.close()
+            raise KernelError(
+                f"The node {self.node} waits for a call on the run's event loop.",
+                hint="Use `await` in async nodes; `wait` is for sync nodes and for asyncio.to_thread.",
+            )
+        return asyncio.run_coroutine_threadsafe(call, run.loop).result()
 
     async def signal(self, name: str) -> Any:
         """Wait for the next signal of this name to this run and return its value.

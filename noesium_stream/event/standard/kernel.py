@@ -50,7 +50,10 @@ class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
 
 
 class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
-    """A node raised (RFC-0003 §11); without `retry_in_ms` this was its last attempt."""
+    """A node raised (RFC-0003 §11); without `retry_in_ms` this was its last attempt.
+
+    `input_hash` is the SHA-256 of the input state, of nodes that may be retried.
+    """
 
     run_id: str
     node: str
@@ -61,10 +64,14 @@ class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
     message: str
     duration_ms: int = Field(ge=0)
     retry_in_ms: int | None = Field(default=None, ge=0)
+    input_hash: str | None = None
 
 
 class NodeRetried(DomainEvent, event_type="kernel.node.retried"):
-    """A node that failed begins again on the same input state (RFC-0003 §9)."""
+    """A node that failed begins again on the same input state (RFC-0003 §9).
+
+    `branch`: the input is another one than that of the attempt which failed; what follows is a new branch.
+    """
 
     run_id: str
     node: str
@@ -72,6 +79,7 @@ class NodeRetried(DomainEvent, event_type="kernel.node.retried"):
     task_path: str
     attempt: int = Field(ge=2)
     cause: str
+    branch: bool = False
 
 
 class CheckpointCreated(DomainEvent, event_type="kernel.checkpoint.created"):

@@ -428,3 +428,69 @@ async def test_a_recorded_failure_keeps_its_type_and_its_message() -> None:
     with pytest.raises(NodeExecutionError) as second:
         await run(graph, {}, ListJournal(journal.log))
     assert failure_of(first.value) == failure_of(second.value) == ("LookupError", "nothing there")
+
+
+async def test_every_attempt_has_the_same_input_and_another_one_is_a_branch() -> None:
+    seen: list[list[int]] = []
+
+    def fails_once(state: State) -> dict[str, Any]:
+        seen.append(list(state["items"]))
+        state["items"].append(99)
+        if len(seen) == 1:
+            raise ConnectionError("not yet")
+        return {"value": "done"}
+
+    def build() -> Graph:
+        graph = StateGraph(State)
+        policy = RetryPolicy(max_attempts=3, initial_interval=0.001, jitter=False)
+        graph.add_node("a", fails_once, retry_policy=policy)
+        graph.add_edge(START, "a")
+        return graph
+
+    journal = ListJournal()
+    await run(build(), {"items": [1]}, journal)
+    assert seen == [[1], [1]]
+    [retried] = [e.payload for e in journal.log if e.event_type == "kernel.node.retried"]
+    assert retried["branch"] is False
+    failed = next(n for n, e in enumerate(journal.log) if e.event_type == "kernel.node.failed")
+    other = ListJournal(journal.log[: failed + 1])
+    await run(build(), {"items": [2]}, other)
+    [retried] = [e.payload for e in other.log if e.event_type == "kernel.node.retried"]
+    assert retried["branch"] is True
+
+
+async def test_a_sync_node_and_a_thread_call_through_the_step() -> None:
+    def outside(what: str) -> str:
+        return what.upper()
+
+    def sync_node(state: State) -> dict[str, Any]:
+        step = current_step()
+        return {"items": [step.wait(step.effect("say", outside, "sync", effect_class=SideEffectClass.PURE))]}
+
+    async def threads(state: State) -> dict[str, Any]:
+        def call(what: str) -> str:
+            step = current_step()
+            said: str = step.wait(step.effect("say", outside, what, effect_class=SideEffectClass.PURE))
+            return said
+
+        return {"items": await asyncio.gather(*(asyncio.to_thread(call, what) for what in "abc"))}
+
+    def build() -> Graph:
+        graph = StateGraph(State)
+        graph.add_node("sync", sync_node)
+        graph.add_node("threads", threads)
+        graph.add_edge(START, "sync")
+        graph.add_edge("sync", "threads")
+        return graph
+
+    assert (await killed_everywhere(build, {"items": []}))["items"] == ["SYNC", "A", "B", "C"]
+
+    async def blocks(state: State) -> dict[str, Any]:
+        step = current_step()
+        return {"value": step.wait(step.effect("say", outside, "no"))}
+
+    graph = StateGraph(State)
+    graph.add_node("blocks", blocks)
+    graph.add_edge(START, "blocks")
+    with pytest.raises(KernelError, match="blocks waits for a call on the run's event loop"):
+        await run(graph, {})
