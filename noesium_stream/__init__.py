@@ -10,13 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from noesium_stream.agent import BaseAgent, BaseGraphicAgent, BaseResearcher
+    from noesium_stream.agent import BaseAgent, BaseGraphicAgent, BaseResearcher, agent_of
     from noesium_stream.client import Client, SyncClient
     from noesium_stream.client.executor import KernelExecutor
-    from noesium_stream.config import AgentConfig, NoesiumConfig, load_config
+    from noesium_stream.config import AgentConfig, ExecutionMode, NoesiumConfig, load_config
     from noesium_stream.errors import NoesiumError
     from noesium_stream.event import DomainEvent, EventEnvelope
-    from noesium_stream.kernel import LogCheckpointer, current_step, kernel_node
+    from noesium_stream.event.standard import SideEffectClass
+    from noesium_stream.kernel import Durability, LogCheckpointer, Retries, current_step, kernel_node
     from noesium_stream.log import EventLog, open_log
     from noesium_stream.projection import BaseProjection, catch_up
     from noesium_stream.worker import Worker
@@ -29,14 +30,19 @@ __all__ = [
     "BaseResearcher",
     "Client",
     "DomainEvent",
+    "Durability",
     "EventEnvelope",
     "EventLog",
+    "ExecutionMode",
     "KernelExecutor",
     "LogCheckpointer",
     "NoesiumConfig",
     "NoesiumError",
+    "Retries",
+    "SideEffectClass",
     "SyncClient",
     "Worker",
+    "agent_of",
     "catch_up",
     "current_step",
     "kernel_node",
@@ -45,13 +51,14 @@ __all__ = [
 ]
 
 _LAYERS: Final = {
-    "agent": ("BaseAgent", "BaseGraphicAgent", "BaseResearcher"),
+    "agent": ("BaseAgent", "BaseGraphicAgent", "BaseResearcher", "agent_of"),
     "client": ("Client", "SyncClient"),
     "client.executor": ("KernelExecutor",),
-    "config": ("AgentConfig", "NoesiumConfig", "load_config"),
+    "config": ("AgentConfig", "ExecutionMode", "NoesiumConfig", "load_config"),
     "errors": ("NoesiumError",),
     "event": ("DomainEvent", "EventEnvelope"),
-    "kernel": ("LogCheckpointer", "current_step", "kernel_node"),
+    "event.standard": ("SideEffectClass",),
+    "kernel": ("Durability", "LogCheckpointer", "Retries", "current_step", "kernel_node"),
     "log": ("EventLog", "open_log"),
     "projection": ("BaseProjection", "catch_up"),
     "worker": ("Worker",),

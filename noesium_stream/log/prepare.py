@@ -102,9 +102,11 @@ def prepare_outgoing(outgoing: Sequence[Outgoing], encoder: Encoder) -> list[Pre
 
 
 def too_large(envelope: EventEnvelope, size: int) -> RecordTooLargeError:
-    """The error for a record of `size` bytes."""
+    """The error for a record of `size` bytes; it names the node that it is of."""
+    node = envelope.payload.get("node")
+    which = f"of the node {node}" if isinstance(node, str) else envelope.event_id
     return RecordTooLargeError(
-        f"{envelope.event_type} {envelope.event_id} has {size:,} bytes, the log takes {MAX_RECORD_BYTES:,}.",
+        f"{envelope.event_type} {which} has {size:,} bytes, the log takes {MAX_RECORD_BYTES:,}.",
         hint="Keep large content elsewhere and put its address and hash into the event.",
     )
 
