@@ -23,6 +23,7 @@ from langgraph.graph import END, START
 from langgraph.types import Command, Send
 
 from noesium_stream.errors import GraphError
+from noesium_stream.kernel.decorators import node_meta
 from noesium_stream.kernel.graph_steps import Choice, Edges, together
 from noesium_stream.kernel.node_code import (
     Keys,
@@ -71,6 +72,12 @@ def _problems(graph: Any, prefix: str, seen: set[int]) -> Iterator[str]:
     if builder is None or not hasattr(builder, "waiting_edges"):
         yield f"{prefix}what it does cannot be told before it runs: build it as a StateGraph."
         return
+    for name, node in builder.nodes.items():
+        if node_meta(node.runnable).compensation is not None:
+            yield (
+                f"{prefix}the node {name} is undone by a function of its own (compensate=…), which is a direct "
+                "effect: let the agent that does a thing offer to undo it, and call that."
+            )
     shape = _Shape(builder)
     for problem in (*shape.dynamic_edges(), *shape.conflicts()):
         yield prefix + problem

@@ -107,3 +107,16 @@ def test_branches_that_write_the_same_key_are_refused_when_the_graph_is_prepared
     with pytest.raises(GraphError, match=r"left.*right"):
         DurableGraph(graph.compile(), mode=ExecutionMode.STRICT)
     DurableGraph(graph.compile(), mode=ExecutionMode.SANDBOX)
+
+
+def undo(delta: dict[str, Any]) -> None:
+    """Never called here."""
+
+
+def test_a_node_that_is_undone_by_a_function_is_refused() -> None:
+    @kernel_node(compensate=undo)
+    def node(state: State) -> State:
+        return {"n": 1}
+
+    with pytest.raises(GraphError, match="the node node is undone by a function of its own"):
+        DurableGraph(one(node).compile(), mode=ExecutionMode.STRICT)
