@@ -6,6 +6,7 @@ collects them (`.ci/run` runs that very line, whole).
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -41,10 +42,18 @@ class Clone(Folder):
         body = SNIPPETS[name].body.replace("localhost:9092", f"localhost:{self.port}")
         return body.replace("noesium broker up", f"noesium broker up --port {self.port}")
 
-    def bash(self, name: str, timeout_s: float = 120.0, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run a snippet in bash; it must end well."""
+    def bash(
+        self, name: str, timeout_s: float = 120.0, *, code: int = 0, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a snippet in bash; it must end with exit code `code`."""
+        return self.shell(self.text(name), timeout_s, code, **env)
+
+    def shell(
+        self, text: str, timeout_s: float = 120.0, code: int = 0, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run commands in bash, which must end with exit code `code`."""
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self.text(name)],
+            ["bash", "-euo", "pipefail", "-c", text],
             cwd=self.path,
             env={**self.env, **env},
             capture_output=True,
@@ -52,8 +61,15 @@ class Clone(Folder):
             timeout=timeout_s,
             check=False,
         )
-        assert done.returncode == 0, f"{name}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, f"{text}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
+
+    def save(self, name: str) -> Path:
+        """Write the file that a snippet is, where its name says."""
+        path = self.path / name.removeprefix("file ")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(SNIPPETS[name].body, encoding="utf-8")
+        return path
 
     def python(self, name: str) -> str:
         """Run a snippet as a program of the clone's Python."""
@@ -90,6 +106,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Clone, str, str
     (own / "python3").symlink_to(os.path.realpath(sys.executable))
     done = clone.bash("start", INSTALL_S, PATH=f"{own}{os.pathsep}{clone.env['PATH']}")
     return clone, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def tested(installed: tuple[Clone, str, str]) -> tuple[Clone, str]:
+    """The clone after the second command, which only collected the tests; with what that printed."""
+    clone = installed[0]
+    return clone, clone.bash("tests", INSTALL_S, PYTEST_ADDOPTS="--collect-only").stdout
 
 
 @pytest.fixture
@@ -152,9 +175,8 @@ def test_the_first_command_answers_a_question_from_the_projects_own_files(
 
 
 @pytest.mark.timeout(INSTALL_S)
-def test_the_second_command_installs_what_the_tests_need_and_finds_them(clone: Clone) -> None:
-    done = clone.bash("tests", INSTALL_S, PYTEST_ADDOPTS="--collect-only")
-    assert re.search(r"\d{3,} tests collected", done.stdout)
+def test_the_second_command_installs_what_the_tests_need_and_finds_them(tested: tuple[Clone, str]) -> None:
+    assert re.search(r"\d{3,} tests collected", tested[1])
 
 
 @pytest.mark.timeout(INSTALL_S)
@@ -169,8 +191,97 @@ def test_what_happened_can_be_looked_at(clone: Clone) -> None:
 
 
 @pytest.mark.timeout(INSTALL_S)
-def test_the_agent_author_s_ten_minutes(clone: Clone) -> None:
-    (clone.path / "agents" / "clerk.py").write_text(SNIPPETS["file agents/clerk.py"].body)
+def test_a_graph_is_killed_resumed_elsewhere_approved_verified_forked_and_refused(clone: Clone) -> None:
+    triage = clone.save("file triage.py")
+    paid = clone.path / "paid.txt"
+    killed = clone.bash("triage killed")
+    assert '"Refund 120.50?"' in killed.stdout
+    assert "asks: Refund 120.50?" in killed.stderr
+    assert not paid.exists()
+    with clone.running(*clone.worker("triage worker")) as worker:
+        worker.wait_for_error_line("at work on sqlite:///", 120)
+        approved = clone.bash("triage approved")
+        assert "run.completed" in approved.stdout
+        assert approved.stderr.startswith('approved "Refund 120.50?" of d7da1804')
+        assert same_tree(approved.stdout, shown("triage 1.0.0"))
+        assert paid.read_text().count("120.50 ") == paid.read_text().count("\n") == 1
+
+        verified = clone.bash("triage verified").stdout
+        assert verified.startswith("d7da1804-3f87-8e50-8253-23780a79ba24  as recorded (completed), 2 steps")
+        state = json.loads(verified.partition("\n")[2])
+        assert state["broken"] is True
+        assert "receipt" not in state
+
+        forked = clone.bash("triage forked", code=1).stdout
+        assert "run.completed" in forked
+        assert "differs at amount" in forked
+        assert [line.split()[0] for line in paid.read_text().splitlines()] == ["120.50", "20"]
+
+    before = triage.read_text()
+    refused = clone.bash("triage changed", code=1)
+    assert refused.stdout.strip() == shown("d7da1804").strip()
+    assert triage.read_text() != before
+
+
+def shown(beginning: str) -> str:
+    """The block of output in the README that begins so."""
+    (found,) = [b.body for b in blocks() if b.language == OUTPUT and b.body.startswith(beginning)]
+    return found
+
+
+def same_tree(printed: str, tree: str) -> bool:
+    """Whether `printed` has the lines of a run's tree, ids and durations aside."""
+
+    def bare(text: str) -> list[str]:
+        text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|[\d.]+ (ms|s)\b", "…", text)
+        return [" ".join(line.split()) for line in text.splitlines()]
+
+    lines, wanted = bare(printed), bare(tree)
+    return wanted in [lines[at : at + len(wanted)] for at in range(len(lines))]
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_what_was_done_is_undone_when_a_run_fails(clone: Clone) -> None:
+    clone.save("file booking.py")
+    failed = clone.bash("booking", code=1)
+    assert failed.stdout == ""
+    assert "ValueError: the card is stolen" in failed.stderr
+    assert (clone.path / "released.txt").read_text() == "reservation of 12A\n"
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_a_rehearsal_and_golden_histories_are_tests_and_fail_when_the_graph_changes(
+    tested: tuple[Clone, str],
+) -> None:
+    clone = tested[0]
+    triage = clone.save("file triage.py")
+    clone.save("file histories/ticket.case.json")
+    clone.save("file test_triage.py")
+    assert clone.bash("golden").stdout.count("1 passed") == 2
+    assert "1 passed" in clone.bash("rehearsal").stdout
+    triage.write_text(triage.read_text().replace("> 50", "> 500"))
+    refused = clone.shell("pytest histories", code=1).stdout
+    assert "step 2, node refund: the first call is not made any more" in refused
+    assert "ended without the 1. approval.requested" in clone.shell(SNIPPETS["rehearsal"].body, code=1).stdout
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_an_executor_runs_a_graph_from_one_program_once_per_key(clone: Clone) -> None:
+    clone.save("file triage.py")
+    first = clone.python("executor")
+    assert "'receipt': 'paid 12.50'" in first
+    assert clone.python("executor") == first
+    assert (clone.path / "paid.txt").read_text().count("12.50 ") == 1
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_the_checkpointer_alone_keeps_threads(clone: Clone) -> None:
+    assert clone.python("checkpointer") == "{'n': 2} 3\n"
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_an_agent_delegates_waits_for_a_signal_and_acts_once(clone: Clone) -> None:
+    clone.save("file agents/clerk.py")
     with clone.running(*clone.worker("clerk worker")) as worker:
         worker.wait_for_error_line("at work on sqlite:///", 120)
         first = clone.python("clerk program")
@@ -178,7 +289,7 @@ def test_the_agent_author_s_ten_minutes(clone: Clone) -> None:
         assert "effect.completed" in first.splitlines()
         posted = (clone.path / "outbox.txt").read_text()
         assert first.splitlines()[-1].startswith("{'question'")
-        assert f"sent; the outbox has {len(posted.encode())} bytes" in first
+        assert f"sent, {len(posted)} characters" in first
         assert clone.python("clerk program") == first
         assert (clone.path / "outbox.txt").read_text() == posted
 
