@@ -75,8 +75,8 @@ def _problems(graph: Any, prefix: str, seen: set[int]) -> Iterator[str]:
     for name, node in builder.nodes.items():
         if node_meta(node.runnable).compensation is not None:
             yield (
-                f"{prefix}the node {name} is undone by a function of its own (compensate=…), a direct effect: "
-                "let the agent that does a thing offer to undo it, and call that."
+                f"{prefix}the node {name} is undone by a function of its own (compensate=…), a direct "
+                "effect: let the agent that does a thing offer to undo it, and call that."
             )
     shape = _Shape(builder)
     for problem in (*shape.dynamic_edges(), *shape.conflicts()):
