@@ -212,6 +212,11 @@ def failure_of(error: BaseException) -> tuple[str, str]:
     return type(error).__name__, brief(error)
 
 
+def hint_of(error: BaseException) -> str | None:
+    """What to do about a failure, as events have it."""
+    return brief(NoesiumError(error.hint)) if isinstance(error, NoesiumError) and error.hint else None
+
+
 class CheckpointError(KernelError):
     """A run cannot be restored from its journal."""
 

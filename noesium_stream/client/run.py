@@ -281,4 +281,7 @@ def _outcome(event: EventEnvelope) -> Any:
             f"Run {payload['run_id']} was not executed: its command was {payload['age_ms']} ms old, its ttl "
             f"{payload['ttl_ms']} ms."
         )
-    raise RunFailedError(f"Run {payload['run_id']} failed: {payload['error_type']}: {payload['message']}")
+    raise RunFailedError(
+        f"Run {payload['run_id']} failed: {payload['error_type']}: {payload['message']}",
+        hint=payload.get("hint"),
+    )

@@ -11,6 +11,7 @@ from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import CapabilityInvoked, CapabilityUnresolved, ReplyTo
 from noesium_stream.kernel.journal import Destination
 from noesium_stream.kernel.place import Place
+from noesium_stream.kernel.recordable import check_size, said_of
 
 
 class Delegation:
@@ -23,7 +24,9 @@ class Delegation:
         self, capability_id: str, arguments: Mapping[str, Any], *, version: str | None = None
     ) -> Any:
         """See `Step.invoke`."""
-        sent = to_json(arguments, "arguments")
+        with said_of(f"The call of {capability_id}"):
+            sent = to_json(arguments, "arguments")
+        check_size(sent, "arguments", f"The call of {capability_id}")
         call_id = self._call_to_make(self._place.call_id("invoke", capability_id, sent))
         if call_id not in self._place.history.invoked:
             await self._send(call_id, capability_id, sent, version)

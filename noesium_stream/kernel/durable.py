@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
+from langgraph._internal._config import DEFAULT_RECURSION_LIMIT
 from langgraph.errors import GraphRecursionError
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
@@ -92,7 +93,7 @@ class DurableGraph:
         run = RunContext(journal, self._durability, self._mode)
         graph, given, settings, options = self._from_where(journal, initial_state, config)
         try:
-            with running(run), _clear_errors(journal):
+            with running(run), _clear_errors(journal, config):
                 final = await graph.ainvoke(given, settings, **options)
         finally:
             run.stop()
@@ -114,7 +115,7 @@ class DurableGraph:
         async with aclosing(stream) as chunks:
             while True:
                 # The run is current while the graph works, not while the caller looks at a chunk.
-                with running(run), _clear_errors(journal):
+                with running(run), _clear_errors(journal, config):
                     chunk = await anext(chunks, _END)
                 if chunk is _END:
                     break
@@ -135,7 +136,10 @@ class DurableGraph:
         config: RunnableConfig = {**(given or {})}
         if len(history.steps) >= self._walk_steps:
             point = resume_point(self.graph, history, initial_state)
-            if point is not None:
+            # LangGraph counts anew from where it resumes; the run counts from its beginning.
+            left = _limit(given) - point.step - 1 if point is not None else 0
+            if point is not None and left > 0:
+                config["recursion_limit"] = left
                 saver = ResumeSaver(point)
                 config["configurable"] = {
                     **config.get("configurable", {}),
@@ -147,14 +151,18 @@ class DurableGraph:
 
 
 @contextmanager
-def _clear_errors(journal: RunJournal) -> Iterator[None]:
+def _clear_errors(journal: RunJournal, config: RunnableConfig | None) -> Iterator[None]:
     try:
         yield
     except GraphRecursionError as error:
         raise NodeExecutionError(
-            f"run {journal.identity.run_id}: {error}",
+            f"Run {journal.identity.run_id} had not ended after {_limit(config):,} supersteps, its limit.",
             hint="Bound the loop, or raise the agent's max_supersteps.",
         ) from error
+
+
+def _limit(config: RunnableConfig | None) -> int:
+    return (config or {}).get("recursion_limit", DEFAULT_RECURSION_LIMIT)
 
 
 def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int]) -> dict[str, PregelNode]:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from noesium_stream.clock import Clock, derived_id
-from noesium_stream.errors import EffectFailedError, StateError, brief
+from noesium_stream.errors import EffectFailedError, RecordTooLargeError, StateError, brief
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.effects import awaits_decision
 from noesium_stream.event.envelope import EventEnvelope
@@ -32,6 +32,7 @@ from noesium_stream.event.standard import (
 from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.place import Place
+from noesium_stream.kernel.recordable import check_size, said_of
 from noesium_stream.kernel.reference import Undo, check_callable, exception_of, reference, takes_key
 from noesium_stream.kernel.retry import Retries
 
@@ -199,7 +200,10 @@ class Effect:
     def _result(self, value: Any) -> Any:
         if self.compensates is not None:
             return None  # nobody asks for it, and it must not stand in the way
-        return to_json(value, "result")
+        with said_of(f"The effect {self.name}"):
+            result = to_json(value, "result")
+        check_size(result, "result", f"The effect {self.name}")
+        return result
 
     def _stage_unknown(self, effect_id: str, reason: str) -> None:
         event = EffectOutcomeUnknown(
@@ -209,7 +213,7 @@ class Effect:
 
     def _stage_failed(self, effect_id: str, error: Exception, tries: int, begun: float) -> None:
         pause_ms = None
-        if self.retries is not None and not isinstance(error, StateError):
+        if self.retries is not None and not isinstance(error, StateError | RecordTooLargeError):
             chance = random.Random(effect_id).random()
             pause_ms = self.retries.pause_ms(tries, error, chance)
         kind = type(error)
@@ -245,7 +249,9 @@ class Effects:
         **kwargs: Any,
     ) -> Any:
         """See `Step.effect`."""
-        arguments = to_json({"args": args, "kwargs": kwargs}, "arguments")
+        with said_of(f"The effect {name}"):
+            arguments = to_json({"args": args, "kwargs": kwargs}, "arguments")
+        check_size(arguments, "arguments", f"The effect {name}")
         undo = None
         if compensate is not None:
             undo = reference(compensate, f"the effect {name}")

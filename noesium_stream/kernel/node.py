@@ -14,7 +14,7 @@ import difflib
 import hashlib
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, NoReturn
@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph._internal._config import patch_configurable, recast_checkpoint_ns
-from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
+from langgraph.errors import GraphBubbleUp, GraphInterrupt, NodeTimeoutError, ParentCommand
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt, RetryPolicy
 
@@ -35,9 +35,11 @@ from noesium_stream.errors import (
     LogClosedError,
     NodeExecutionError,
     NoesiumError,
+    RecordTooLargeError,
     StateError,
     StrictModeError,
     failure_of,
+    hint_of,
 )
 from noesium_stream.event.canonical import canonical_json
 from noesium_stream.event.standard import NodeCompleted, NodeFailed
@@ -46,6 +48,7 @@ from noesium_stream.kernel.guard import guard_bound
 from noesium_stream.kernel.history import StepKey
 from noesium_stream.kernel.messages import identified
 from noesium_stream.kernel.modes import compare_runs
+from noesium_stream.kernel.recordable import check_size, said_of
 from noesium_stream.kernel.run_context import RunContext, current_run
 from noesium_stream.kernel.step import Step, enclosing_step
 from noesium_stream.kernel.typed import encode
@@ -237,18 +240,18 @@ class DurableNode(Runnable[Any, Any]):
             async with limit:
                 return await bound.ainvoke(input, config, **kwargs)
         except TimeoutError as error:
-            if not limit.expired():
+            if not limit.expired() or self._timeout_s is None:
                 raise
-            raise NodeExecutionError(
-                f"The node {self.name} had not ended after {self._timeout_s:g} s.",
-                hint="Raise its timeout, or bound what it waits for.",
-            ) from error
+            raise NodeTimedOutError(str(self.name), self._timeout_s) from error
 
     def _complete(self, step: Step, value: Any, attempt: int, begun: float) -> tuple[Any, bool]:
         """Stage the node's events and its delta; return the delta, and whether it touched nothing outside."""
         value, events = take_events(value)
         self._check_keys(value)
-        delta = record(identified(value, self._messages, step.uuid))
+        who = f"The node {self.name}"
+        with said_of(who):
+            delta = record(identified(value, self._messages, step.uuid))
+        check_size(delta, "delta", who)
         step.check_complete()
         journal, clock = step.journal, step.journal.clock
         savepoint = journal.savepoint()
@@ -277,6 +280,11 @@ class DurableNode(Runnable[Any, Any]):
         """LangGraph drops a key that the state does not have in silence; most of them are typing errors."""
         if self._keys is None:
             return
+        if not (value is None or isinstance(value, Mapping | Command) or _has_commands(value)):
+            raise StateError(
+                f"The node {self.name} returned a value of type {type(value).__name__}, which is no update.",
+                hint="Return a dict with keys of the state, a Command, a list with Commands, or nothing.",
+            )
         unknown = sorted(key for key in update_keys(value) if key not in self._keys)
         if unknown:
             near = difflib.get_close_matches(unknown[0], self._keys, 1)
@@ -308,6 +316,7 @@ class DurableNode(Runnable[Any, Any]):
             duration_ms=_elapsed(clock.monotonic() - begun),
             retry_in_ms=pause_ms,
             input_hash=input_hash,
+            hint=hint_of(error),
         )
         trace = journal.identity.trace.child(clock.token(8))
         event = journal.stage(failed, trace=trace, causation_id=step.entered_id)
@@ -322,12 +331,29 @@ class DurableNode(Runnable[Any, Any]):
     def _pause_ms(self, step: Step, error: Exception, attempt: int) -> int | None:
         """How long to wait before the next attempt; None: there is none. The jitter is the step's own."""
         policy = next((policy for policy in self._retry if _applies(policy, error)), None)
-        if policy is None or attempt >= policy.max_attempts or isinstance(error, KernelError):
+        if policy is None or attempt >= policy.max_attempts:
+            return None
+        if isinstance(error, _NOT_RETRIED) and not isinstance(error, NodeTimedOutError):
             return None
         pause = min(policy.max_interval, policy.initial_interval * policy.backoff_factor ** (attempt - 1))
         if policy.jitter:
             pause += random.Random(derived_id(step.run_id, str(step.key), "jitter", str(attempt))).random()
         return round(pause * 1000)
+
+
+class NodeTimedOutError(NodeExecutionError):
+    """A node took longer than its timeout; `theirs` is what LangGraph raises then, for retry policies."""
+
+    def __init__(self, node: str, limit_s: float) -> None:
+        super().__init__(
+            f"The node {node} had not ended after {limit_s:g} s.",
+            hint="Raise its timeout, or bound what it waits for.",
+        )
+        self.theirs = NodeTimeoutError(node, limit_s, kind="run", run_timeout=limit_s)
+
+
+_NOT_RETRIED: Final = (KernelError, RecordTooLargeError)
+"""What the same input brings about again."""
 
 
 class _Again(Exception):
@@ -336,6 +362,8 @@ class _Again(Exception):
 
 def _applies(policy: RetryPolicy, error: Exception) -> bool:
     wanted: Any = policy.retry_on
+    if isinstance(error, NodeTimedOutError):
+        error = error.theirs
     if isinstance(wanted, type):
         return isinstance(error, wanted)
     if isinstance(wanted, Sequence):
@@ -351,9 +379,13 @@ def _hash(state: Any) -> str | None:
         return None
 
 
+def _has_commands(value: Any) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(item, Command) for item in value)
+
+
 def _recorded(failure: dict[str, Any]) -> NodeExecutionError:
     kind, message = failure["error_type"], failure["message"]
-    return NodeExecutionError(f"{kind}: {message}", recorded=(kind, message))
+    return NodeExecutionError(f"{kind}: {message}", hint=failure.get("hint"), recorded=(kind, message))
 
 
 def _for_this_graph(bubble: ParentCommand, config: RunnableConfig | None, name: str) -> Command[Any] | None:

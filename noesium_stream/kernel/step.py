@@ -29,6 +29,7 @@ from noesium_stream.kernel.history import StepKey
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.modes import current_mode
 from noesium_stream.kernel.place import Place
+from noesium_stream.kernel.recordable import check_size
 from noesium_stream.kernel.reference import Undo
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.kernel.run_context import current_run
@@ -168,6 +169,7 @@ class Step:
                     f"The node {self.node} emits {event.event_type()}, which the kernel alone writes.",
                     hint="Give the event a domain of its own, such as `ticket.answered`.",
                 )
+            check_size(event.payload(), event.event_type(), f"The node {self.node}")
             self._place.stage(event, key=self._place.event_key(str(index)))
 
     async def invoke(

@@ -27,6 +27,7 @@ from pydantic_core import to_jsonable_python
 
 from noesium_stream.errors import StateError
 from noesium_stream.event.envelope import MAX_INT
+from noesium_stream.event.json_value import text, too_deep
 
 TYPE: Final = "__type__"
 _MAX_DEPTH: Final = 64
@@ -41,9 +42,9 @@ def encode(value: Any, path: str, depth: int = 0) -> Any:
     """
     kind = type(value)
     if kind in _PLAIN:
-        return value
+        return text(value, path) if kind is str else value
     if depth > _MAX_DEPTH:
-        raise StateError(f"{path} is nested deeper than {_MAX_DEPTH} levels.")
+        raise too_deep(path, _MAX_DEPTH)
     if kind is int:
         if abs(value) > MAX_INT:
             raise StateError(f"{path} is an integer beyond 2^53-1.", hint="Keep it as text.")
@@ -114,7 +115,7 @@ def _key(value: Any) -> str:
 def _mapping(value: Mapping[Any, Any], path: str, depth: int) -> Any:
     if TYPE in value or not all(type(key) is str for key in value):
         return {TYPE: "mapping", "value": _items(list(value.items()), path, depth)}
-    return {key: encode(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+    return {text(key, path): encode(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
 
 
 def _items(value: Any, path: str, depth: int) -> list[Any]:

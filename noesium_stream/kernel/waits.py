@@ -21,6 +21,7 @@ from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import ApprovalExpired, ApprovalRequested, TimerFired, TimerStarted
 from noesium_stream.kernel.answer import Answer, AnswerType
 from noesium_stream.kernel.place import INTERRUPT, Place
+from noesium_stream.kernel.recordable import check_size, said_of
 
 
 class Waits:
@@ -49,7 +50,11 @@ class Waits:
         decision = to_json(on_timeout, "on_timeout")
         if decision is not None:
             expected.check_decision(decision)
-        asked = self._asked(kind, to_json(question, "question"), expected, approvers, timeout)
+        who = f"The node {self._place.node}"
+        with said_of(who):
+            content = to_json(question, "question")
+        check_size(content, "question", who)
+        asked = self._asked(kind, content, expected, approvers, timeout)
         approval_id, deadline_ms = asked.payload["approval_id"], asked.payload["deadline_ms"]
         history = self._place.history
         await self._until(lambda: approval_id in history.closed, deadline_ms)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Literal, NamedTuple
 
 from noesium_stream.agent import BaseGraphicAgent
-from noesium_stream.errors import failure_of
+from noesium_stream.errors import failure_of, hint_of
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.json_value import to_json
@@ -23,6 +23,7 @@ from noesium_stream.event.standard import (
 )
 from noesium_stream.kernel import NO_LONGER_OWNER, Destination
 from noesium_stream.kernel.compensation import Compensation, must_compensate
+from noesium_stream.kernel.recordable import check_size, said_of
 from noesium_stream.worker.inherit import begin_fork
 from noesium_stream.worker.session import RunSession
 
@@ -60,7 +61,9 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession) -> bool:
         if started.payload.get("forked_from") is not None:
             initial = await begin_fork(agent.context.log, agent.agent_type, session, initial)
         final = await agent.durable.execute(session, initial, {"recursion_limit": agent.max_supersteps})
-        result = to_json(agent.result(final), "result")
+        with said_of("The run"):
+            result = to_json(agent.result(final), "result")
+        check_size(result, "result", "The run")
         completed = RunCompleted(run_id=session.run_id, result=result, duration_ms=_duration(session))
         return await _end(agent, session, completed, result)
     except NO_LONGER_OWNER:
@@ -68,7 +71,7 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession) -> bool:
     except Exception as error:
         session.drop_staged()
         history.terminal = None  # a result that was refused (too large) is none
-        why = _Why("failed", *failure_of(error))
+        why = _Why("failed", *failure_of(error), hint_of(error))
     return await _end_without_result(agent, session, why, history.last_event_id)
 
 
@@ -78,6 +81,7 @@ class _Why(NamedTuple):
     cause: Literal["failed", "cancelled"]
     error_type: str
     message: str
+    hint: str | None = None
 
 
 async def _end_without_result(
@@ -100,7 +104,8 @@ async def _end_without_result(
 
 async def _undo_and_end(agent: BaseGraphicAgent, session: RunSession, started: EventEnvelope) -> bool:
     compensated = await Compensation(session, agent).run()
-    why = _Why(*(started.payload[field] for field in _Why._fields))
+    payload = started.payload
+    why = _Why(payload["cause"], payload["error_type"], payload["message"], payload.get("hint"))
     return await _end_for(agent, session, why, compensated)
 
 
@@ -116,6 +121,7 @@ async def _end_for(
             message=why.message,
             duration_ms=_duration(session),
             compensated=compensated,
+            hint=why.hint,
         )
     elif cancel is None:
         raise ValueError("nobody asked for the run to be cancelled")

@@ -148,6 +148,7 @@ class RunFailed(DomainEvent, event_type="run.failed"):
     node: str | None = None
     duration_ms: int = Field(ge=0)
     compensated: list[Compensated] = Field(default_factory=list)
+    hint: str | None = None
 
 
 class RunCancelled(DomainEvent, event_type="run.cancelled"):

@@ -105,3 +105,4 @@ class CompensationStarted(DomainEvent, event_type="run.compensation.started"):
     cause: Literal["failed", "cancelled"]
     error_type: str
     message: str
+    hint: str | None = None

@@ -65,6 +65,11 @@ class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
     duration_ms: int = Field(ge=0)
     retry_in_ms: int | None = Field(default=None, ge=0)
     input_hash: str | None = None
+    hint: str | None = None
+
+    def payload(self) -> dict[str, Any]:
+        """As that of `NodeEntered`."""
+        return _without_empty(super().payload(), "hint")
 
 
 class NodeRetried(DomainEvent, event_type="kernel.node.retried"):

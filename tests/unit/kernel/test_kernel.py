@@ -206,7 +206,7 @@ async def test_an_endless_loop_ends_with_a_clear_error(tmp_path: Path) -> None:
     graph.add_node("a", lambda s: {"items": [1]})
     graph.add_edge(START, "a")
     graph.add_conditional_edges("a", lambda s: "a", ["a"])
-    with pytest.raises(RunFailedError, match="Recursion limit"):
+    with pytest.raises(RunFailedError, match="had not ended after 1,000 supersteps"):
         await outcome(graph, tmp_path, items=[])
 
 

@@ -83,8 +83,11 @@ async def types_of(run: Any) -> Counter[str]:
 
 
 async def test_an_effect_s_result_that_is_refused_stops_no_inbox(
-    log: EventLog, work: Callable[..., Worker]
+    log: EventLog, work: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        "noesium_stream.kernel.recordable.MAX_VALUE_BYTES", 2_000_000
+    )  # the log has to refuse it
     called, gate = asyncio.Event(), asyncio.Event()
 
     async def node(state: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from langgraph.types import RetryPolicy
 
 from noesium_stream.errors import RecordTooLargeError, RunFailedError
 from noesium_stream.event import DomainEvent
+from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES, MAX_RECORD_BYTES
 from tests.support.graphs import running
@@ -35,7 +36,7 @@ async def node(state: State) -> dict[str, Any]:
     if state["what"] == "event":
         return {"_pending_events": [Blob(text=await large_text())]}
     if state["what"] == "effect":
-        await current_step().effect("large", large_text)
+        await current_step().effect("large", large_text, effect_class=SideEffectClass.PURE)
     if state["what"] == "error":
         raise ValueError(await large_text())
     if state["what"] == "half":
