@@ -30,8 +30,8 @@ from noesium_stream.worker import Worker
 async def worker_command(choice: AgentChoice, agent: tuple[str, ...], log_url: str | None) -> None:
     """Run agents until Ctrl-C or SIGTERM.
 
-    AGENT is a module that exports an agent (agents.librarian), or module:Class; several may be given.
-    Open runs go on in another worker, or in this one when it is started again.
+    AGENT is a module that exports an agent (agents.librarian), module:Class, or module:graph of a LangGraph
+    graph; several may be given. Open runs go on in another worker, or in this one when it is started again.
     """
     loaded = settings(log_url)
     config = loaded.noesium
