@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from noesium_stream.agent.base import AgentContext, BaseGraphicAgent
 from noesium_stream.config import ExecutionMode
+from noesium_stream.errors import ConfigError
 from noesium_stream.kernel import Durability
 from noesium_stream.log.topics import agent_name
 
@@ -52,6 +53,21 @@ def agent_of(
         def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
             return graph.builder if isinstance(graph, CompiledStateGraph) else graph
 
+        @classmethod
+        def input_from_question(cls, question: str, options: BaseModel) -> dict[str, Any]:
+            keys = _state_keys(graph)
+            if "question" not in keys:
+                raise ConfigError(
+                    f"The graph {cls.agent_type} takes no question: its state has {', '.join(keys)}.",
+                    hint="Give its first state: --input JSON",
+                )
+            return super().input_from_question(question, options)
+
     for name, value in chosen.items():
         setattr(OfGraph, name, value)
     return OfGraph
+
+
+def _state_keys(graph: AnyGraph) -> list[str]:
+    builder = graph.builder if isinstance(graph, CompiledStateGraph) else graph
+    return sorted(name for name in builder.channels if not name.startswith(("__", "branch:", "join:")))
