@@ -192,8 +192,10 @@ class EmbeddedLog:
         keep = type_filter(types)
         wanted = partitions_to_read(topic, info.partitions, cursor, until, partitions)
         positions = self._start(info, cursor, wanted)
+        places = [(topic, partition) for partition in positions]
         changes = self._store.changes
         self._store.watch()
+        taken = 0
         while True:
             seen, moved = changes.count, False
             for partition, offset in list(positions.items()):
@@ -205,6 +207,7 @@ class EmbeddedLog:
                 if after == offset:
                     continue
                 positions[partition], moved = after, True
+                taken += after - offset
                 if stop is not None and after > stop:
                     records = [record for record in records if record.offset < stop]
                 if records:
@@ -212,10 +215,13 @@ class EmbeddedLog:
                 self._check_open()
             if not positions:
                 return
-            if moved:
+            if not moved:
+                taken = 0
+                await changes.wait(seen, None, places)
+            elif taken >= FETCH_RECORDS:
+                # Others have their turn also where there is always more to read.
+                taken = 0
                 await asyncio.sleep(0)
-            else:
-                await changes.wait(seen)
             await self._store.pause()
             self._check_open()
 

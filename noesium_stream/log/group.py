@@ -186,7 +186,7 @@ class Member:
             await self._rebalance()
         if not await self._deliver():
             await self._commit()
-            await self._changes.wait(seen, self._coordinator.beat_s)
+            await self._changes.wait(seen, self._coordinator.beat_s, tuple(self._positions))
 
     async def _beat(self, every_s: float) -> None:
         while True:

@@ -145,12 +145,14 @@ class MemoryWriter:
     def prepare(self, outgoing: Sequence[Outgoing]) -> list[Prepared]:
         """Encode and check all, create topics that are missing."""
         prepared = prepare_outgoing(outgoing, self.codec)
-        specs = [self._topology.spec(r.topic) for r in prepared if self.store.topic(r.topic) is None]
-        for record in prepared:
-            topic = self.store.topic(record.topic)
-            partitions = topic.partitions if topic else self._topology.spec(record.topic).partitions
-            check_partition(record.topic, record.partition, partitions)
-        self.store.create(specs)
+        missing: dict[str, TopicSpec] = {}
+        for name, partition in dict.fromkeys(record[:2] for record in prepared):
+            topic = self.store.topic(name)
+            if topic is None:
+                missing[name] = self._topology.spec(name)
+            check_partition(name, partition, (topic or missing[name]).partitions)
+        if missing:
+            self.store.create(list(missing.values()))
         return prepared
 
     @property
@@ -222,12 +224,11 @@ class MemoryTransaction:
     def _commit_headers(self, prepared: Sequence[Prepared]) -> list[Headers]:
         """`noesium_commit` of each record; the count of a transaction in parts is what is written so far."""
         before, counts = self._counts.copy(), self._counts
-        for record in prepared:
-            place = record.topic, record.partition
+        places = [record[:2] for record in prepared]
+        for place in places:
             counts[place] = counts.get(place, 0) + 1
         headers: list[Headers] = []
-        for record in prepared:
-            place = record.topic, record.partition
+        for place in places:
             index = before.get(place, 0)
             before[place] = index + 1
             headers.append((commit_header(self._commit_id, index, counts[place]),))

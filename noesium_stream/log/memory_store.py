@@ -22,7 +22,7 @@ from noesium_stream.errors import LogTruncatedError
 from noesium_stream.log.embedded import Bounds, Topic
 from noesium_stream.log.headers import CE_TYPE, TypeFilter, header_value, headers_of_text
 from noesium_stream.log.memory_group import GroupTable
-from noesium_stream.log.port import Headers, Position, TopicPartition
+from noesium_stream.log.port import Headers, Position
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec
@@ -39,7 +39,7 @@ class Txn:
 
     def __init__(self) -> None:
         self.committed = False
-        self.parts: set[TopicPartition] = set()
+        self.parts: set[tuple[str, int]] = set()
 
 
 class Entry:
@@ -102,7 +102,7 @@ class MemoryStore:
         self.open: dict[str, Txn] = {}
         self.logs = 0
         self._topics: dict[str, Topic] = {}
-        self._partitions: dict[TopicPartition, Partition] = {}
+        self._partitions: dict[tuple[str, int], Partition] = {}
         self._random = None if seed is None else random.Random(seed)
         self._markers: dict[Txn, asyncio.Task[None]] = {}
 
@@ -127,12 +127,12 @@ class MemoryStore:
                 if spec.name not in self._topics:
                     topic = Topic(spec.name, spec.partitions, spec.retention_ms, self.clock.token(16), 0)
                     for number in range(spec.partitions):
-                        self._partitions[TopicPartition(spec.name, number)] = Partition()
+                        self._partitions[spec.name, number] = Partition()
                     self._topics[spec.name] = topic
 
     def partition(self, topic: str, number: int) -> Partition:
         """One partition."""
-        return self._partitions[TopicPartition(topic, number)]
+        return self._partitions[topic, number]
 
     def append(self, records: Sequence[Prepared], partitions: Sequence[int]) -> list[Position]:
         """Write records outside of any transaction."""
@@ -142,7 +142,7 @@ class MemoryStore:
                 Position(record.topic, number, self.partition(record.topic, number).put(now_ms, record, None))
                 for record, number in zip(records, partitions, strict=True)
             ]
-        self.changes.notify()
+        self.changes.notify({position[:2] for position in positions})
         return positions
 
     def write(self, txn: Txn, records: Sequence[Prepared], commits: Sequence[Headers]) -> list[Position]:
@@ -151,12 +151,13 @@ class MemoryStore:
         positions = []
         with self.lock:
             for record, commit in zip(records, commits, strict=True):
-                tp = TopicPartition(record.topic, record.partition)
+                tp = record[:2]
                 partition = self._partitions[tp]
                 offset = partition.put(now_ms, record, txn, commit)
-                partition.open.setdefault(txn, offset)
-                txn.parts.add(tp)
-                positions.append(Position(record.topic, record.partition, offset))
+                if txn not in partition.open:
+                    partition.open[txn] = offset
+                    txn.parts.add(tp)
+                positions.append(Position(*tp, offset))
         return positions
 
     def finish(self, txn: Txn, *, commit: bool) -> None:
@@ -172,7 +173,7 @@ class MemoryStore:
         with self.lock:
             for tp in sorted(txn.parts):
                 self._mark(txn, tp)
-        self.changes.notify()
+        self.changes.notify(txn.parts)
 
     async def markers_written(self) -> None:
         """Wait until no ended transaction has markers outstanding."""
@@ -185,12 +186,12 @@ class MemoryStore:
                 await self.pause()
                 with self.lock:
                     self._mark(txn, tp)
-                self.changes.notify()
+                self.changes.notify((tp,))
         finally:
             self.write_markers(txn)
             del self._markers[txn]
 
-    def _mark(self, txn: Txn, tp: TopicPartition) -> None:
+    def _mark(self, txn: Txn, tp: tuple[str, int]) -> None:
         partition = self._partitions[tp]
         if txn in partition.open:
             partition.put(self.clock.now_ms(), None, txn)
@@ -200,7 +201,7 @@ class MemoryStore:
         self, topic: str, number: int, offset: int, limit: int, keep: TypeFilter | None, decoder: Decoder
     ) -> tuple[list[Record], int]:
         """Committed records from `offset` on, and the next offset to read."""
-        partition = self._partitions[TopicPartition(topic, number)]
+        partition = self._partitions[topic, number]
         if offset >= partition.end:
             return [], offset  # every commit wakes every reader, and most find nothing
         with self.lock:
@@ -235,7 +236,7 @@ class MemoryStore:
         """Remove records below `before`."""
         with self.lock:
             self.partition(topic.name, number).truncate(before)
-        self.changes.notify()
+        self.changes.notify(((topic.name, number),))
 
 
 def _wanted(record: Prepared, keep: TypeFilter, decoder: Decoder) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -29,7 +29,7 @@ from noesium_stream.log.sqlite_wake import Waker
 from noesium_stream.log.sqlite_writer import SqliteWriter, WriterFencedError
 from noesium_stream.log.topics import TopicSpec, Topology
 from noesium_stream.log.url import LogUrl
-from noesium_stream.log.wakeup import Signal
+from noesium_stream.log.wakeup import Place, Signal
 
 # Half the cost of calling the class: this is done once per record.
 _position: Final = cast(Callable[[tuple[str, int, int]], Position], partial(tuple.__new__, Position))
@@ -196,9 +196,9 @@ class SqliteStore:
                     raise translate(self.path, error) from error
             else:
                 self._parts.tails[slot] = Tail(offset + 1, row[1])
-                self.tell()
+                self.tell(((topic, partition),))
                 return Position(topic, partition, offset)
-        [offset] = await self._insert([(slot, 1, data)], writer)
+        [offset] = await self._insert([(slot, 1, data)], writer, ((topic, partition),))
         return Position(topic, partition, offset)
 
     async def _write_many(
@@ -217,7 +217,7 @@ class SqliteStore:
                 chunks.append((self._slot(*place), n, data))
                 owners.append(place)
         first: dict[tuple[str, int], int] = {}
-        for place, offset in zip(owners, await self._insert(chunks, writer), strict=True):
+        for place, offset in zip(owners, await self._insert(chunks, writer, parts), strict=True):
             first.setdefault(place, offset)
         positions: list[Position | None] = [None] * len(records)
         for (topic, partition), indices in parts.items():
@@ -226,9 +226,12 @@ class SqliteStore:
         return cast(list[Position], positions)
 
     async def _insert(
-        self, chunks: list[tuple[int, int, bytes]], writer: tuple[int, int] | None
+        self,
+        chunks: list[tuple[int, int, bytes]],
+        writer: tuple[int, int] | None,
+        places: Collection[Place],
     ) -> list[int]:
-        """Commit chunks (slot, records, data); the offset of each one's first record.
+        """Commit chunks (slot, records, data) of these partitions; the offset of each one's first record.
 
         The offsets are what this process believes to be next: where another one was faster the key is
         there already, and the whole is done again with what is true.
@@ -248,7 +251,7 @@ class SqliteStore:
             if not written:
                 raise WriterFencedError
             self._parts.tails.update(tails)
-            self.tell()
+            self.tell(places)
             return [row[0] for _, row in rows]
 
     def _place(

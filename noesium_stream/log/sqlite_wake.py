@@ -14,11 +14,11 @@ import asyncio
 import os
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
-from noesium_stream.log.wakeup import Signal
+from noesium_stream.log.wakeup import Place, Signal
 
 if sys.platform == "linux":
     import inotify_simple as _inotify_simple
@@ -52,9 +52,9 @@ class Waker:
         self._arm()
         self._task = asyncio.get_running_loop().create_task(self._poll(), name="noesium log poll")
 
-    def tell(self) -> None:
-        """Wake others: a commit of this process is visible."""
-        self._changes.notify()
+    def tell(self, places: Collection[Place] | None = None) -> None:
+        """Wake others: a commit of this process is visible; `places` as in `Signal.notify`."""
+        self._changes.notify(places)
         try:
             os.close(os.open(self._wal, os.O_RDONLY))
         except OSError:

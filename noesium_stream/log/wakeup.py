@@ -1,9 +1,20 @@
-"""A signal that readers wait on: something in the log has changed."""
+"""A signal that readers wait on: something in the log has changed.
+
+Decision record: every commit used to wake every reader of the process, and most found nothing in what they
+read. Who changes the log says which partitions it touched, where it knows; who waits says which it reads.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Collection
+from typing import Any
+
+Place = tuple[str, int]
+"""A partition: topic and number."""
+
+Waiter = asyncio.Future[None]
 
 
 class Signal:
@@ -14,42 +25,90 @@ class Signal:
 
     def __init__(self) -> None:
         self.count = 0
+        self._anywhere = 0
+        self._changed: dict[Place, int] = {}
         self._lock = threading.Lock()
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[Waiter, Collection[Place] | None] = {}
+        self._waiting: dict[Place, set[Waiter]] = {}
 
-    def notify(self) -> None:
-        """Count one change and wake everybody."""
+    def notify(self, places: Collection[Place] | None = None) -> None:
+        """Count one change of these partitions and wake who waits for one of them, or for anything.
+
+        None: of all partitions, or of something else (a group, the log itself); wakes everybody.
+        """
         with self._lock:
             self.count += 1
-            if not self._waiters:
+            if places is None:
+                self._anywhere = self.count
+                woken = set(self._waiters)
+            else:
+                self._changed.update(dict.fromkeys(places, self.count))
+                woken = self._of(places)
+            if not woken:
                 return
-            waiters, self._waiters = self._waiters, set()
+            for waiter in woken:
+                self._forget(waiter)
         here = _running_loop()
-        for waiter in waiters:
+        for waiter in woken:
             loop = waiter.get_loop()
             if loop is here:
                 _wake(waiter)
             elif not loop.is_closed():
                 loop.call_soon_threadsafe(_wake, waiter)
 
-    async def wait(self, seen: int, timeout_s: float | None = None) -> None:
-        """Return when the count differs from `seen`, or after `timeout_s`."""
+    async def wait(
+        self, seen: int, timeout_s: float | None = None, places: Collection[Place] | None = None
+    ) -> None:
+        """Return when one of `places` has changed since the count was `seen`, or after `timeout_s`.
+
+        None: when anything has.
+        """
         with self._lock:
-            if self.count != seen:
+            if self._last(places) > seen:
                 return
             waiter = asyncio.get_running_loop().create_future()
-            self._waiters.add(waiter)
+            self._waiters[waiter] = places
+            for place in _ANY if places is None else places:
+                self._waiting.setdefault(place, set()).add(waiter)
         try:
             if timeout_s is None:
                 await waiter
             else:
                 await asyncio.wait((waiter,), timeout=timeout_s)
         finally:
-            with self._lock:
-                self._waiters.discard(waiter)
+            if not waiter.done() or waiter.cancelled():
+                with self._lock:
+                    self._forget(waiter)
+
+    def _last(self, places: Collection[Place] | None) -> int:
+        """The count of the last change of these."""
+        if places is None:
+            return self.count
+        changed = self._changed
+        return max(self._anywhere, max([changed.get(place, 0) for place in places], default=0))
+
+    def _of(self, places: Collection[Place]) -> set[Waiter]:
+        woken: set[Waiter] = set()
+        for place in (*_ANY, *places):
+            woken.update(self._waiting.get(place, ()))
+        return woken
+
+    def _forget(self, waiter: Waiter) -> None:
+        if waiter not in self._waiters:
+            return
+        places = self._waiters.pop(waiter)
+        for place in _ANY if places is None else places:
+            waiting = self._waiting[place]
+            waiting.discard(waiter)
+            if not waiting:
+                del self._waiting[place]
 
 
-def _wake(waiter: asyncio.Future[None]) -> None:
+_ANY: tuple[Any, ...] = (None,)
+"""Where those wait who wait for anything."""
+
+
+def _wake(waiter: Waiter) -> None:
     if not waiter.done():
         waiter.set_result(None)
 
