@@ -33,10 +33,12 @@ from noesium_stream.event.parts import (
     check_text,
     check_trace,
     check_whole,
+    ids_are_sound,
     keep_unknown,
     read_part,
     read_timestamp,
     short,
+    text_is_sound,
 )
 
 __all__ = [
@@ -322,6 +324,44 @@ def from_fields(fields: dict[str, Any], rest: dict[str, Any], extensions: dict[s
 
 def check_envelope(event: EventEnvelope) -> None:
     """Raise `EventValidationError` for the first field that is not as RFC-0002 wants it."""
+    if not _is_usual(event):
+        _check_fields(event)
+
+
+_usual_heads: set[tuple[str, str, str, AgentRef]] = set()
+_CACHED: Final = 4096
+_MAX_CACHED_LENGTH: Final = 1024
+
+
+def _is_usual(event: EventEnvelope) -> bool:
+    """Whether it is certainly sound: False says nothing, and the fields are looked at one by one.
+
+    Kind and producer repeat from event to event, and were checked before; of what differs, each event has the
+    same few.
+    """
+    head = event.spec_version, event.event_type, event.event_version, event.producer
+    try:
+        if head not in _usual_heads:
+            return False
+    except TypeError:
+        return False  # a part that has no hash is none of these texts
+    return (
+        ids_are_sound(event.event_id, event.trace)
+        and type(event.timestamp_ms) is int
+        and 0 <= event.timestamp_ms <= MAX_TIMESTAMP_MS
+        and text_is_sound(event.causation_id)
+        and text_is_sound(event.correlation_id)
+        and text_is_sound(event.idempotency_key)
+        and text_is_sound(event.partition_key)
+        and event.ttl_ms is None
+        and event.stream_sequence is None
+        and event.stream_final is None
+        and event.signature is None
+        and not event.extensions
+    )
+
+
+def _check_fields(event: EventEnvelope) -> None:
     check_kind(event.spec_version, event.event_type, event.event_version)
     check_id(event.event_id)
     check_whole("timestamp", event.timestamp_ms, MAX_TIMESTAMP_MS)
@@ -341,6 +381,15 @@ def check_envelope(event: EventEnvelope) -> None:
         check_signature(event.signature)
     if event.extensions:
         _check_extensions(event.extensions)
+    _remember_head(event.spec_version, event.event_type, event.event_version, event.producer)
+
+
+def _remember_head(spec_version: str, event_type: str, event_version: str, producer: AgentRef) -> None:
+    names = producer.agent_id, producer.agent_type, producer.runtime_id, producer.instance_id
+    if len(event_type) + sum(map(len, names)) <= _MAX_CACHED_LENGTH:
+        if len(_usual_heads) >= _CACHED:
+            _usual_heads.clear()
+        _usual_heads.add((spec_version, event_type, event_version, producer))
 
 
 def _check_extensions(extensions: Mapping[str, Any]) -> None:
@@ -355,6 +404,6 @@ def _check_extensions(extensions: Mapping[str, Any]) -> None:
 
 
 def _own(field: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise EventValidationError(field, f"{short(value)} is not a mapping")
     return dict(value)

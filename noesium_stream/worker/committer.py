@@ -146,19 +146,25 @@ class Committer:
 
     def _ordered(self, requests: list[_Request], numbers: dict[str, int]) -> list[Outgoing]:
         # What goes to others is sent first, the journal's part last: a torn commit lacks its own end.
-        records = [record for request in requests for record in request.records]
-        others = [record for record in records if record.topic != self._journal]
-        own = [record for record in records if record.topic == self._journal]
-        return [*others, *(self._numbered(record, numbers) for record in own)]
+        others: list[Outgoing] = []
+        own: list[Outgoing] = []
+        for request in requests:
+            for record in request.records:
+                if record.topic == self._journal:
+                    own.append(self._numbered(record, numbers))
+                else:
+                    others.append(record)
+        return others + own
 
     def _numbered(self, record: Outgoing, numbers: dict[str, int]) -> Outgoing:
-        if not record.headers or record.headers[0] is not UNNUMBERED:
+        envelope, topic, partition, key, headers = record
+        if not headers or headers[0] is not UNNUMBERED:
             return record
-        number = numbers.get(record.key)
+        number = numbers.get(key)
         if number is None:
-            number = self.sequences.get(record.key, 0)
-        numbers[record.key] = number + 1
-        return record._replace(headers=((SEQUENCE, str(number).encode()), *record.headers[1:]))
+            number = self.sequences.get(key, 0)
+        numbers[key] = number + 1
+        return Outgoing(envelope, topic, partition, key, ((SEQUENCE, str(number).encode()), *headers[1:]))
 
     def _give_up(self, requests: list[_Request], error: Exception) -> None:
         self._lost = error
