@@ -9,17 +9,17 @@ import copy
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from noesium_stream.capability.resolution import in_range
 from noesium_stream.client.client import Client
 from noesium_stream.client.run import Run
 from noesium_stream.errors import CheckpointError, ConfigError, RunNotFoundError
-from noesium_stream.event.standard import ForkRef
+from noesium_stream.event.standard import ForkRef, GraphRef
 from noesium_stream.kernel.canonical_history import CanonicalStep, RecordedRun, canonical_history
 from noesium_stream.kernel.fork import last_step
-from noesium_stream.kernel.verify import ReplayTarget, Verdict, verify_run
+from noesium_stream.kernel.verify import UNVERSIONED, ReplayTarget, Verdict, verify_run
 from noesium_stream.kernel.verify_difference import NOTHING, Difference, first_difference, shown
 from noesium_stream.kernel.verify_recording import superstep
 from noesium_stream.kernel.verify_state import reduced_channels, state_at
@@ -68,6 +68,9 @@ async def verify(run: Run, target: ReplayTarget) -> Verdict:
 async def verify_open(client: Client, target: ReplayTarget, agent_type: str | None = None) -> list[Verdict]:
     """Replay all open runs of an agent: whether they can go on with `target`.
 
+    One that is pinned to another graph cannot, even if all that is recorded is the same: it waits for a
+    worker that has its graph.
+
     Whose runs is what `agent_type` says, else the code: an agent's type, or what a graph alone is called.
 
     Raises:
@@ -82,7 +85,19 @@ async def verify_open(client: Client, target: ReplayTarget, agent_type: str | No
         )
     found = await client.list(agent_type=kind, status="running")
     runs = [await client.run(info.run_id) for info in sorted(found, key=lambda info: info.requested_ms)]
-    return [await verify_run(target, await recording(run), in_range) for run in runs]
+    recorded = [await recording(run) for run in runs]
+    return [_pinned(await verify_run(target, run, in_range), run, target.ref) for run in recorded]
+
+
+def _pinned(verdict: Verdict, run: RecordedRun, ref: GraphRef) -> Verdict:
+    """The verdict about an open run, with what else would keep a worker from going on with it."""
+    pinned = GraphRef.model_validate(run.started.payload["graph"])
+    same_version = ref.version in (pinned.version, UNVERSIONED)
+    if not verdict.is_same or (same_version and pinned.fingerprint == ref.fingerprint):
+        return verdict
+    what = "it is pinned to another graph, and waits for a worker that has it"
+    shapes = [f"version {it.version}, fingerprint {it.fingerprint[:8]}" for it in (pinned, ref)]
+    return replace(verdict, difference=Difference(0, None, what, *shapes))
 
 
 def check_agent(run: Run, target: ReplayTarget) -> None:

@@ -23,7 +23,7 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.errors import AgentLoadError, ConfigError
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.kernel import graph_ref
-from noesium_stream.kernel.verify import ReplayTarget
+from noesium_stream.kernel.verify import UNVERSIONED, ReplayTarget
 from noesium_stream.log.port import EventLog
 
 
@@ -66,7 +66,7 @@ def load_target(
             f"{reference} is {type(found).__name__}, and no agent and no graph.",
             hint="Give MODULE:NAME of an agent class, a graph, or a function that returns a graph.",
         )
-    return ReplayTarget(found, graph_ref(found, name, "0.0.0"), reference=reference)
+    return ReplayTarget(found, graph_ref(found, name, UNVERSIONED), reference=reference)
 
 
 def agent_target(

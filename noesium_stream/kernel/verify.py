@@ -39,6 +39,7 @@ from noesium_stream.kernel.typed import readable
 from noesium_stream.kernel.verify_difference import (
     NOTHING,
     Difference,
+    describe_call,
     first_difference,
     shown,
     source_of,
@@ -51,6 +52,8 @@ _REFUSALS: Final = frozenset(
     {EventValidationError.__name__, RecordTooLargeError.__name__, "UnknownSchemaError"}
 )
 _SPINS: Final = 20
+UNVERSIONED: Final = "0.0.0"
+"""The version of code that does not say one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +224,10 @@ def _left_out(journal: VerifyJournal) -> Difference | None:
             return Difference(number, step.node, what, step.node, other or NOTHING)
         missing = step.unmade()
         if missing is not None:
-            recorded = f"{missing.event.event_type} {shown(missing.event.payload)}"
+            recorded = describe_call(missing.event.event_type, missing.event.payload)
             now = journal.stray(step.key) or NOTHING
             what = "another call comes first" if journal.stray(step.key) else "a call is not made any more"
-            return Difference(superstep(step.key), step.node, what, text(recorded), now)
+            return Difference(superstep(step.key), step.node, what, recorded, now)
         if not step.frontier:
             return Difference(superstep(step.key), step.node, "it does not end any more", "ended", NOTHING)
     return None

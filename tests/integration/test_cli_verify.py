@@ -76,7 +76,22 @@ def test_open_runs_that_cannot_go_on_are_told_apart(folder: Folder, open_run: st
         f"{open_run}  cannot go on",
         "  step 1, node listen: another node runs here",
     ]
-    assert done.stderr == "1 open runs, 1 of them cannot go on\n"
+    assert done.stderr == "1 open run, 1 of them cannot go on\n"
+
+
+def test_an_open_run_that_is_pinned_to_another_version_waits_for_it(folder: Folder, open_run: str) -> None:
+    source = (folder.path / "agents" / "echo.py").read_text()
+    (folder.path / "newer.py").write_text(source.replace('version = "1.2.0"', 'version = "1.3.0"'))
+    done = folder.run("verify", "--open", "--graph", "newer:Echo")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"{open_run}  cannot go on"
+    assert lines[1] == "  the run: it is pinned to another graph, and waits for a worker that has it"
+    assert [line.split()[:3] for line in lines[2:]] == [
+        ["recorded", "version", "1.2.0,"],
+        ["now", "version", "1.3.0,"],
+    ]
+    assert folder.run("verify", open_run, "--graph", "newer:Echo").returncode == 0
 
 
 def test_replay_prints_the_state_at_a_step(folder: Folder, run_id: str) -> None:

@@ -83,4 +83,5 @@ def _show(verdicts: Sequence[Verdict], all_open: bool) -> None:
             out(f"  {line}")
     differing = sum(not verdict.is_same for verdict in verdicts)
     if all_open:
-        note(f"{len(verdicts)} open runs, {differing} of them cannot go on")
+        runs = f"{len(verdicts)} open run{'' if len(verdicts) == 1 else 's'}"
+        note(f"{runs}, {differing} of them cannot go on")

@@ -11,7 +11,7 @@ from noesium_stream.client.replay import diff, parse_setting, recording, set_pat
 from noesium_stream.client.replay_target import load_target
 from noesium_stream.errors import AgentLoadError, ConfigError
 from noesium_stream.event.standard import GraphRef
-from noesium_stream.kernel import current_step
+from noesium_stream.kernel import current_step, graph_ref
 from noesium_stream.kernel.verify import ReplayTarget
 from noesium_stream.log import open_log
 from tests.support.graphs import running
@@ -30,12 +30,18 @@ async def wait(state: dict[str, Any]) -> dict[str, Any]:
     return {"items": [await current_step().signal("go")]}
 
 
+async def ask(state: dict[str, Any]) -> dict[str, Any]:
+    await current_step().effect("remind", lambda: None)
+    return {}
+
+
 GRAPH = chain(first=lambda state: {"items": ["a"]}, work=work)
 WAITING = chain(work=work, wait=wait)
 
 
 def target(graph: Any = GRAPH, agent_type: str | None = "sample") -> ReplayTarget:
-    return ReplayTarget(graph.compile(), REF, agent_type=agent_type)
+    compiled = graph.compile()
+    return ReplayTarget(compiled, graph_ref(compiled, "sample", "1.0.0"), agent_type=agent_type)
 
 
 async def test_two_runs_are_compared_step_by_step(tmp_path: Path) -> None:
@@ -73,6 +79,14 @@ async def test_open_runs_are_verified_and_finished_ones_are_not(tmp_path: Path) 
         assert [(verdict.run_id, verdict.is_same) for verdict in verdicts] == [(run.id, True)]
         assert [verdict.is_same for verdict in await verify_open(client, target(GRAPH))] == [False]
         assert len(await verify_open(client, target(WAITING, None))) == 1, "the graph is called sample"
+        longer = chain(work=work, wait=wait, after=lambda state: {})
+        (verdict,) = await verify_open(client, target(longer))
+        assert verdict.difference is not None
+        assert verdict.difference.what.startswith("it is pinned to another graph")
+        changed = chain(work=work, wait=ask)
+        (verdict,) = await verify_open(client, target(changed))
+        assert verdict.difference is not None
+        assert (verdict.difference.recorded, verdict.difference.now) == ("note()", "remind()")
         with pytest.raises(ConfigError, match="no agent of type other on memory"):
             await verify_open(client, target(WAITING), "other")
 
