@@ -177,6 +177,8 @@ class Effect:
         except Exception as error:
             if limit.expired():
                 perhaps = f"it had not ended after {self.timeout}"
+            elif perhaps is not None:
+                perhaps = f"{perhaps}: {brief(error)}"
             if perhaps is not None and self.effect_class is SideEffectClass.EXTERNAL:
                 self._stage_unknown(effect_id, perhaps)
             else:

@@ -246,9 +246,10 @@ class DurableNode(Runnable[Any, Any]):
 
     def _complete(self, step: Step, value: Any, attempt: int, begun: float) -> tuple[Any, bool]:
         """Stage the node's events and its delta; return the delta, and whether it touched nothing outside."""
-        value, events = take_events(value)
-        self._check_keys(value)
         who = f"The node {self.name}"
+        with said_of(who):
+            value, events = take_events(value)
+        self._check_keys(value)
         with said_of(who):
             delta = record(identified(value, self._messages, step.uuid))
         check_size(delta, "delta", who)

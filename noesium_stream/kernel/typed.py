@@ -23,7 +23,7 @@ from uuid import UUID
 
 import orjson
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from noesium_stream.errors import StateError
 from noesium_stream.event.envelope import MAX_INT
@@ -168,7 +168,7 @@ _DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
 def _object(value: Any, path: str, depth: int) -> Any:
     cls = type(value)
     if isinstance(value, BaseModel):
-        body: Any = orjson.loads(value.model_dump_json(by_alias=True, round_trip=True))
+        body: Any = _of_model(value, path)
     elif dataclasses.is_dataclass(value):
         fields = dataclasses.fields(value)
         body = {f.name: encode(getattr(value, f.name), f"{path}.{f.name}", depth + 1) for f in fields}
@@ -193,6 +193,16 @@ def _object(value: Any, path: str, depth: int) -> Any:
             hint="Another process has to find the class again: define it at the top of its module.",
         )
     return {TYPE: f"{cls.__module__}:{cls.__qualname__}", "value": body}
+
+
+def _of_model(value: BaseModel, path: str) -> Any:
+    try:
+        return orjson.loads(value.model_dump_json(by_alias=True, round_trip=True))
+    except PydanticSerializationError as error:
+        raise StateError(
+            f"{path} is a {type(value).__name__}, which pydantic cannot write as JSON: {error}.",
+            hint="Its fields have to have a JSON form, or a serializer of their own.",
+        ) from error
 
 
 def _rebuild(name: str, body: Any) -> Any:

@@ -65,7 +65,10 @@ def _strip(value: Any, events: list[DomainEvent]) -> Any:
 def _collect(found: Any, events: list[DomainEvent]) -> None:
     for event in found if isinstance(found, Sequence) else [found]:
         if not isinstance(event, DomainEvent):
-            raise StateError(f"{PENDING} holds {type(event).__name__}, which is no DomainEvent.")
+            raise StateError(
+                f"{PENDING} holds {type(event).__name__}, which is no DomainEvent.",
+                hint='Derive a class from DomainEvent: class Seen(DomainEvent, event_type="demo.seen").',
+            )
         events.append(event)
 
 

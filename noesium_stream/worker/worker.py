@@ -16,6 +16,7 @@ from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailab
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.standard import AgentHeartbeat, AgentStarted, AgentStopped
+from noesium_stream.kernel import graph_ref
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.worker.partition import PartitionOwner
@@ -120,6 +121,9 @@ class _Host:
         self._failure = asyncio.get_running_loop().create_future()
         await agent.start()
         self._started = True
+        # What cannot be run is said before anybody hears of the agent.
+        graph_ref(agent.graph, agent.agent_type, agent.version)
+        _ = agent.durable
         inbox, journal = topology.inbox(agent.agent_type), topology.journal(agent.agent_type)
         names = [inbox, journal, topology.registry, topology.dlq, topology.heartbeat]
         await log.ensure_topics([topology.spec(name) for name in names])
