@@ -35,6 +35,8 @@ from noesium_stream.kernel.node_code import (
     written_keys,
 )
 
+_UNNAMED: Final = "LangGraph"
+"""What LangGraph calls a graph that was compiled without a name."""
 _WITHOUT_REDUCER: Final = (LastValue, LastValueAfterFinish, AnyValue, EphemeralValue, UntrackedValue)
 
 
@@ -47,8 +49,10 @@ def require_strict(graph: Any) -> None:
     problems = check_strict(graph)
     if problems:
         count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
+        name = getattr(graph, "name", "")
+        which = "The graph" if name in ("", _UNNAMED) else f"The graph {name}"
         raise GraphError(
-            f"The graph {getattr(graph, 'name', '')} cannot run in STRICT mode, for {count}:\n"
+            f"{which} cannot run in STRICT mode, for {count}:\n"
             + "\n".join(f"  - {problem}" for problem in problems),
             problems,
             hint="Or run it in PRAGMATIC mode.",
