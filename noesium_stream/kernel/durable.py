@@ -156,7 +156,7 @@ def _clear_errors(journal: RunJournal, config: RunnableConfig | None) -> Iterato
         yield
     except GraphRecursionError as error:
         raise NodeExecutionError(
-            f"Run {journal.identity.run_id} had not ended after {_limit(config):,} supersteps, its limit.",
+            f"The graph had not ended after {_limit(config):,} supersteps, its limit.",
             hint="Bound the loop, or raise the agent's max_supersteps.",
         ) from error
 
