@@ -10,6 +10,7 @@ from noesium_stream.kernel import TERMINAL
 from noesium_stream.log.headers import SEQUENCE, SOURCE
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
+from noesium_stream.worker.collector import collector_paused
 
 
 @dataclass(slots=True)
@@ -31,6 +32,8 @@ class Restored:
 async def restore(log: EventLog, journal: str, inbox: str, partition: int) -> Restored:
     """Fold the journal up to its high watermark; the writer must be open, so that nobody else writes.
 
+    The records of open runs are decoded.
+
     Raises:
         CheckpointError: a run's sequence has a gap: the journal lost a record.
         LogTruncatedError, LogUnavailableError, CorruptRecordError
@@ -39,9 +42,13 @@ async def restore(log: EventLog, journal: str, inbox: str, partition: int) -> Re
     end = await log.end(journal)
     until = {partition: end[partition]}
     restored.end = end[partition]
-    async for batch in log.read_batches(journal, {}, until=until):
-        for record in batch:
-            _take(restored, record, inbox)
+    with collector_paused():
+        async for batch in log.read_batches(journal, {}, until=until):
+            for record in batch:
+                _take(restored, record, inbox)
+        for records in restored.open.values():
+            for record in records:
+                record.envelope  # noqa: B018 - wanted soon, and the record keeps it
     return restored
 
 
