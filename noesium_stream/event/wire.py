@@ -16,6 +16,7 @@ way (`guard`, fastavro), which either finds the name of the mistake or reads wha
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from noesium_stream.errors import EventValidationError
@@ -47,7 +48,9 @@ class _Unusual(Exception):
     """Not what the written-out decoder expects; never leaves this package."""
 
 
+@lru_cache(maxsize=4096)
 def _long(value: int) -> str:
+    """Events of one moment share their timestamp, and most have the lengths of others."""
     value = value << 1 ^ value >> 63
     out = ""
     while value > 0x7F:

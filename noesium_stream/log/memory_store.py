@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -75,7 +74,8 @@ class Partition:
     def put(self, now_ms: int, record: Prepared | None, txn: Txn | None, commit: Headers = ()) -> int:
         """Append one entry; its time never runs backwards."""
         offset = self.end
-        self._last_ms = max(self._last_ms, now_ms)
+        if now_ms > self._last_ms:
+            self._last_ms = now_ms
         self.entries.append(Entry(offset, self._last_ms, record, txn, commit))
         self.end = offset + 1
         return offset
@@ -86,8 +86,8 @@ class Partition:
         del self.entries[: self.index(self.first)]
 
     def index(self, offset: int) -> int:
-        """Where the first entry at or after `offset` stands."""
-        return bisect_left(self.entries, offset, key=lambda entry: entry.offset)
+        """Where the first entry at or after `offset` stands: entries follow each other without gaps."""
+        return min(max(offset - self.entries[0].offset, 0), len(self.entries)) if self.entries else 0
 
 
 class MemoryStore:
