@@ -66,6 +66,7 @@ class Delegation:
             )
             self._place.stage(unresolved)
             raise
+        self._place.check_open()  # it has waited for its provider
         identity = journal.identity
         invoked = CapabilityInvoked(
             run_id=call_id,

@@ -93,7 +93,10 @@ class Effect:
             elif known.event_type == "effect.completed":
                 return known.payload.get("result")
             elif awaits_decision(known):
-                decision = (await self._decision(known)).payload
+                decided = await self._decision(effect_id, known)
+                if decided is None:
+                    continue
+                decision = decided.payload
                 if decision["decision"] == "result":
                     return decision.get("result")
                 if decision["decision"] == "retry" and known.event_type == "effect.outcome.unknown":
@@ -115,10 +118,13 @@ class Effect:
         self.passed_over = self.passed_over or earlier
         return earlier
 
-    async def _decision(self, known: EventEnvelope) -> EventEnvelope:
-        resolved = self.site.history.resolved
-        await self.site.journal.until(lambda: known.event_id in resolved)
-        return resolved[known.event_id]
+    async def _decision(self, effect_id: str, known: EventEnvelope) -> EventEnvelope | None:
+        """What a person decides; None: the call itself said at last what came of it."""
+        history = self.site.history
+        await self.site.journal.until(
+            lambda: known.event_id in history.resolved or history.outcomes.get(effect_id) is not known
+        )
+        return history.resolved.get(known.event_id)
 
     def _given_up(self, effect_id: str, decision: dict[str, Any]) -> EffectFailedError:
         reason = f": {decision['reason']}" if decision.get("reason") else "."

@@ -124,6 +124,8 @@ class DurableNode(Runnable[Any, Any]):
         self, run: RunContext, input: Any, config: RunnableConfig | None, kwargs: dict[str, Any]
     ) -> Any:
         outer = enclosing_step()
+        if outer is not None:
+            outer.check_open()
         key = _step_key(config, outer)
         if outer is None:
             run.superstep(key[0])

@@ -11,10 +11,17 @@ from collections import Counter
 from typing import Any, Final
 
 from noesium_stream.clock import derived_id
+from noesium_stream.errors import KernelError
 from noesium_stream.event.canonical import canonical_json
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
-from noesium_stream.event.standard import NodeEntered, NodeRetried
+from noesium_stream.event.standard import (
+    EffectCompleted,
+    EffectFailed,
+    EffectOutcomeUnknown,
+    NodeEntered,
+    NodeRetried,
+)
 from noesium_stream.kernel.decorators import NodeMeta
 from noesium_stream.kernel.history import StepKey
 from noesium_stream.kernel.journal import RunJournal
@@ -28,6 +35,7 @@ class Place:
 
     Attributes:
         called: fingerprints of the calls of this execution.
+        closed: the node has ended; what it has left running may say what came of its calls, and no more.
         tried_again: whether an effect that had failed was tried again; then calls may differ from the log's.
     """
 
@@ -49,6 +57,7 @@ class Place:
         self.attempt = attempt
         self.called: set[str] = set()
         self.tried_again = False
+        self.closed = False
         self._seen: Counter[str] = Counter()
         self.entered = self._enter(meta, input_hash)
 
@@ -113,6 +122,7 @@ class Place:
 
     def call_id(self, kind: str, name: str, arguments: Any) -> str:
         """The id of the next call of this content; `arguments` have a JSON form."""
+        self.check_open()
         content = hashlib.sha256(canonical_json(arguments)).hexdigest()
         occurrence = self.occurrence(f"{kind}:{name}:{content}")
         call_id = self.derived(kind, name, content, str(occurrence))
@@ -131,8 +141,23 @@ class Place:
 
     def stage(self, event: DomainEvent, cause: str | None = None, key: str | None = None) -> EventEnvelope:
         """Put an event of this step into the next commit; it is caused by the node's entry by default."""
+        if not isinstance(event, EffectCompleted | EffectFailed | EffectOutcomeUnknown):
+            self.check_open()
         cause = cause or self.entered.event_id
         return self.journal.stage(event, trace=self.span(), causation_id=cause, idempotency_key=key)
+
+    def check_open(self) -> None:
+        """A call of a node that has ended would belong to no step.
+
+        Raises:
+            KernelError: it has ended: returned, failed, run out of time, or been cancelled.
+        """
+        if self.closed:
+            raise KernelError(
+                f"The node {self.node} has ended, and something that it left running makes a call.",
+                hint="Await what a node starts before it returns. A sync node cannot be broken off: after a "
+                "timeout or a cancellation it ends at its next call.",
+            )
 
     def since(self, begun: float) -> int:
         """Milliseconds since `begun` by the monotonic clock."""

@@ -94,9 +94,14 @@ class Step:
         return _CURRENT.set(self)
 
     def deactivate(self, token: Any) -> None:
-        """Undo `activate`."""
+        """Undo `activate`; the step makes no calls any more."""
+        self._place.closed = True
         self._place.journal.activity.leave(self)
         _CURRENT.reset(token)
+
+    def check_open(self) -> None:
+        """See `Place.check_open`."""
+        self._place.check_open()
 
     @property
     def node(self) -> str:
@@ -287,6 +292,7 @@ class Step:
 
         Signals are counted within a node: the first call takes the first signal that came, and so on.
         """
+        self._place.check_open()
         history = self._place.history
         index = self._place.occurrence(f"signal:{name}")
         await self._place.journal.until(lambda: len(history.signals.get(name, ())) > index)

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import RehearsalError
+from noesium_stream.worker.threads import MAX_THREADS
 
 T = TypeVar("T")
 
@@ -110,7 +111,7 @@ class _BusyThreads(ThreadPoolExecutor):
     """The loop's default executor, with a count of what runs in it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(thread_name_prefix="noesium test")
+        super().__init__(MAX_THREADS, thread_name_prefix="noesium test")
         self.loop = loop
         self.busy = 0
 

@@ -125,6 +125,7 @@ class RunSession:
     def close(self) -> None:
         """The run is not this process's any more, or has ended: nothing that is left of it may write."""
         self._closed = True
+        self._received.set()  # threads of sync nodes wait too, and no cancellation reaches them
 
     def wake(self) -> None:
         """Tell those who wait for something from others to look again."""

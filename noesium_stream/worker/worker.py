@@ -20,6 +20,7 @@ from noesium_stream.kernel import graph_ref
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.worker.partition import PartitionOwner
+from noesium_stream.worker.threads import make_room_for_threads
 
 HEARTBEAT_S: Final = 10.0
 PATIENCE_S: Final = 5.0
@@ -62,6 +63,7 @@ class Worker:
         self._heartbeats: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
+        make_room_for_threads()
         try:
             for host in self._hosts:
                 await host.start()

@@ -289,7 +289,7 @@ async def test_what_a_node_leaves_behind_does_nothing_after_the_run_has_ended(
             await run.result(timeout=10)
         gate.set()
         await asyncio.wait(left, timeout=10)
-    assert "is not carried on here any more" in str(left[0].exception())
+    assert "The node node0 has ended" in str(left[0].exception())
     assert not outside
 
 
