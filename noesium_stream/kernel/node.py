@@ -237,12 +237,14 @@ class DurableNode(Runnable[Any, Any]):
         self, run: RunContext, input: Any, config: RunnableConfig | None, kwargs: dict[str, Any]
     ) -> Any:
         bound = self._guarded if run.mode is ExecutionMode.STRICT else self._bound
+        if self._timeout_s is None:
+            return await bound.ainvoke(input, config, **kwargs)
         limit = asyncio.timeout(self._timeout_s)
         try:
             async with limit:
                 return await bound.ainvoke(input, config, **kwargs)
         except TimeoutError as error:
-            if not limit.expired() or self._timeout_s is None:
+            if not limit.expired():
                 raise
             raise NodeTimedOutError(str(self.name), self._timeout_s) from error
 
