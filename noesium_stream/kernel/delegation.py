@@ -27,7 +27,9 @@ class Delegation:
         with said_of(f"The call of {capability_id}"):
             sent = to_json(arguments, "arguments")
         check_size(sent, "arguments", f"The call of {capability_id}")
-        call_id = self._call_to_make(self._place.call_id("invoke", capability_id, sent))
+        base = self._place.call_id("invoke", capability_id, sent)
+        await self._place.before_call(base, f"another call of {capability_id}")
+        call_id = self._call_to_make(base)
         if call_id not in self._place.history.invoked:
             await self._send(call_id, capability_id, sent, version)
         history = self._place.history

@@ -264,10 +264,12 @@ class Effects:
         if compensate is not None:
             undo = reference(compensate, f"the effect {name}")
             check_callable(compensate, f"the effect {name}", None, *args, **kwargs)
+        base = self._place.call_id("effect", name, arguments)
+        await self._place.before_call(base, f"a call of {name} with other arguments or at another place")
         effect = Effect(
             self._place,
             name,
-            self._place.call_id("effect", name, arguments),
+            base,
             effect_class,
             arguments,
             timeout,

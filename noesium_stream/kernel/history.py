@@ -21,7 +21,13 @@ TERMINAL = frozenset({"run.completed", "run.failed", "run.cancelled", "command.e
 
 @dataclass(slots=True)
 class RunHistory(EffectLedger):
-    """All that one run has on the log; `apply` takes its records in order."""
+    """All that one run has on the log; `apply` takes its records in order.
+
+    Attributes:
+        subcalls: calls of subgraphs, by the id of the step that makes them and their number: hashes of the
+            input by the path of a node, of those that a call begins with.
+        spent: numbers of the calls that failed attempts of a step have made; the next one makes its own.
+    """
 
     started: EventEnvelope | None = None
     terminal: EventEnvelope | None = None
@@ -33,10 +39,13 @@ class RunHistory(EffectLedger):
     failures: Counter[StepKey] = field(default_factory=Counter)
     failed: dict[StepKey, EventEnvelope] = field(default_factory=dict)
     steps: dict[int, list[EventEnvelope]] = field(default_factory=dict)
+    subcalls: dict[str, dict[str, dict[str, str | None]]] = field(default_factory=dict)
+    spent: dict[str, frozenset[str]] = field(default_factory=dict)
     checkpoints: set[int] = field(default_factory=set)
     last_checkpoint: str | None = None
     invoked: dict[str, EventEnvelope] = field(default_factory=dict)
     answered: dict[str, EventEnvelope] = field(default_factory=dict)
+    calls: dict[str, dict[str, EventEnvelope]] = field(default_factory=dict)
     signals: dict[str, list[EventEnvelope]] = field(default_factory=dict)
     approvals: dict[str, EventEnvelope] = field(default_factory=dict)
     closed: dict[str, EventEnvelope] = field(default_factory=dict)
@@ -58,11 +67,15 @@ class RunHistory(EffectLedger):
         handler = _HANDLERS.get(event.event_type)
         if handler is not None:
             handler(self, event, event.payload)
+        if event.event_type == "effect.requested":
+            _call(self, event.payload["fingerprint"], event)
 
     def forget(self, event_ids: Container[str]) -> None:
         """Drop what was staged and then refused by the log: it did not happen."""
         for found in (self.entered, self.completed, self.requested, self.outcomes, self.invoked):
             _drop(found, event_ids)
+        for calls in self.calls.values():
+            _drop(calls, event_ids)
         self.undoable = [event for event in self.undoable if event.event_id not in event_ids]
 
 
@@ -75,6 +88,17 @@ def nested_in(key: StepKey) -> str | None:
     """The step that runs the subgraph which this step belongs to; None for a step of the run's own graph."""
     outer, bar, _ = key[1].rpartition("|")
     return outer.rpartition("|")[0] if bar else None
+
+
+def _call(history: RunHistory, fingerprint: str, event: EventEnvelope) -> None:
+    """Note what a step has asked for, under the event that says that its node was entered."""
+    if event.causation_id is not None:
+        history.calls.setdefault(event.causation_id, {}).setdefault(fingerprint, event)
+
+
+def step_id(key: StepKey) -> str:
+    """A step as a text, as the task paths of the nodes that it calls begin."""
+    return f"{key[0]}:{key[1]}"
 
 
 def _step(payload: dict[str, Any]) -> StepKey:
@@ -90,7 +114,13 @@ def _cancel(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) 
 
 
 def _entered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    history.entered.setdefault(_step(payload), event)
+    key = _step(payload)
+    history.entered.setdefault(key, event)
+    outer = nested_in(key)
+    if outer is not None:
+        number, _, path = key[1].removeprefix(f"{outer}|").partition("|")
+        nodes = history.subcalls.setdefault(outer, {}).setdefault(number, {})
+        nodes.setdefault(path, payload.get("input_hash"))
 
 
 def _completed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -111,8 +141,11 @@ def _checkpoint(history: RunHistory, event: EventEnvelope, payload: dict[str, An
 
 
 def _failed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    history.failures[_step(payload)] += 1
-    history.failed[_step(payload)] = event
+    key = _step(payload)
+    history.failures[key] += 1
+    history.failed[key] = event
+    if step_id(key) in history.subcalls:
+        history.spent[step_id(key)] = frozenset(history.subcalls[step_id(key)])
 
 
 def _invoked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -121,6 +154,7 @@ def _invoked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any])
     started = history.started
     if started is not None and payload["reply_to"]["run_id"] == started.payload["run_id"]:
         history.invoked.setdefault(payload["reply_to"]["call_id"], event)
+        _call(history, payload["reply_to"]["call_id"], event)
 
 
 def _answered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -134,6 +168,7 @@ def _signalled(history: RunHistory, event: EventEnvelope, payload: dict[str, Any
 
 def _asked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
     history.approvals.setdefault(payload["approval_id"], event)
+    _call(history, payload["approval_id"], event)
 
 
 def _closed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -143,6 +178,7 @@ def _closed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) 
 
 def _timer(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
     history.timers.setdefault(payload["timer_id"], event)
+    _call(history, payload["timer_id"], event)
 
 
 def _fired(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:

@@ -45,7 +45,7 @@ from noesium_stream.event.canonical import canonical_json
 from noesium_stream.event.standard import NodeCompleted, NodeFailed
 from noesium_stream.kernel.decorators import NodeMeta, node_meta
 from noesium_stream.kernel.guard import guard_bound
-from noesium_stream.kernel.history import StepKey
+from noesium_stream.kernel.history import StepKey, step_id
 from noesium_stream.kernel.messages import identified
 from noesium_stream.kernel.modes import compare_runs
 from noesium_stream.kernel.recordable import check_size, said_of
@@ -126,7 +126,7 @@ class DurableNode(Runnable[Any, Any]):
         outer = enclosing_step()
         if outer is not None:
             outer.check_open()
-        key = _step_key(config, outer)
+        key, call_hash = _step_key(config, outer, input)
         if outer is None:
             run.superstep(key[0])
         while True:
@@ -140,7 +140,7 @@ class DurableNode(Runnable[Any, Any]):
             # Every attempt has the same input, whatever a body does to what it is given.
             given = copy.deepcopy(input) if self._retry else input
             try:
-                return restore(await self._attempt(run, key, given, config, kwargs))
+                return restore(await self._attempt(run, key, given, config, kwargs, call_hash))
             except _Again:
                 continue
 
@@ -162,11 +162,13 @@ class DurableNode(Runnable[Any, Any]):
         input: Any,
         config: RunnableConfig | None,
         kwargs: dict[str, Any],
+        call_hash: str | None,
     ) -> Any:
         journal = run.journal
         attempt = journal.history.failures[key] + 1
         input_hash = _hash(input) if self._retry else None
-        step = Step(journal, str(self.name), key, self._meta, attempt, input_hash)
+        step = Step(journal, str(self.name), key, self._meta, attempt, input_hash, call_hash)
+        step.subcalls.declared = isinstance(self._bound, Pregel)
         begun = journal.clock.monotonic()
         token = step.activate()
         try:
@@ -417,15 +419,19 @@ def _answering(config: RunnableConfig | None, answers: list[Any]) -> Iterator[Ru
         var_child_runnable_config.reset(token)
 
 
-def _step_key(config: RunnableConfig | None, outer: Step | None) -> StepKey:
+def _step_key(config: RunnableConfig | None, outer: Step | None, input: Any) -> tuple[StepKey, str | None]:
+    """The step's key, and the hash of its input where a graph begins that a body has called."""
     metadata = (config or {}).get("metadata", {})
     step, path = int(metadata["langgraph_step"]), task_path(metadata["langgraph_path"])
     if outer is None:
-        return step, path
+        return (step, path), None
     # A node of a subgraph: under the step that runs it, and told apart where that one runs several.
     call = str(metadata.get("langgraph_checkpoint_ns", "")).split("|")[:-1]
-    number = next((part for part in reversed(call) if part.isdigit()), "0")
-    return step, f"{outer.key[0]}:{outer.key[1]}|{number}|{path}"
+    live = next((part for part in reversed(call) if part.isdigit()), "0")
+    calls = outer.subcalls
+    call_hash = _hash(input) if not calls.declared and calls.is_first(live, step) else None
+    number = calls.number(live, path, call_hash)
+    return (step, f"{step_id(outer.key)}|{number}|{path}"), call_hash
 
 
 def task_path(path: Any) -> str:

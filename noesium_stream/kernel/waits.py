@@ -54,7 +54,7 @@ class Waits:
         with said_of(who):
             content = to_json(question, "question")
         check_size(content, "question", who)
-        asked = self._asked(kind, content, expected, approvers, timeout)
+        asked = await self._asked(kind, content, expected, approvers, timeout)
         approval_id, deadline_ms = asked.payload["approval_id"], asked.payload["deadline_ms"]
         history = self._place.history
         await self._until(lambda: approval_id in history.closed, deadline_ms)
@@ -96,7 +96,7 @@ class Waits:
         due_ms = to_ms(moment)
         await self._timer(self._place.call_id("timer", "until", due_ms), due_ms)
 
-    def _asked(
+    async def _asked(
         self,
         kind: str,
         question: Any,
@@ -110,6 +110,7 @@ class Waits:
         asked = place.history.approvals.get(approval_id)
         if asked is not None:
             return asked
+        await place.before_call(approval_id, "another question")
         deadline_ms = None
         if timeout is not None:
             deadline_ms = place.clock.now_ms() + max(0, round(timeout.total_seconds() * 1000))
@@ -129,6 +130,7 @@ class Waits:
         place = self._place
         started = place.history.timers.get(timer_id)
         if started is None:
+            await place.before_call(timer_id, "another timer")
             event = TimerStarted(run_id=place.run_id, timer_id=timer_id, node=place.node, due_ms=due_ms)
             started = place.stage(event, key=timer_id)
         due_ms = started.payload["due_ms"]

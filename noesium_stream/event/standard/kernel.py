@@ -12,7 +12,8 @@ from noesium_stream.event.domain import DomainEvent
 class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
     """A node begins; `task_path` identifies the task within its superstep.
 
-    `compensation` is where the function that undoes the whole node is found, as in `effect.requested`.
+    `compensation` is where the function that undoes the whole node is found, as in `effect.requested`;
+    `input_hash` is there where a graph begins that a node's body has called.
     """
 
     run_id: str
@@ -23,10 +24,11 @@ class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
     deterministic: bool
     entropy_sources: list[str] = Field(default_factory=list)
     compensation: str | None = None
+    input_hash: str | None = None
 
     def payload(self) -> dict[str, Any]:
         """The fields as JSON values, without what most nodes do not have: there is one for each step."""
-        return _without_empty(super().payload(), "entropy_sources", "compensation")
+        return _without_empty(super().payload(), "entropy_sources", "compensation", "input_hash")
 
 
 class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):

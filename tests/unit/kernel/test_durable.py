@@ -22,11 +22,12 @@ from noesium_stream.errors import (
     CommitUnknownError,
     KernelError,
     NodeExecutionError,
+    ReplayDivergenceError,
     StateError,
     failure_of,
 )
 from noesium_stream.event.standard import SideEffectClass
-from noesium_stream.kernel import Durability, DurableGraph, current_step, kernel_node
+from noesium_stream.kernel import Durability, DurableGraph, current_step, kernel_node, place
 from tests.support.journal import ListJournal
 
 Graph = StateGraph[Any, Any, Any, Any]
@@ -494,3 +495,64 @@ async def test_a_sync_node_and_a_thread_call_through_the_step() -> None:
     graph.add_edge(START, "blocks")
     with pytest.raises(KernelError, match="blocks waits for a call on the run's event loop"):
         await run(graph, {})
+
+
+def paying(first: str, second: str, done: list[str], *, gathered: bool = False) -> Callable[[], Graph]:
+    async def outside(what: str) -> str:
+        done.append(what)
+        return what
+
+    async def node(state: State) -> dict[str, Any]:
+        step = current_step()
+
+        async def late(what: str) -> Any:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            return await step.effect("pay", outside, what, effect_class=SideEffectClass.IDEMPOTENT)
+
+        async def soon(what: str) -> Any:
+            return await step.effect("pay", outside, what, effect_class=SideEffectClass.IDEMPOTENT)
+
+        if gathered:
+            return {"items": await asyncio.gather(late(first), soon(second))}
+        return {"items": [await soon(first), await soon(second)]}
+
+    def build() -> Graph:
+        graph = StateGraph(State)
+        graph.add_node("pay", node)
+        graph.add_edge(START, "pay")
+        return graph
+
+    return build
+
+
+async def test_code_that_has_changed_does_nothing_new_before_it_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(place, "PATIENCE_S", 0.0)
+    done: list[str] = []
+    dying = ListJournal(dies_at=3)  # the first payment is on the log, the second is about to be
+    with pytest.raises(CommitUnknownError):
+        await run(paying("anna", "bert", done)(), {"items": []}, dying)
+    assert done == ["anna"]
+    again = ListJournal(dying.log)
+    with pytest.raises(ReplayDivergenceError, match=r'records a call of pay .*"anna".* which was not done'):
+        await run(paying("zoe", "bert", done)(), {"items": []}, again)
+    assert done == ["anna"], "nobody else was paid"
+
+
+async def test_a_new_call_of_one_task_waits_for_those_of_others_that_are_on_the_log() -> None:
+    done: list[str] = []
+    whole = ListJournal()
+    await run(paying("anna", "bert", done, gathered=True)(), {"items": []}, whole)
+    # As if the slower task's call had been first, and the process died right after it.
+    keep = [
+        e for e in whole.log if "bert" not in str(e.payload) and not e.event_type.startswith("kernel.node.c")
+    ]
+    again = ListJournal(keep[: 1 + next(n for n, e in enumerate(keep) if e.event_type == "effect.completed")])
+    done.clear()
+    assert (await run(paying("anna", "bert", done, gathered=True)(), {"items": []}, again))["items"] == [
+        "anna",
+        "bert",
+    ]
+    assert done == ["bert"]
