@@ -45,6 +45,7 @@ class RunHistory(EffectLedger):
     last_checkpoint: str | None = None
     invoked: dict[str, EventEnvelope] = field(default_factory=dict)
     answered: dict[str, EventEnvelope] = field(default_factory=dict)
+    calls: dict[str, dict[str, EventEnvelope]] = field(default_factory=dict)
     signals: dict[str, list[EventEnvelope]] = field(default_factory=dict)
     approvals: dict[str, EventEnvelope] = field(default_factory=dict)
     closed: dict[str, EventEnvelope] = field(default_factory=dict)
@@ -66,11 +67,15 @@ class RunHistory(EffectLedger):
         handler = _HANDLERS.get(event.event_type)
         if handler is not None:
             handler(self, event, event.payload)
+        if event.event_type == "effect.requested":
+            _call(self, event.payload["fingerprint"], event)
 
     def forget(self, event_ids: Container[str]) -> None:
         """Drop what was staged and then refused by the log: it did not happen."""
         for found in (self.entered, self.completed, self.requested, self.outcomes, self.invoked):
             _drop(found, event_ids)
+        for calls in self.calls.values():
+            _drop(calls, event_ids)
         self.undoable = [event for event in self.undoable if event.event_id not in event_ids]
 
 
@@ -83,6 +88,12 @@ def nested_in(key: StepKey) -> str | None:
     """The step that runs the subgraph which this step belongs to; None for a step of the run's own graph."""
     outer, bar, _ = key[1].rpartition("|")
     return outer.rpartition("|")[0] if bar else None
+
+
+def _call(history: RunHistory, fingerprint: str, event: EventEnvelope) -> None:
+    """Note what a step has asked for, under the event that says that its node was entered."""
+    if event.causation_id is not None:
+        history.calls.setdefault(event.causation_id, {}).setdefault(fingerprint, event)
 
 
 def step_id(key: StepKey) -> str:
@@ -143,6 +154,7 @@ def _invoked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any])
     started = history.started
     if started is not None and payload["reply_to"]["run_id"] == started.payload["run_id"]:
         history.invoked.setdefault(payload["reply_to"]["call_id"], event)
+        _call(history, payload["reply_to"]["call_id"], event)
 
 
 def _answered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -156,6 +168,7 @@ def _signalled(history: RunHistory, event: EventEnvelope, payload: dict[str, Any
 
 def _asked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
     history.approvals.setdefault(payload["approval_id"], event)
+    _call(history, payload["approval_id"], event)
 
 
 def _closed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -165,6 +178,7 @@ def _closed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) 
 
 def _timer(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
     history.timers.setdefault(payload["timer_id"], event)
+    _call(history, payload["timer_id"], event)
 
 
 def _fired(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:

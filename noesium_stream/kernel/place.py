@@ -6,12 +6,13 @@ under `gather` the order of calls does not matter, and a changed call is found o
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import Counter
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from noesium_stream.clock import derived_id
-from noesium_stream.errors import KernelError
+from noesium_stream.clock import derived_id, to_rfc3339
+from noesium_stream.errors import KernelError, ReplayDivergenceError
 from noesium_stream.event.canonical import canonical_json
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
@@ -25,6 +26,13 @@ from noesium_stream.event.standard import (
 from noesium_stream.kernel.decorators import NodeMeta
 from noesium_stream.kernel.history import StepKey
 from noesium_stream.kernel.journal import RunJournal
+
+PATIENCE_S: float = 10.0
+"""How long a new call waits for other tasks of its node to make those that are on the log."""
+
+_TURNS: Final = 50
+_PAUSE_S: Final = 0.01
+_SHOWN: Final = 200
 
 INTERRUPT: Final = "interrupt"
 """The kind of the questions that LangGraph's `interrupt()` asks."""
@@ -60,6 +68,7 @@ class Place:
         self.tried_again = False
         self.closed = False
         self._seen: Counter[str] = Counter()
+        self._resumed = key in journal.history.entered
         self.entered = self._enter(meta, input_hash, call_hash)
 
     def _enter(self, meta: NodeMeta, input_hash: str | None, call_hash: str | None) -> EventEnvelope:
@@ -131,6 +140,46 @@ class Place:
         self.called.add(call_id)
         return call_id
 
+    def unmade(self) -> list[EventEnvelope]:
+        """What an earlier execution of this node asked for, and this one has not (yet).
+
+        A node that failed before may take another way the next time, and so may one whose effect failed and
+        is tried again; then there is nothing to compare.
+        """
+        if not self._resumed or self.tried_again or self.history.failures[self.key]:
+            return []
+        calls = self.history.calls.get(self.entered.event_id, {})
+        return [event for fingerprint, event in calls.items() if fingerprint not in self.called]
+
+    async def before_call(self, fingerprint: str, what: str) -> None:
+        """Return when this call may be made: what the log has of this node was asked for again.
+
+        Calls are made in the order of the code, so a new one comes after those on the log; where several
+        tasks of a node call, the others are waited for. Code that has parted from the log does nothing new.
+
+        Raises:
+            ReplayDivergenceError: a recorded call was not made again; nothing was done.
+        """
+        if not self._resumed or fingerprint in self.history.calls.get(self.entered.event_id, {}):
+            return
+        for turn in range(_TURNS + round(PATIENCE_S / _PAUSE_S)):
+            if not self.unmade():
+                return
+            await asyncio.sleep(0 if turn < _TURNS else _PAUSE_S)
+        self.refuse_divergence(self.unmade()[0], f"{what} instead, which was not done")
+
+    def refuse_divergence(self, recorded: EventEnvelope, now: str) -> NoReturn:
+        """Say what the log has and what this execution did.
+
+        Raises:
+            ReplayDivergenceError: always.
+        """
+        raise ReplayDivergenceError(
+            f"run {self.run_id}, step {self.key[0]}, node {self.node}: the log records {_asked(recorded)}; "
+            f"this execution made {now}.",
+            hint="The node's code or its input differs from the recorded one: `noesium verify` compares.",
+        )
+
     def occurrence(self, what: str) -> int:
         """How often this was asked before in this execution."""
         index = self._seen[what]
@@ -164,3 +213,19 @@ class Place:
     def since(self, begun: float) -> int:
         """Milliseconds since `begun` by the monotonic clock."""
         return max(0, round((self.clock.monotonic() - begun) * 1000))
+
+
+def _asked(call: EventEnvelope) -> str:
+    payload = call.payload
+    if call.event_type == "approval.requested":
+        return f"the question {_short(payload['question'])}"
+    if call.event_type == "timer.started":
+        return f"a timer until {to_rfc3339(payload['due_ms'])}"
+    if call.event_type == "capability.invoked":
+        return f"a call of {payload['capability_id']} {_short(payload['input'])}"
+    return f"a call of {payload['name']} {_short(payload['arguments'])}"
+
+
+def _short(value: Any) -> str:
+    text = canonical_json(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
