@@ -1,4 +1,4 @@
-"""What to do with a record of an inbox. An inbox is transport: only the owner's journal record counts."""
+"""Judges what comes in: it is transport, and only the owner's record of it in the journal counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that only wait live on the log: after a while nothing of them is kept here but an entry.
+"""Runs that only wait live on the log: after a while no more of them stays in memory than an entry.
 
 What brings one back is a record for it from the inbox, or its deadline. It is read back from the journal
 and executed over what it finds there, as after a crash; nothing is written for either way.
