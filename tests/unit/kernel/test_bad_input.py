@@ -158,7 +158,9 @@ def graph(**options: Any) -> StateGraph[Any, Any, Any, Any]:
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventLog]:
-    url = "memory://?partitions=1" if request.param == "memory" else f"sqlite:///{tmp_path}/log.db?partitions=1"
+    url = (
+        "memory://?partitions=1" if request.param == "memory" else f"sqlite:///{tmp_path}/log.db?partitions=1"
+    )
     opened = await open_log(url)
     opened.catalogue.register(Seen)
     yield opened
