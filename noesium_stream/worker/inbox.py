@@ -8,18 +8,23 @@ from enum import Enum
 from typing import Final, Protocol
 
 from noesium_stream.clock import Clock
-from noesium_stream.errors import EventValidationError, NoesiumError
+from noesium_stream.errors import EventValidationError, NoesiumError, RecordTooLargeError
 from noesium_stream.event.answers import refusal_of
 from noesium_stream.event.effects import refusal
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import EventValidationFailed
 from noesium_stream.log.headers import SOURCE
 from noesium_stream.log.port import EventLog, Outgoing
+from noesium_stream.log.prepare import MAX_JOURNAL_BYTES
 from noesium_stream.log.record import Record
 from noesium_stream.worker.session import RunSession
 
 QUOTED_BYTES: Final = 500_000
 """How much of a record a dead letter quotes: in base64 a larger one would not fit into a record itself."""
+
+
+COPY_BYTES: Final = 2_048
+"""What the headers of an accepted copy take at most: its number, its source and its origin."""
 
 
 class Verdict(Enum):
@@ -39,6 +44,12 @@ def judge(
         CorruptRecordError: it cannot be decoded or is not valid.
     """
     event = record.envelope
+    if len(record.value) + len(record.key) > MAX_JOURNAL_BYTES - COPY_BYTES:
+        # A writer may send what no copy of it can hold; refused by the log, that would stop the partition.
+        return RecordTooLargeError(
+            f"{event.event_type} {event.event_id} has {len(record.value):,} bytes: with its copy's headers "
+            "it does not fit into a journal."
+        )
     run_id = event.payload.get("caller_run_id" if event.event_type == "capability.completed" else "run_id")
     if event.partition_key != run_id or not run_id:
         return EventValidationError("partition_key", f"is {event.partition_key}, but the run is {run_id}")

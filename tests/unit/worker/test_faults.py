@@ -14,14 +14,20 @@ from langgraph.graph import END, START, StateGraph
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.client import Client
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import CommitUnknownError, LogUnavailableError, RunCancelledError, RunFailedError
+from noesium_stream.errors import (
+    CommitUnknownError,
+    LogUnavailableError,
+    RecordTooLargeError,
+    RunCancelledError,
+    RunFailedError,
+)
 from noesium_stream.event import AgentRef, TraceContext
 from noesium_stream.event.standard import Capability, RunRequested, RunSignalled
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.headers import header_text
 from noesium_stream.log.port import EventLog, Outgoing
-from noesium_stream.log.prepare import Prepared
+from noesium_stream.log.prepare import MAX_JOURNAL_BYTES, Prepared
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import PartitionOwner, Worker
 
@@ -149,6 +155,34 @@ async def test_a_corrupt_record_too_large_to_quote_is_a_dead_letter_all_the_same
         await log._store.append([record], [0])  # type: ignore[attr-defined]
         [letter] = await dead_letters(log, 1)
         assert "only 500000 of the record's 900000 bytes are quoted here" in letter["validation_trace"]
+        await still_works(client)
+
+
+async def test_a_record_that_fits_into_the_inbox_and_not_into_the_journal_is_a_dead_letter(
+    log: EventLog, work: Callable[..., Worker]
+) -> None:
+    clock, inbox = SystemClock(), log.topology.inbox("sample")
+    async with work(sample(quick)), Client(log) as client:
+        await still_works(client)
+        run_id = clock.uuid7()
+
+        def command(size: int) -> Outgoing:
+            event = RunRequested(run_id=run_id, agent_type="sample", input={"text": "y" * size})
+            trace = TraceContext(clock.token(16), clock.token(8))
+            return Outgoing(
+                event.to_envelope(AgentRef("x", "x"), trace, partition_key=run_id), inbox, 0, run_id
+            )
+
+        writer = await log.writer("foreign")
+        size = MAX_JOURNAL_BYTES
+        while True:
+            try:
+                await writer.commit([command(size)])
+                break
+            except RecordTooLargeError:
+                size -= 4
+        [letter] = await dead_letters(log, 1)
+        assert "with its copy's headers it does not fit into a journal" in letter["failure_reason"]
         await still_works(client)
 
 
