@@ -440,3 +440,24 @@ async def test_a_run_that_goes_on_elsewhere_has_no_more_supersteps_left_than_bef
         types = await failed(run, "had not ended after 150 supersteps, its limit.", "Bound the loop")
         assert rehearsal.crashes == 1
         assert types.count("kernel.node.completed") == 150
+
+
+async def test_the_largest_call_and_the_largest_answer_reach_the_other_s_journal() -> None:
+    largest = MAX_VALUE_BYTES - len('{"text":""}')
+    in_the_answer = largest - len('{"output":}')  # in the provider's own delta
+
+    async def ask(state: State) -> dict[str, Any]:
+        answer = await current_step().invoke("text.same", {"text": "y" * state["value"]})
+        return {"answer": len(answer["text"])}
+
+    built = StateGraph(State)
+    built.add_node("ask", ask)
+    built.add_edge(START, "ask")
+    async with Rehearsal(built, capabilities={"text.same": lambda given: given}) as rehearsal:
+        run = await rehearsal.start({"value": in_the_answer})
+        assert (await run.result())["answer"] == in_the_answer
+        run = await rehearsal.start({"value": largest})
+        with pytest.raises(
+            RunFailedError, match="failed at scripted-provider: The node answer: delta has 1,000,011"
+        ):
+            await run.result()
