@@ -100,7 +100,7 @@ async def state_at(target: ReplayTarget, run: RecordedRun, step: int) -> dict[st
         pass
     except Exception:
         if begun < step:
-            raise
+            raise  # what fails behind the step that is asked for is no concern of its state
     reached = begun - 1 if journal.ended else begun
     if reached < step:
         raise CheckpointError(

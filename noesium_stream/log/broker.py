@@ -21,9 +21,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
-from uuid_utils import uuid7
-
+from noesium_stream.clock import SystemClock
 from noesium_stream.errors import BrokerError
 from noesium_stream.log.broker_runtime import KAFKA_VERSION, KafkaRuntime, Progress, locked, runtime, silent
 from noesium_stream.log.kafka_probe import answers
@@ -288,7 +288,7 @@ def new_cluster_id() -> str:
 
     A UUIDv7 begins with the time, never with the `-` of one random id in 64, an option for Kafka's tools.
     """
-    return base64.urlsafe_b64encode(uuid7().bytes).decode().rstrip("=")
+    return base64.urlsafe_b64encode(UUID(SystemClock().uuid7()).bytes).decode().rstrip("=")
 
 
 def port_is_free(port: int) -> bool:
