@@ -11,22 +11,14 @@ from __future__ import annotations
 import asyncio
 import copy
 import difflib
-import hashlib
-import itertools
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Final, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_core.runnables.config import var_child_runnable_config
-from langgraph._internal._config import patch_configurable, recast_checkpoint_ns
-from langgraph.errors import GraphBubbleUp, GraphInterrupt, NodeTimeoutError, ParentCommand
+from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt, RetryPolicy
 
-from noesium_stream.clock import derived_id
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import (
     CommitUnknownError,
@@ -34,32 +26,26 @@ from noesium_stream.errors import (
     KernelError,
     LogClosedError,
     NodeExecutionError,
-    NoesiumError,
-    RecordTooLargeError,
     StateError,
     StrictModeError,
     failure_of,
     hint_of,
 )
-from noesium_stream.event.canonical import canonical_json
 from noesium_stream.event.standard import NodeCompleted, NodeFailed
 from noesium_stream.kernel.decorators import NodeMeta, node_meta
 from noesium_stream.kernel.guard import guard_bound
-from noesium_stream.kernel.history import StepKey, step_id
+from noesium_stream.kernel.history import StepKey
 from noesium_stream.kernel.messages import identified
 from noesium_stream.kernel.modes import compare_runs
+from noesium_stream.kernel.node_config import answering, for_this_graph, input_hash_of, step_key
+from noesium_stream.kernel.node_retry import NodeTimedOutError, pause_ms
 from noesium_stream.kernel.recordable import check_size, said_of
 from noesium_stream.kernel.run_context import RunContext, current_run
 from noesium_stream.kernel.step import Step, enclosing_step
-from noesium_stream.kernel.typed import encode
 from noesium_stream.kernel.values import record, restore, take_events, update_keys
 
 NO_LONGER_OWNER = (FencedError, CommitUnknownError, LogClosedError)
 """After these a run is not this process's to speak for: nothing is recorded, the next owner goes on."""
-
-_CONF: Final = "configurable"
-_SCRATCHPAD: Final = "__pregel_scratchpad"
-_NAMESPACE: Final = "checkpoint_ns"
 
 
 class DurableNode(Runnable[Any, Any]):
@@ -126,7 +112,7 @@ class DurableNode(Runnable[Any, Any]):
         outer = enclosing_step()
         if outer is not None:
             outer.check_open()
-        key, call_hash = _step_key(config, outer, input)
+        key, call_hash = step_key(config, outer, input)
         if outer is None:
             run.superstep(key[0])
         while True:
@@ -166,7 +152,7 @@ class DurableNode(Runnable[Any, Any]):
     ) -> Any:
         journal = run.journal
         attempt = journal.history.failures[key] + 1
-        input_hash = _hash(input) if self._retry else None
+        input_hash = input_hash_of(input) if self._retry else None
         step = Step(journal, str(self.name), key, self._meta, attempt, input_hash, call_hash)
         step.subcalls.declared = isinstance(self._bound, Pregel)
         begun = journal.clock.monotonic()
@@ -179,7 +165,7 @@ class DurableNode(Runnable[Any, Any]):
             delta, pure = self._complete(step, value, attempt, begun)
         except ParentCommand as bubble:
             # A node of a subgraph that speaks to this graph: the subgraph's own last word.
-            command = _for_this_graph(bubble, config, str(self.name))
+            command = for_this_graph(bubble, config, str(self.name))
             if command is None:
                 raise
             delta, pure = self._complete(step, command, attempt, begun)
@@ -220,7 +206,7 @@ class DurableNode(Runnable[Any, Any]):
         answers: list[Any] = []
         while True:
             try:
-                with _answering(config, answers) as answered:
+                with answering(config, answers) as answered:
                     value = await self._bounded(run, input, answered, kwargs)
                 break
             except GraphInterrupt as bubble:
@@ -310,7 +296,7 @@ class DurableNode(Runnable[Any, Any]):
         input_hash: str | None,
     ) -> NoReturn:
         journal, clock = run.journal, run.journal.clock
-        pause_ms = self._pause_ms(step, error, attempt)
+        pause = pause_ms(self._retry, error, attempt, step)
         error_type, message = failure_of(error)
         failed = NodeFailed(
             run_id=step.run_id,
@@ -321,69 +307,23 @@ class DurableNode(Runnable[Any, Any]):
             error_type=error_type,
             message=message,
             duration_ms=_elapsed(clock.monotonic() - begun),
-            retry_in_ms=pause_ms,
+            retry_in_ms=pause,
             input_hash=input_hash,
             hint=hint_of(error),
         )
         trace = journal.identity.trace.child(clock.token(8))
         event = journal.stage(failed, trace=trace, causation_id=step.entered_id)
         await journal.commit()
-        if pause_ms is not None:
+        if pause is not None:
             raise _Again
         if self._handled:
             # The failure node is given the same whether it runs now or after a crash.
             raise _recorded(event.payload) from error
         raise error
 
-    def _pause_ms(self, step: Step, error: Exception, attempt: int) -> int | None:
-        """How long to wait before the next attempt; None: there is none. The jitter is the step's own."""
-        policy = next((policy for policy in self._retry if _applies(policy, error)), None)
-        if policy is None or attempt >= policy.max_attempts:
-            return None
-        if isinstance(error, _NOT_RETRIED) and not isinstance(error, NodeTimedOutError):
-            return None
-        pause = min(policy.max_interval, policy.initial_interval * policy.backoff_factor ** (attempt - 1))
-        if policy.jitter:
-            pause += random.Random(derived_id(step.run_id, str(step.key), "jitter", str(attempt))).random()
-        return round(pause * 1000)
-
-
-class NodeTimedOutError(NodeExecutionError):
-    """A node took longer than its timeout; `theirs` is what LangGraph raises then, for retry policies."""
-
-    def __init__(self, node: str, limit_s: float) -> None:
-        super().__init__(
-            f"The node {node} had not ended after {limit_s:g} s.",
-            hint="Raise its timeout, or bound what it waits for.",
-        )
-        self.theirs = NodeTimeoutError(node, limit_s, kind="run", run_timeout=limit_s)
-
-
-_NOT_RETRIED: Final = (KernelError, RecordTooLargeError)
-"""What the same input brings about again."""
-
 
 class _Again(Exception):
     """The attempt failed, and another one follows."""
-
-
-def _applies(policy: RetryPolicy, error: Exception) -> bool:
-    wanted: Any = policy.retry_on
-    if isinstance(error, NodeTimedOutError):
-        error = error.theirs
-    if isinstance(wanted, type):
-        return isinstance(error, wanted)
-    if isinstance(wanted, Sequence):
-        return isinstance(error, tuple(wanted))
-    return bool(wanted(error))
-
-
-def _hash(state: Any) -> str | None:
-    """SHA-256 of a node's input; None where it cannot be told: what is no part of the state may be in it."""
-    try:
-        return hashlib.sha256(canonical_json(encode(state, "input"))).hexdigest()
-    except NoesiumError:
-        return None
 
 
 def _has_commands(value: Any) -> bool:
@@ -393,53 +333,6 @@ def _has_commands(value: Any) -> bool:
 def _recorded(failure: dict[str, Any]) -> NodeExecutionError:
     kind, message = failure["error_type"], failure["message"]
     return NodeExecutionError(f"{kind}: {message}", hint=failure.get("hint"), recorded=(kind, message))
-
-
-def _for_this_graph(bubble: ParentCommand, config: RunnableConfig | None, name: str) -> Command[Any] | None:
-    command: Command[Any] = bubble.args[0]
-    namespace = str((config or {}).get(_CONF, {}).get(_NAMESPACE, ""))
-    if command.graph not in (namespace, recast_checkpoint_ns(namespace), name):
-        return None
-    return Command(update=command.update, goto=command.goto)
-
-
-@contextmanager
-def _answering(config: RunnableConfig | None, answers: list[Any]) -> Iterator[RunnableConfig | None]:
-    """The configuration in which LangGraph's `interrupt()` finds these answers, in their order."""
-    if not answers or config is None:
-        yield config
-        return
-    pad = config[_CONF][_SCRATCHPAD]
-    fresh = replace(pad, resume=list(answers), interrupt_counter=itertools.count().__next__)
-    answered = patch_configurable(config, {_SCRATCHPAD: fresh})
-    token = var_child_runnable_config.set(answered)  # where LangGraph looks for it
-    try:
-        yield answered
-    finally:
-        var_child_runnable_config.reset(token)
-
-
-def _step_key(config: RunnableConfig | None, outer: Step | None, input: Any) -> tuple[StepKey, str | None]:
-    """The step's key, and the hash of its input where a graph begins that a body has called."""
-    metadata = (config or {}).get("metadata", {})
-    step, path = int(metadata["langgraph_step"]), task_path(metadata["langgraph_path"])
-    if outer is None:
-        return (step, path), None
-    # A node of a subgraph: under the step that runs it, and told apart where that one runs several.
-    call = str(metadata.get("langgraph_checkpoint_ns", "")).split("|")[:-1]
-    live = next((part for part in reversed(call) if part.isdigit()), "0")
-    calls = outer.subcalls
-    call_hash = _hash(input) if not calls.declared and calls.is_first(live, step) else None
-    number = calls.number(live, path, call_hash)
-    return (step, f"{step_id(outer.key)}|{number}|{path}"), call_hash
-
-
-def task_path(path: Any) -> str:
-    """LangGraph's task path as a text that is the same in every process: `pull:weigh`, `push:0`."""
-    if isinstance(path, tuple | list):
-        parts = [task_path(part) for part in path if not isinstance(part, bool)]
-        return ":".join(part.removeprefix("__pregel_") for part in parts)
-    return str(path)
 
 
 def _elapsed(seconds: float) -> int:
