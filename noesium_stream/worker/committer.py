@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
@@ -19,6 +20,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.port import LogWriter, Outgoing, Position
+from noesium_stream.worker.submission import Submission
 
 MAX_RECORDS: Final = 2_000
 UNNUMBERED: Final = (SEQUENCE, b"")
@@ -28,11 +30,6 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 
 
-class _Request(NamedTuple):
-    records: Sequence[Outgoing]
-    done: asyncio.Future[None]
-
-
 class Committer:
     """Commits requests in the order in which they were submitted, as many at a time as have come.
 
@@ -40,7 +37,8 @@ class Committer:
     or behind it.
 
     It numbers the records of each run (`sequences`: the next number by run id) when they are committed,
-    not when they are staged: a refused record leaves no gap. A log that is full or absent is waited for.
+    not when they are staged: a refused record leaves no gap. What was withdrawn
+    (`Submission.end`) before its turn is not sent. A log that is full or absent is waited for.
     A writer that has lost its partition fails everything that waits, and `on_lost` is told once.
     """
 
@@ -59,27 +57,29 @@ class Committer:
         self._clock = clock
         self._progress = progress
         self._on_lost = on_lost
-        self._queue: deque[_Request] = deque()
+        self._queue: deque[Submission] = deque()
         self._wake = asyncio.Event()
-        self._last: asyncio.Future[None] | None = None
+        self._last: Submission | None = None
         self._lost: Exception | None = None
         self._task = asyncio.create_task(self._work(), name=f"committer {writer.writer_id}")
 
-    def submit(self, records: Sequence[Outgoing]) -> asyncio.Future[None]:
-        """Queue records that belong together; the future ends when they are on the log."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def submit(self, records: Sequence[Outgoing]) -> Submission:
+        """Queue records that belong together."""
+        submission = Submission(records)
         if self._lost is not None:
-            done.set_exception(self._lost)
-            return done
-        self._queue.append(_Request(records, done))
-        self._last = done
+            submission.end(self._lost)
+            return submission
+        self._queue.append(submission)
+        self._last = submission
         self._wake.set()
-        return done
+        return submission
 
     async def drain(self, patience_s: float) -> None:
         """Wait until what was submitted has reached the log, or has failed; not longer than `patience_s`."""
         if self._last is not None:
-            await asyncio.wait((self._last,), timeout=patience_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    await self._last.settled()
 
     async def close(self) -> None:
         """Let the open commit end, refuse what waits, and stop."""
@@ -95,7 +95,7 @@ class Committer:
             while self._queue and self._lost is None:
                 await self._commit(self._take())
 
-    def _take(self) -> list[_Request]:
+    def _take(self) -> list[Submission]:
         taken = [self._queue.popleft()]
         count = len(taken[0].records)
         while self._queue and count + len(self._queue[0].records) <= MAX_RECORDS:
@@ -103,9 +103,10 @@ class Committer:
             count += len(taken[-1].records)
         return taken
 
-    async def _commit(self, requests: list[_Request]) -> None:
+    async def _commit(self, requests: list[Submission]) -> None:
         pause = _FIRST_PAUSE_S
-        while True:
+        requests = [request for request in requests if not request.ended]
+        while requests:
             numbers: dict[str, int] = {}
             try:
                 positions = await self._writer.commit(self._ordered(requests, numbers))
@@ -124,16 +125,18 @@ class Committer:
                 return self._give_up(requests, error)
             else:
                 return self._done(requests, positions, numbers)
+        return None
 
-    def _done(self, requests: list[_Request], positions: Sequence[Position], numbers: dict[str, int]) -> None:
+    def _done(
+        self, requests: list[Submission], positions: Sequence[Position], numbers: dict[str, int]
+    ) -> None:
         self.sequences.update(numbers)
         if positions and positions[-1].topic == self._journal:
             self.next_offset = positions[-1].offset + 1
         for request in requests:
-            if not request.done.done():
-                request.done.set_result(None)
+            request.end()
 
-    async def _one_by_one(self, requests: list[_Request], error: Exception) -> None:
+    async def _one_by_one(self, requests: list[Submission], error: Exception) -> None:
         """A refused record fails its own request; the others' commits are not its hostages."""
         if len(requests) == 1:
             return _fail(requests, error)
@@ -144,7 +147,7 @@ class Committer:
                 await self._commit([request])
         return None
 
-    def _ordered(self, requests: list[_Request], numbers: dict[str, int]) -> list[Outgoing]:
+    def _ordered(self, requests: list[Submission], numbers: dict[str, int]) -> list[Outgoing]:
         # What goes to others is sent first, the journal's part last: a torn commit lacks its own end.
         others: list[Outgoing] = []
         own: list[Outgoing] = []
@@ -166,7 +169,7 @@ class Committer:
         numbers[key] = number + 1
         return Outgoing(envelope, topic, partition, key, ((SEQUENCE, str(number).encode()), *headers[1:]))
 
-    def _give_up(self, requests: list[_Request], error: Exception) -> None:
+    def _give_up(self, requests: list[Submission], error: Exception) -> None:
         self._lost = error
         _fail(requests, error)
         self._fail(error)
@@ -177,8 +180,6 @@ class Committer:
         self._queue.clear()
 
 
-def _fail(requests: Sequence[_Request] | deque[_Request], error: Exception) -> None:
+def _fail(requests: Iterable[Submission], error: Exception) -> None:
     for request in requests:
-        if not request.done.done():
-            request.done.set_exception(error)
-            request.done.exception()  # the owner is told by `on_lost`; nobody may be waiting here
+        request.end(error)

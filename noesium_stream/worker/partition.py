@@ -39,6 +39,7 @@ from noesium_stream.worker.parking import Parking, idle
 from noesium_stream.worker.restore import Restored, answers_in, read_runs, restore
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
+from noesium_stream.worker.submission import Submission
 from noesium_stream.worker.timers import Timers
 
 DRAIN_S: Final = 5.0
@@ -68,6 +69,7 @@ class PartitionOwner:
         self.inbox = log.topology.inbox(agent.agent_type)
         self.journal = log.topology.journal(agent.agent_type)
         self.graph: GraphRef = graph_ref(agent.graph, agent.agent_type, agent.version)
+        self._on_failure_of_runs = agent.declared_on_failure
         self._directory = Directory(log, registry, self.clock, agent.context.progress)
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
@@ -350,7 +352,7 @@ class PartitionOwner:
                 touched[session.run_id] = session
         # All of the batch in one commit, in the order of the inbox: with several, a crash between them could
         # leave a later record of the inbox accepted and an earlier one not, which would never be read again.
-        await asyncio.shield(self.submit(accepted))
+        await self.submit(accepted).wait()
         self._accepted = records[-1].offset + 1
         for session in started:
             if self._runs.get(session.run_id) is session:  # else the partition was lost again by now
@@ -383,6 +385,7 @@ class PartitionOwner:
             capability_id=payload.get("capability_id") or fork.get("capability_id"),
             reply_to=payload.get("reply_to"),
             forked_from=fork or None,
+            on_failure=self._on_failure_of_runs,
         )
         session.stage(started, trace=session.identity.trace, causation_id=command.event_id)
         return session, [copy, *session.take_staged()]
@@ -417,12 +420,12 @@ class PartitionOwner:
         if self._timers is not None:
             self._timers.set(run_id, due_ms)
 
-    def submit(self, records: list[Outgoing]) -> asyncio.Future[None]:
+    def submit(self, records: list[Outgoing]) -> Submission:
         """See `SessionOwner.submit`."""
         if self._committer is None:
-            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            failed.set_exception(LogClosedError(f"{self.journal}/{self.partition} was given up"))
-            return failed
+            given_up = Submission(records)
+            given_up.end(LogClosedError(f"{self.journal}/{self.partition} was given up"))
+            return given_up
         return self._committer.submit(records)
 
     def inbox_of(self, agent_type: str) -> tuple[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 from noesium_stream.clock import Clock
@@ -19,6 +18,7 @@ from noesium_stream.log.port import Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.worker.committer import UNNUMBERED
+from noesium_stream.worker.submission import Submission
 
 
 class SessionOwner(Protocol):
@@ -29,8 +29,8 @@ class SessionOwner(Protocol):
     journal: str
     partition: int
 
-    def submit(self, records: list[Outgoing]) -> asyncio.Future[None]:
-        """Queue records for the next commit of the partition."""
+    def submit(self, records: list[Outgoing]) -> Submission:
+        """Queue records for the next commit of the partition; see `Committer.submit`."""
 
     def inbox_of(self, agent_type: str) -> tuple[str, int]:
         """Inbox topic of an agent type and its number of partitions; `learn_inbox` comes first."""
@@ -59,8 +59,9 @@ class RunSession:
     ) -> None:
         self._owner = owner
         self._staged: list[Outgoing] = []
-        self._committing: asyncio.Future[None] | None = None
+        self._sent: list[Submission] = []
         self._refused: Exception | None = None
+        self._failed: Exception | None = None
         self._closed = False
         self._lost: set[str] = set()
         self._received = asyncio.Event()
@@ -116,11 +117,9 @@ class RunSession:
         history = self.history
         if history.cancel is not None and history.compensation is None:
             return False  # it is ending
-        if self.held or self._staged or self._refused is not None:
+        if self.held or self._staged or self._sent or self._refused is not None:
             return False
-        if self._committing is not None and not self._committing.done():
-            return False
-        return self.activity.only_waits and all(effect in history.outcomes for effect in history.requested)
+        return self.activity.only_waits and not history.calls_under_way()
 
     def close(self) -> None:
         """The run is not this process's any more, or has ended: nothing that is left of it may write."""
@@ -168,26 +167,42 @@ class RunSession:
     async def commit(self) -> None:
         """See `RunJournal.commit`."""
         self._check_open()
-        if self._refused is not None:
-            raise self._refused
+        self._check_sent()
         self.flush()
-        if self._committing is not None:
-            await asyncio.shield(self._committing)
-        if self._refused is not None:
-            raise self._refused  # an earlier part of it, which nobody waited for
+        if self._sent:
+            await self._sent[-1].settled()
+        self._check_sent()  # also of an earlier part of it, which nobody waited for
 
     def flush(self) -> None:
-        """See `RunJournal.flush`."""
-        if self._staged and self._refused is None:
-            records = self.take_staged()
-            self._committing = self._owner.submit(records)
-            self._committing.add_done_callback(partial(self._settled, records))
+        """See `RunJournal.flush`.
 
-    def _settled(self, records: list[Outgoing], done: asyncio.Future[None]) -> None:
-        error = None if done.cancelled() else done.exception()
-        if isinstance(error, EventValidationError | RecordTooLargeError):
-            self._refused = error
-            self._lost.update(record.envelope.event_id for record in records)
+        When it is refused, what was sent after it is withdrawn: nothing of a run lies on the log behind a
+        gap.
+        """
+        if self._staged and self._refused is None:
+            sent = self._owner.submit(self.take_staged())
+            self._sent.append(sent)
+            sent.on_end = self._settled
+            if sent.ended:
+                self._settled(sent)
+
+    def _settled(self, sent: Submission) -> None:
+        if sent not in self._sent:
+            return  # withdrawn
+        if isinstance(sent.error, EventValidationError | RecordTooLargeError):
+            self._refused = sent.error
+            withdrawn, self._sent = self._sent, []
+            for lost in withdrawn:
+                self._lost.update(record.envelope.event_id for record in lost.records)
+                lost.end(sent.error)
+        else:
+            self._failed = self._failed or sent.error
+            self._sent.remove(sent)
+
+    def _check_sent(self) -> None:
+        error = self._refused or self._failed
+        if error is not None:
+            raise error
 
     def restage(self, event: EventEnvelope) -> None:
         """Stage an event of this run that was lost on its way to the log, as it was."""
@@ -228,7 +243,6 @@ class RunSession:
             self._staged.clear()
             self.history.forget(self._lost)
         self._refused = None
-        self._committing = None
 
     def savepoint(self) -> int:
         """See `RunJournal.savepoint`."""
