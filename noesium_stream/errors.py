@@ -41,7 +41,13 @@
     │   └── RunTimeoutError             no outcome within the time the caller would wait (retriable)
     ├── AgentError
     │   └── AgentLoadError              an agent's module cannot be imported or holds no agent
-    ├── ProjectionError
+    ├── ProjectionError                 a projection cannot do what was asked
+    │   ├── StateFileError              a state file is damaged, foreign or of something else: replay
+    │   ├── StateBusyError              another process writes this state file
+    │   ├── ImpureProjectionError       `apply` did what a pure function cannot do (event, field)
+    │   ├── EventHeldError              an event that `apply` cannot take stops the projection (position)
+    │   ├── SequenceGapError            a run's journal lacks a record (run, numbers, position)
+    │   └── KeyElsewhereError           a key's state lives in another process (names the owner)
     ├── RehearsalError                  a test asks something of the test kit that it cannot do
     │   └── ScriptEndedError            more was asked than a test's script has answers
     └── CapabilityError
@@ -317,7 +323,31 @@ class AgentLoadError(AgentError):
 
 
 class ProjectionError(NoesiumError):
-    """Projection computation errors."""
+    """A projection cannot do what was asked."""
+
+
+class StateFileError(ProjectionError):
+    """A state file is damaged, foreign or of something else: it is discarded, and made anew from the log."""
+
+
+class StateBusyError(ProjectionError):
+    """Another process writes this state file."""
+
+
+class ImpureProjectionError(ProjectionError):
+    """`apply` or `key` did what a pure function cannot do; names event and field."""
+
+
+class EventHeldError(ProjectionError):
+    """An event that the projection cannot take has stopped it; names the position."""
+
+
+class SequenceGapError(ProjectionError):
+    """A run's journal lacks a record; names run, numbers and position."""
+
+
+class KeyElsewhereError(ProjectionError):
+    """A key's state lives in another process; names the owner."""
 
 
 class CapabilityError(NoesiumError):

@@ -1,5 +1,15 @@
 """Projections: local state as a pure fold over the log (RFC-0004)."""
 
-from noesium_stream.projection.base import BaseProjection, catch_up
+from noesium_stream.projection.attached import AttachedProjection
+from noesium_stream.projection.base import BaseProjection, Projection, catch_up
+from noesium_stream.projection.engine import ProjectionEngine
+from noesium_stream.projection.headers import EventHeaders
 
-__all__ = ["BaseProjection", "catch_up"]
+__all__ = [
+    "AttachedProjection",
+    "BaseProjection",
+    "EventHeaders",
+    "Projection",
+    "ProjectionEngine",
+    "catch_up",
+]

@@ -1,47 +1,103 @@
-"""Folds over the log (RFC-0004 §4, RFC-1001 §8.1): pure functions of state and event."""
+"""Projections (RFC-0004 §4, RFC-1001 §8.1): local state as a pure function of the events before it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import Cursor, EventLog
 
 TState = TypeVar("TState")
 
+JOURNALS = "agent.*.journal*"
+FACTS = "events.*"
+
 
 class BaseProjection(ABC, Generic[TState]):
     """P : (State, Event) → State. No clock, chance, network, model or unordered iteration (law 6).
 
-    `event_types` names what it needs (exact, or a prefix ending in `.`); None takes everything.
+    With `key` the state is a table: `apply` is given one row's state, or `initial_state()` for a key that
+    has none, and returns the row's new state; None removes the row. Without `key` there is one state per
+    partition. The type argument says how a state is stored: anything that pydantic can validate (models,
+    dataclasses, TypedDicts, ints, lists, …), else plain JSON values.
+
+    Attributes:
+        name: of the projection; lower-case letters, digits, `-` and `_`.
+        version: another one is another projection, built beside this one.
+        event_types: what it needs (exact, or a prefix ending in `.`); None takes everything. Others are
+            skipped by their headers, undecoded.
+        topics: patterns of topics without the namespace; the default is every journal and all facts.
+        decodes: False gives `key` and `apply` the record's headers alone (`EventHeaders`), at several times
+            the speed; what is wrong inside of an event is then not noticed.
+        in_place: whether `apply` changes the state that it is given, and returns it.
+        on_error: what an event does that `apply` cannot take: `hold` its key's later events back as dead
+            letters, or `stop` the projection.
     """
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
     event_types: ClassVar[tuple[str, ...] | None] = None
+    topics: ClassVar[tuple[str, ...]] = (JOURNALS, FACTS)
+    decodes: ClassVar[bool] = True
+    in_place: ClassVar[bool] = False
+    on_error: ClassVar[str] = "hold"
 
     @abstractmethod
     def initial_state(self) -> TState:
-        """The state before the first event."""
+        """The state before the first event; a new one at each call."""
 
     @abstractmethod
-    def apply(self, state: TState, event: EventEnvelope) -> TState:
+    def apply(self, state: TState, event: EventEnvelope) -> TState | None:
         """The state after one more event."""
 
+    def key(self, event: EventEnvelope) -> str | None:
+        """The row that this event belongs to; None passes the event over.
+
+        Where it is not the event's partition key, one row may have parts in several partitions: declare
+        `merge`.
+        """
+        return ""
+
+    def merge(self, a: TState, b: TState) -> TState:
+        """One state from those of two partitions; associative and commutative.
+
+        Raises:
+            NotImplementedError: it is not declared.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def keyed(cls) -> bool:
+        """Whether the state is a table."""
+        return cls.key is not BaseProjection.key
+
+    @classmethod
+    def merges(cls) -> bool:
+        """Whether the states of partitions can be made one."""
+        return cls.merge is not BaseProjection.merge
+
     def fold(self, events: Iterable[EventEnvelope]) -> TState:
-        """The state after all of `events`, in their order."""
+        """The state after all of `events`, in their order; of a table, of one row's events."""
         state = self.initial_state()
         for event in events:
-            state = self.apply(state, event)
+            state = _or_initial(self, self.apply(state, event))
         return state
+
+
+Projection = BaseProjection
+AnyProjection = BaseProjection[Any]
+
+
+def _or_initial(projection: BaseProjection[TState], state: TState | None) -> TState:
+    return projection.initial_state() if state is None else state
 
 
 async def catch_up(
     log: EventLog, topic: str, projection: BaseProjection[TState], state: TState, cursor: Cursor
 ) -> tuple[TState, dict[int, int]]:
-    """Fold what `topic` holds beyond `cursor` now; return the new state and cursor.
+    """Fold what `topic` holds beyond `cursor` now into a state in memory; return the new state and cursor.
 
     Events come in offset order within a partition; the order between partitions is not defined.
 
@@ -52,5 +108,5 @@ async def catch_up(
     until = await log.end(topic)
     async for batch in log.read_batches(topic, cursor, until=until, types=projection.event_types):
         for record in batch:
-            state = projection.apply(state, record.envelope)
+            state = _or_initial(projection, projection.apply(state, record.envelope))
     return state, until

@@ -1,0 +1,238 @@
+"""Projections of one process: registered, caught up on demand, asked (RFC-1001 §8.2).
+
+The engine folds all partitions itself, whenever it is asked. To share the partitions of a projection among
+processes, and to follow the log, attach it (`attached.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from heapq import merge as in_order
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from noesium_stream.errors import LogTruncatedError, ProjectionError, StateFileError
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.port import EventLog, Position, TopicPartition
+from noesium_stream.log.topics import TopicKind
+from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.folder import Report, matching, merged, open_fold, state_path
+from noesium_stream.projection.state_codec import StateCodec
+from noesium_stream.projection.state_file import discard
+
+Folds = dict[TopicPartition, PartitionFold[Any]]
+
+
+class _Registered:
+    def __init__(self, projection: AnyProjection) -> None:
+        self.projection = projection
+        self.codec: StateCodec[Any] = StateCodec(projection)
+        self.folds: Folds = {}
+
+
+class ProjectionEngine:
+    """Builds, keeps and asks projections over one log.
+
+    Args:
+        log: what is folded.
+        folder: where states are kept; None keeps them until the engine is closed.
+        report: told in one sentence when a state file had to be discarded.
+        call: how `key` and `apply` are called; see `PartitionFold`.
+
+    Use it as a context manager, or `close` it.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        folder: Path | None = None,
+        *,
+        report: Report = lambda text: None,
+        call: Callable[..., Any] | None = None,
+    ) -> None:
+        self.log = log
+        self._temporary: TemporaryDirectory[str] | None = None
+        if folder is None:
+            self._temporary = TemporaryDirectory(prefix="noesium-")
+            folder = Path(self._temporary.name)
+        self._folder = folder
+        self._report = report
+        self._call = call
+        self._registered: dict[str, _Registered] = {}
+
+    def __enter__(self) -> ProjectionEngine:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def register(self, name: str, projection: AnyProjection) -> None:
+        """Make a projection known under a name.
+
+        Raises:
+            ProjectionError: the name is taken, or the state cannot be stored.
+        """
+        if name in self._registered:
+            raise ProjectionError(f"There is a projection {name} already.")
+        self._registered[name] = _Registered(projection)
+
+    async def get_state(self, name: str) -> Any:
+        """The state as of the log's end now: of a table a dict of its rows, else the one state.
+
+        Raises:
+            LogTruncatedError: the log lacks events that were not folded yet.
+            ProjectionError: no such projection; or as `catch_up`.
+        """
+        found = await self.catch_up(name)
+        if found.projection.keyed():
+            return dict(self.scan(name))
+        state = merged(found.projection, self._states(found, ""), "")
+        return found.projection.initial_state() if state is None else state
+
+    def query(self, name: str, key: str) -> Any | None:
+        """A row's state as of the last `catch_up`; None if there is no such row.
+
+        Raises:
+            ProjectionError: it has parts in several partitions, and no `merge` is declared.
+        """
+        found = self._find(name)
+        return merged(found.projection, self._states(found, key), key)
+
+    def scan(self, name: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """Rows whose keys begin with `prefix`, in the order of their keys' UTF-8 bytes.
+
+        Raises:
+            ProjectionError: as `query`.
+        """
+        found = self._find(name)
+        rows = in_order(
+            *(fold.rows(prefix) for fold in found.folds.values()), key=lambda row: row[0].encode()
+        )
+        for key, same in groupby(rows, key=itemgetter(0)):
+            yield key, merged(found.projection, (state for _, state in same), key)
+
+    async def barrier(self, name: str, position: Position) -> None:
+        """Return when the projection's state has seen this position: read your own writes.
+
+        Raises:
+            ProjectionError: it does not fold this topic, or the log has no such position.
+        """
+        found = await self.catch_up(name)
+        fold = found.folds.get(TopicPartition(position.topic, position.partition))
+        if fold is None or fold.cursor <= position.offset:
+            where = f"{position.topic}/{position.partition}@{position.offset}"
+            raise ProjectionError(
+                f"The projection {name} cannot see {where}: it is not on a log that it folds."
+            )
+
+    async def apply_event(self, event: EventEnvelope) -> None:
+        """Bring every projection to the log's end, after `event` was appended: nothing is folded twice."""
+        for name in self._registered:
+            await self.catch_up(name)
+
+    async def rebuild(self, name: str) -> Any:
+        """Discard the state and fold everything again; return the new state."""
+        found = self._find(name)
+        for tp, fold in found.folds.items():
+            fold.file.close()
+            discard(state_path(self._folder, found.projection, tp))
+        found.folds.clear()
+        return await self.get_state(name)
+
+    async def catch_up(self, name: str) -> _Registered:
+        """Fold what the log holds now.
+
+        Raises:
+            EventHeldError, SequenceGapError, ProjectionError: see `PartitionFold.take`.
+            LogTruncatedError: the log lacks events that were not folded yet; nothing is skipped.
+            StateBusyError: another process writes the state.
+        """
+        found = self._find(name)
+        topics = [info.name for info in await self.log.topics()]
+        for topic in matching(topics, found.projection, self.log.topology):
+            try:
+                await self._catch_up_topic(found, topic)
+            except StateFileError as error:
+                self._report(f"{error} It is discarded; the events are folded again.")
+                self._forget(found, topic)
+                await self._catch_up_topic(found, topic)
+        return found
+
+    async def _catch_up_topic(self, found: _Registered, topic: str) -> None:
+        until = await self.log.end(topic)
+        await self._open(found, topic, until)
+        folds = {partition: found.folds[TopicPartition(topic, partition)] for partition in until}
+        for partition, fold in folds.items():
+            if fold.cursor > until[partition]:
+                raise StateFileError(
+                    f"{fold.file.path}: it is ahead of the log, which has lost its newest events."
+                )
+        behind = {p: fold.cursor for p, fold in folds.items() if fold.cursor < until[p]}
+        if not behind:
+            return
+        journal = self.log.topology.kind(topic) is TopicKind.JOURNAL
+        types = None if journal else found.projection.event_types
+        async for batch in self.log.read_batches(
+            topic, behind, until={p: until[p] for p in behind}, types=types, partitions=list(behind)
+        ):
+            for partition, records in groupby(batch, key=lambda record: record.partition):
+                folds[partition].take(list(records))
+        for partition in behind:
+            folds[partition].advance(until[partition])
+            folds[partition].flush()
+
+    async def _open(self, found: _Registered, topic: str, end: Mapping[int, int]) -> None:
+        missing = [p for p in end if TopicPartition(topic, p) not in found.folds]
+        if not missing:
+            return
+        first, topic_id = await self.log.beginning(topic), await self.log.topic_id(topic)
+        for partition in missing:
+            tp = TopicPartition(topic, partition)
+            fold = open_fold(
+                self._folder, found.projection, found.codec, self.log, tp, topic_id, self._report, self._call
+            )
+            found.folds[tp] = fold
+            begin(fold, first.get(partition, 0))
+
+    def _forget(self, found: _Registered, topic: str) -> None:
+        for tp in [tp for tp in found.folds if tp.topic == topic]:
+            found.folds.pop(tp).file.close()
+            discard(state_path(self._folder, found.projection, tp))
+
+    def _states(self, found: _Registered, key: str) -> Iterator[Any]:
+        for fold in found.folds.values():
+            state = fold.state(key)
+            if state is not None:
+                yield state
+
+    def _find(self, name: str) -> _Registered:
+        if name not in self._registered:
+            raise ProjectionError(f"There is no projection {name}.", hint="Register it first.")
+        return self._registered[name]
+
+    def close(self) -> None:
+        """Close all state files; harmless when repeated."""
+        for found in self._registered.values():
+            for fold in found.folds.values():
+                fold.file.close()
+            found.folds.clear()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+def begin(fold: PartitionFold[Any], first: int) -> None:
+    """Let a new state begin at the first retained offset.
+
+    Raises:
+        LogTruncatedError: events that the state has not seen are gone.
+    """
+    if fold.cursor >= first:
+        return
+    if fold.cursor > 0:
+        at = fold.manifest.identity
+        raise LogTruncatedError(at.topic, at.partition, fold.cursor, first)
+    fold.advance(first)

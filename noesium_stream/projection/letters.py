@@ -1,0 +1,102 @@
+"""Events that a projection could not take, as they lie in its state file: first the reason, then the record.
+
+A letter holds its key's later events back: they become letters too, in the order of their offsets, until they
+are redriven. A record that cannot be decoded, or whose key cannot be told, has no key and holds nothing back.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from noesium_stream.errors import brief
+from noesium_stream.log.record import Decoder, Record
+
+LETTER: Final = b"l"
+"""First byte of the keys of letters."""
+HELD: Final = b"h"
+"""First byte of the rows that say which keys are held back."""
+
+
+class Letter(NamedTuple):
+    """One dead letter of a projection.
+
+    Attributes:
+        key: whose later events it holds back; None: it holds nothing back.
+        reason: why the event was not taken; None: it waits behind another letter of its key.
+    """
+
+    key: str | None
+    offset: int
+    event_type: str
+    event_id: str
+    error_type: str | None
+    reason: str | None
+    timestamp_ms: int
+    record_key: str
+    headers: list[tuple[str, bytes]]
+    value: bytes
+
+    def record(self, topic: str, partition: int, decoder: Decoder) -> Record:
+        """The record as the log had it."""
+        return Record(
+            topic,
+            partition,
+            self.offset,
+            self.timestamp_ms,
+            self.record_key,
+            self.headers,
+            self.value,
+            decoder,
+        )
+
+
+def letter_of(record: Record, key: str | None, error: BaseException | None) -> Letter:
+    """The letter of a record; without an error it waits behind another one."""
+    return Letter(
+        key,
+        record.offset,
+        _header(record, "ce_type"),
+        _header(record, "ce_id"),
+        None if error is None else type(error).__name__,
+        None if error is None else brief(error, 1_000),
+        record.timestamp_ms,
+        record.key,
+        list(record.headers),
+        record.value,
+    )
+
+
+def letter_key(key: str | None, offset: int) -> bytes:
+    """The row of a letter; those of one key lie together, in the order of their offsets."""
+    return letters_of(key) + offset.to_bytes(8)
+
+
+def letters_of(key: str | None) -> bytes:
+    """What the rows of the letters of `key` begin with."""
+    name = b"" if key is None else b"k" + key.encode(errors="surrogatepass").hex().encode()
+    return LETTER + name + b"/"
+
+
+def write_letter(letter: Letter) -> bytes:
+    """The letter as a row's value."""
+    fields: dict[str, Any] = letter._asdict()
+    value = fields.pop("value")
+    fields["headers"] = [[name, base64.b85encode(data or b"").decode()] for name, data in letter.headers]
+    head: bytes = orjson.dumps(fields)
+    return head + b"\n" + bytes(value)
+
+
+def read_letter(row: bytes) -> Letter:
+    """The letter of a row's value."""
+    head, _, value = row.partition(b"\n")
+    fields = orjson.loads(head)
+    fields["headers"] = [(name, base64.b85decode(data)) for name, data in fields["headers"]]
+    return Letter(**fields, value=value)
+
+
+def _header(record: Record, name: str) -> str:
+    value = record.header(name)
+    return "" if value is None else value.decode(errors="replace")
