@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from noesium_stream.agent import BaseAgent, BaseGraphicAgent, BaseResearcher, agent_of
+    from noesium_stream.agent import BaseAgent, BaseGraphicAgent, BaseResearcher, agent_of, agent_of_tools
+    from noesium_stream.capability import tool_capability
     from noesium_stream.client import Client, SyncClient
     from noesium_stream.client.executor import KernelExecutor
     from noesium_stream.config import AgentConfig, ExecutionMode, NoesiumConfig, load_config
@@ -43,15 +44,18 @@ __all__ = [
     "SyncClient",
     "Worker",
     "agent_of",
+    "agent_of_tools",
     "catch_up",
     "current_step",
     "kernel_node",
     "load_config",
     "open_log",
+    "tool_capability",
 ]
 
 _LAYERS: Final = {
-    "agent": ("BaseAgent", "BaseGraphicAgent", "BaseResearcher", "agent_of"),
+    "agent": ("BaseAgent", "BaseGraphicAgent", "BaseResearcher", "agent_of", "agent_of_tools"),
+    "capability": ("tool_capability",),
     "client": ("Client", "SyncClient"),
     "client.executor": ("KernelExecutor",),
     "config": ("AgentConfig", "ExecutionMode", "NoesiumConfig", "load_config"),

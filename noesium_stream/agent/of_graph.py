@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from noesium_stream.agent.base import AgentContext, BaseGraphicAgent
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
+from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import Durability
 from noesium_stream.log.topics import agent_name
 
@@ -25,10 +26,12 @@ def agent_of(
     max_supersteps: int = BaseGraphicAgent.max_supersteps,
     durability: Durability = Durability.ASYNC,
     execution_mode: ExecutionMode = ExecutionMode.PRAGMATIC,
+    capabilities: tuple[Capability, ...] = (),
 ) -> type[BaseGraphicAgent]:
     """An agent class whose runs execute `graph`, compiled or not; its input is the graph's first state.
 
-    `agent_type` names its topics for good: give your own outside of tests.
+    `agent_type` names its topics for good: give your own outside of tests. `capabilities` are what it offers
+    to other agents, such as `tool_capability("shop", "price")`.
 
     Raises:
         ConfigError: `agent_type` cannot name topics.
@@ -39,6 +42,7 @@ def agent_of(
         "max_supersteps": max_supersteps,
         "durability": durability,
         "execution_mode": execution_mode,
+        "capabilities": capabilities,
     }
 
     class OfGraph(BaseGraphicAgent):

@@ -3,6 +3,7 @@
 from noesium_stream.capability.registry import CapabilityRegistry
 from noesium_stream.capability.resolution import DeterministicResolver, in_range, parse_version
 from noesium_stream.capability.state import CapabilityProjection, Entry, RegistryState
+from noesium_stream.capability.tools import tool_capability
 from noesium_stream.event.standard import (
     Capability,
     CapabilityType,
@@ -24,4 +25,5 @@ __all__ = [
     "SideEffectClass",
     "in_range",
     "parse_version",
+    "tool_capability",
 ]

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from noesium_stream.cli.output import bold, dim, duration, shorten
 from noesium_stream.clock import to_rfc3339
+from noesium_stream.event.calls import input_of
 from noesium_stream.event.envelope import EventEnvelope
 
 SHORT_ID: Final = 13
@@ -26,7 +27,7 @@ def event_line(event: EventEnvelope) -> str:
 
 def event_details(payload: dict[str, Any]) -> str:
     """The telling parts of a payload, on one line."""
-    source = {**payload, **(payload["input"] if isinstance(payload.get("input"), dict) else {})}
+    source = {**payload, **input_of(payload)}
     parts = [shorten(str(source[name]), 80) for name in _TELLING if source.get(name)]
     if isinstance(payload.get("duration_ms"), int):
         parts.append(duration(payload["duration_ms"]))

@@ -12,6 +12,7 @@ from noesium_stream.cli.agents import AgentChoice, AgentClass, find_agent
 from noesium_stream.cli.output import note
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import AgentLoadError
+from noesium_stream.event.calls import ANSWERS, CALLS
 from noesium_stream.event.envelope import EventEnvelope
 
 PATIENCE_S: Final = 15.0
@@ -102,14 +103,14 @@ class Patience:
         payload = event.payload
         if event.event_type == "run.started":
             self._settle(payload["run_id"])
-        elif event.event_type == "capability.completed":
+        elif event.event_type in ANSWERS:
             self._settle(payload["call_id"])
-        elif event.event_type == "capability.invoked" and self._is_call_elsewhere(payload):
+        elif event.event_type in CALLS and self._is_call_elsewhere(payload):
             wait = self._for_call(payload["capability_id"], payload["target_agent_type"])
             self._waits[payload["run_id"]] = asyncio.create_task(wait)
 
     def _is_call_elsewhere(self, payload: dict[str, Any]) -> bool:
-        return payload["caller_run_id"] == self._run_id and payload["target_agent_type"] not in self._here
+        return payload.get("caller_run_id") == self._run_id and payload["target_agent_type"] not in self._here
 
     def _settle(self, waited_for: str) -> None:
         wait = self._waits.get(waited_for)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from noesium_stream.cli.drawing import counts
 from noesium_stream.cli.eventline import SHORT_ID, event_details
 from noesium_stream.cli.output import dim, duration, shorten
+from noesium_stream.event.calls import ANSWERS, CALLS, input_of, output_of
 from noesium_stream.event.envelope import EventEnvelope
 
 _SILENT: Final = ("run.", "partition.", "kernel.checkpoint", "kernel.node.entered", "effect.")
@@ -42,18 +43,18 @@ def _retried(payload: dict[str, Any], run_id: str) -> str:
 
 
 def _invoked(payload: dict[str, Any], run_id: str) -> str | None:
-    if payload["caller_run_id"] != run_id:
+    if payload.get("caller_run_id") != run_id:
         return None
-    asked = next((str(value) for value in payload["input"].values() if isinstance(value, str)), "")
+    asked = next((str(value) for value in input_of(payload).values() if isinstance(value, str)), "")
     return (
         f"  → {payload['capability_id']} ({payload['target_agent_type']})  {dim(shorten(asked, 70))}".rstrip()
     )
 
 
 def _answered(payload: dict[str, Any], run_id: str) -> str | None:
-    if payload["caller_run_id"] != run_id:
+    if payload.get("caller_run_id") != run_id:
         return None
-    outcome = f"failed: {payload['error']}" if payload.get("error") else counts(payload.get("output"))
+    outcome = f"failed: {payload['error']}" if payload.get("error") else counts(output_of(payload))
     return f"  ← {payload['capability_id']}  {outcome}".rstrip()
 
 
@@ -96,8 +97,8 @@ _LINES: Final[dict[str, Callable[[dict[str, Any], str], str | None]]] = {
     "kernel.node.completed": _completed,
     "kernel.node.failed": _failed,
     "kernel.node.retried": _retried,
-    "capability.invoked": _invoked,
-    "capability.completed": _answered,
+    **dict.fromkeys(CALLS, _invoked),
+    **dict.fromkeys(ANSWERS, _answered),
     "approval.requested": _asked,
     "approval.answered": _decided,
     "effect.failed": _effect_failed,

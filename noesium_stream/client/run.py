@@ -15,7 +15,7 @@ from noesium_stream.client.effects import (
     open_ledgers,
     resolution,
 )
-from noesium_stream.client.runs import COMMANDS, ENDED, RUN_TYPES, RunInfo, fold_record
+from noesium_stream.client.runs import ENDED, RUN_TYPES, RunInfo, fold_record
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
     CorruptRecordError,
@@ -25,6 +25,7 @@ from noesium_stream.errors import (
     RunNotFoundError,
     RunTimeoutError,
 )
+from noesium_stream.event.calls import COMMANDS
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.effects import EffectLedger
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext

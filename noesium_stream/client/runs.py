@@ -7,21 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from noesium_stream.errors import CorruptRecordError
+from noesium_stream.event.calls import COMMANDS, input_of
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import TopicKind
 
 RUN_TYPES: Final = (
-    "run.requested",
+    *COMMANDS,
     "run.started",
     "run.compensation.started",
     "run.completed",
     "run.failed",
     "run.cancelled",
     "command.expired",
-    "capability.invoked",
 )
-COMMANDS: Final = ("run.requested", "capability.invoked")
 ENDED: Final = {
     "run.completed": "completed",
     "run.failed": "failed",
@@ -66,7 +65,8 @@ def fold_record(runs: dict[str, RunInfo], record: Record, agent_type: str) -> No
         event = record.unchecked
     except CorruptRecordError:
         return
-    if isinstance(event.payload.get("run_id"), str) and isinstance(event.payload.get("input"), dict):
+    asked = event.payload.get("input", event.payload.get("arguments"))
+    if isinstance(event.payload.get("run_id"), str) and isinstance(asked, dict):
         fold_runs(runs, event, agent_type)
 
 
@@ -100,13 +100,14 @@ def fold_runs(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -
 
 def _command(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -> None:
     payload = event.payload
-    if payload.get("target_agent_type", agent_type) != agent_type or payload["run_id"] in runs:
+    run_id = payload.get("run_id")
+    if payload.get("target_agent_type", agent_type) != agent_type or run_id is None or run_id in runs:
         return  # the caller's own record of its call, or a repetition
-    runs[payload["run_id"]] = RunInfo(
-        run_id=payload["run_id"],
+    runs[run_id] = RunInfo(
+        run_id=run_id,
         agent_type=agent_type,
         status="requested",
-        label=label_of(payload["input"]),
+        label=label_of(input_of(payload)),
         requested_ms=event.timestamp_ms,
         parent_run_id=payload.get("caller_run_id"),
         root_run_id=event.correlation_id,

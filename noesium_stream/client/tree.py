@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from noesium_stream.event.calls import CALLS, caller_of, input_of, output_of
 from noesium_stream.event.envelope import EventEnvelope
 
 _ENDINGS: Final = {
@@ -19,7 +20,10 @@ _ENDINGS: Final = {
     "run.cancelled": "cancelled",
     "command.expired": "expired",
 }
-_PLUMBING: Final = ("run.", "kernel.", "capability.", "effect.", "partition.", "command.", "agent.")
+_PLUMBING: Final = (
+    *("run.", "kernel.", "capability.", "tool.invocation.", "effect."),
+    *("partition.", "command.", "agent."),
+)
 _OWNER_ALONE: Final = ("kernel.", "effect.", "run.")
 
 
@@ -127,7 +131,7 @@ def child_runs(run_id: str, envelopes: Iterable[EventEnvelope]) -> list[tuple[st
     """(agent type, run id) of each delegation that these events of `run_id` show."""
     found: dict[str, str] = {}
     for envelope in envelopes:
-        if envelope.event_type == "capability.invoked" and envelope.payload["caller_run_id"] == run_id:
+        if envelope.event_type in CALLS and caller_of(envelope.payload) == run_id:
             found.setdefault(envelope.payload["run_id"], envelope.payload["target_agent_type"])
     return [(agent_type, child) for child, agent_type in found.items()]
 
@@ -252,10 +256,10 @@ class _Growth:
             step.error = f"{payload['error_type']}: {payload['message']}"
 
     def _on_capability_invoked(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
-        if payload["caller_run_id"] != self.run.run_id:  # the command of this run, not a call by it
-            self.run.agent_type = self.run.agent_type or payload["target_agent_type"]
+        if caller_of(payload) != self.run.run_id:  # the command of this run, not a call by it
+            self.run.agent_type = self.run.agent_type or payload.get("target_agent_type") or ""
             self.run.requested_ms = event.timestamp_ms
-            self.run.input = self.run.input or payload["input"]
+            self.run.input = self.run.input or input_of(payload)
             return
         call_id = payload["run_id"]
         if call_id in self._calls:
@@ -276,7 +280,10 @@ class _Growth:
         call = self._calls.get(payload["call_id"])
         if call is not None and call.answered_ms is None:
             call.answered_ms = event.timestamp_ms
-            call.output, call.error = payload.get("output"), payload.get("error")
+            call.output, call.error = output_of(payload), payload.get("error")
+
+    _on_tool_invocation_requested = _on_capability_invoked
+    _on_tool_invocation_completed = _on_capability_completed
 
     def _on_capability_unresolved(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         step = self._step_of(event)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from noesium_stream.errors import CheckpointError, EventValidationError
+from noesium_stream.event.calls import ANSWERS, CALLS, COMMANDS, input_of
 from noesium_stream.event.canonical import canonical_json
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel.history import TERMINAL, StepKey
@@ -33,26 +34,26 @@ _KERNEL: Final = (
     "kernel.",
     "effect.",
     "capability.",
+    "tool.invocation.",
     "command.",
     "approval.",
     "timer.",
     "partition.",
 )
-_CALLS: Final = frozenset({"effect.requested", "capability.invoked", "approval.requested", "timer.started"})
+_CALLS: Final = frozenset({"effect.requested", *CALLS, "approval.requested", "timer.started"})
 _OUTCOMES: Final = frozenset(
     {
         "effect.completed",
         "effect.failed",
         "effect.outcome.unknown",
         "effect.resolved",
-        "capability.completed",
+        *ANSWERS,
         "capability.unresolved",
         "approval.answered",
         "approval.expired",
         "timer.fired",
     }
 )
-_COMMANDS: Final = ("run.requested", "capability.invoked")
 _IDS: Final = ("effect_id", "approval_id", "timer_id", "call_id")
 
 
@@ -78,7 +79,7 @@ class RecordedRun:
     @property
     def command(self) -> EventEnvelope:
         """What made the run."""
-        return next(item.event for item in self.events if item.event.event_type in _COMMANDS)
+        return next(item.event for item in self.events if item.event.event_type in COMMANDS)
 
     @property
     def started(self) -> EventEnvelope:
@@ -103,8 +104,7 @@ class RecordedRun:
     @property
     def input(self) -> dict[str, Any]:
         """What it was asked."""
-        found: dict[str, Any] = self.command.payload["input"]
-        return found
+        return input_of(self.command.payload)
 
 
 def recorded_run(
@@ -126,7 +126,7 @@ def recorded_run(
 
 def _checked(run: RecordedRun, where: str) -> RecordedRun:
     types = {item.event.event_type for item in run.events}
-    if "run.started" not in types or not types.intersection(_COMMANDS):
+    if "run.started" not in types or not types.intersection(COMMANDS):
         raise CheckpointError(
             f"{where} does not hold the run from its beginning.",
             hint="A run can be replayed from when a worker has taken it up.",
@@ -236,6 +236,8 @@ def call_content(event_type: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     """What of a call is the caller's own choice: what is asked of whom, without ids and times."""
     if event_type == "capability.invoked":
         names: tuple[str, ...] = ("capability_id", "version", "target_agent_type", "input")
+    elif event_type == "tool.invocation.requested":
+        names = ("capability_id", "version", "target_agent_type", "arguments")
     elif event_type == "capability.unresolved":
         names = ("capability_id", "version_range")
     elif event_type == "effect.requested":
@@ -248,7 +250,7 @@ def call_content(event_type: str, payload: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_call(event_type: str) -> bool:
     """Whether an event of this type asks something of the world outside the node."""
-    return event_type in _CALLS or event_type == "tool.invocation.requested"
+    return event_type in _CALLS
 
 
 class _Fold:

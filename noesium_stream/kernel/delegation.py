@@ -1,21 +1,36 @@
-"""Calls of other agents from a node, by events alone (RFC-0005, RFC-1001 §10.3)."""
+"""Calls of other agents from a node, by events alone (RFC-0005, RFC-1001 §10.3 and §12.1).
+
+A capability and a tool are asked in one way; the kind of a call decides which pair of events carries it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 from noesium_stream.clock import derived_id
-from noesium_stream.errors import CapabilityError
+from noesium_stream.errors import CapabilityError, StateError
+from noesium_stream.event.calls import capability_call, output_of, tool_call, tool_capability_id
+from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.json_value import to_json
-from noesium_stream.event.standard import CapabilityInvoked, CapabilityUnresolved, ReplyTo
+from noesium_stream.event.standard import CapabilityUnresolved, ReplyTo
 from noesium_stream.kernel.journal import Destination
 from noesium_stream.kernel.place import Place
 from noesium_stream.kernel.recordable import check_size, said_of
 
 
+class _Call(NamedTuple):
+    """What is asked of whom; `kind` is part of the call's id, `event` makes its event."""
+
+    kind: str
+    capability_id: str
+    version: str | None
+    event: Callable[[Mapping[str, Any], dict[str, Any]], DomainEvent]
+
+
 class Delegation:
-    """The capability calls of one step."""
+    """The calls of other agents of one step."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -24,14 +39,31 @@ class Delegation:
         self, capability_id: str, arguments: Mapping[str, Any], *, version: str | None = None
     ) -> Any:
         """See `Step.invoke`."""
+        return await self._ask(_Call("invoke", capability_id, version, capability_call), arguments)
+
+    async def call_tool(
+        self, toolkit: str, tool: str, arguments: Mapping[str, Any], *, version: str | None = None
+    ) -> Any:
+        """See `Step.call_tool`."""
+        capability_id = tool_capability_id(toolkit, tool)
+        call = _Call("tool", capability_id, version, partial(tool_call, toolkit, tool))
+        return await self._ask(call, arguments)
+
+    async def _ask(self, call: _Call, arguments: Mapping[str, Any]) -> Any:
+        capability_id = call.capability_id
         with said_of(f"The call of {capability_id}"):
             sent = to_json(arguments, "arguments")
+        if not isinstance(sent, dict):
+            raise StateError(
+                f"The call of {capability_id} has {type(sent).__name__} as its arguments.",
+                hint="Give a mapping: the arguments by their names.",
+            )
         check_size(sent, "arguments", f"The call of {capability_id}")
-        base = self._place.call_id("invoke", capability_id, sent)
+        base = self._place.call_id(call.kind, capability_id, sent)
         await self._place.before_call(base, f"another call of {capability_id}")
         call_id = self._call_to_make(base)
         if call_id not in self._place.history.invoked:
-            await self._send(call_id, capability_id, sent, version)
+            await self._send(call_id, call, sent)
         history = self._place.history
         await self._place.journal.until(lambda: call_id in history.answered)
         answer = history.answered[call_id].payload
@@ -39,7 +71,7 @@ class Delegation:
             raise CapabilityError(
                 f"{capability_id} failed at {answer['provider_agent_id']}: {answer['error']}"
             )
-        return answer.get("output")
+        return output_of(answer)
 
     def _call_to_make(self, base: str) -> str:
         """The id of a call in this attempt: one that an earlier attempt made, unless it was answered by an
@@ -56,36 +88,31 @@ class Delegation:
                 return made
         return call_id
 
-    async def _send(
-        self, call_id: str, capability_id: str, sent: dict[str, Any], version: str | None
-    ) -> None:
-        journal = self._place.journal
+    async def _send(self, call_id: str, call: _Call, sent: dict[str, Any]) -> None:
+        journal, run_id = self._place.journal, self._place.run_id
         try:
-            provider = await journal.resolve(capability_id, version)
+            provider = await journal.resolve(call.capability_id, call.version)
         except CapabilityError:
             unresolved = CapabilityUnresolved(
-                run_id=self._place.run_id, call_id=call_id, capability_id=capability_id, version_range=version
+                run_id=run_id, call_id=call_id, capability_id=call.capability_id, version_range=call.version
             )
             self._place.stage(unresolved)
             raise
         self._place.check_open()  # it has waited for its provider
         identity = journal.identity
-        invoked = CapabilityInvoked(
-            run_id=call_id,
-            capability_id=provider.capability_id,
-            version=provider.version,
-            caller_agent_id=identity.agent.agent_id,
-            caller_run_id=self._place.run_id,
-            target_agent_id=provider.agent_id,
-            target_agent_type=provider.agent_type,
-            registry_offset=provider.registry_offset,
-            input=sent,
-            reply_to=ReplyTo(
-                agent_type=identity.agent.agent_type, run_id=self._place.run_id, call_id=call_id
-            ),
-        )
+        shared = {
+            "run_id": call_id,
+            "capability_id": provider.capability_id,
+            "version": provider.version,
+            "caller_agent_id": identity.agent.agent_id,
+            "caller_run_id": run_id,
+            "target_agent_id": provider.agent_id,
+            "target_agent_type": provider.agent_type,
+            "registry_offset": provider.registry_offset,
+            "reply_to": ReplyTo(agent_type=identity.agent.agent_type, run_id=run_id, call_id=call_id),
+        }
         journal.stage(
-            invoked,
+            call.event(shared, sent),
             trace=self._place.span(),
             causation_id=self._place.entered.event_id,
             idempotency_key=call_id,

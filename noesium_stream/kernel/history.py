@@ -11,6 +11,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
 
+from noesium_stream.event.calls import ANSWERS, CALLS, caller_of
 from noesium_stream.event.effects import EFFECT_HANDLERS, EffectLedger
 from noesium_stream.event.envelope import EventEnvelope
 
@@ -152,7 +153,7 @@ def _invoked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any])
     # A provider's journal holds the same event as the copy of its command, before `run.started`: that is
     # no call of its own.
     started = history.started
-    if started is not None and payload["reply_to"]["run_id"] == started.payload["run_id"]:
+    if started is not None and caller_of(payload) == started.payload["run_id"]:
         history.invoked.setdefault(payload["reply_to"]["call_id"], event)
         _call(history, payload["reply_to"]["call_id"], event)
 
@@ -193,8 +194,8 @@ _HANDLERS: dict[str, Callable[[RunHistory, EventEnvelope, dict[str, Any]], None]
     "kernel.node.completed": _completed,
     "kernel.node.failed": _failed,
     "kernel.checkpoint.created": _checkpoint,
-    "capability.invoked": _invoked,
-    "capability.completed": _answered,
+    **dict.fromkeys(CALLS, _invoked),
+    **dict.fromkeys(ANSWERS, _answered),
     "approval.requested": _asked,
     "approval.answered": _closed,
     "approval.expired": _closed,

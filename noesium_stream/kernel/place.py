@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from noesium_stream.clock import derived_id, to_rfc3339
 from noesium_stream.errors import KernelError, ReplayDivergenceError
+from noesium_stream.event.calls import CALLS, input_of
 from noesium_stream.event.canonical import canonical_json
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
@@ -221,8 +222,8 @@ def _asked(call: EventEnvelope) -> str:
         return f"the question {_short(payload['question'])}"
     if call.event_type == "timer.started":
         return f"a timer until {to_rfc3339(payload['due_ms'])}"
-    if call.event_type == "capability.invoked":
-        return f"a call of {payload['capability_id']} {_short(payload['input'])}"
+    if call.event_type in CALLS:
+        return f"a call of {payload['capability_id']} {_short(input_of(payload))}"
     return f"a call of {payload['name']} {_short(payload['arguments'])}"
 
 

@@ -41,6 +41,7 @@ _RESERVED = (
     "kernel.",
     "effect.",
     "capability.",
+    "tool.invocation.",
     "command.",
     "partition.",
     "approval.",
@@ -197,6 +198,30 @@ class Step:
         """
         return await Delegation(self._place).invoke(capability_id, arguments, version=version)
 
+    async def call_tool(
+        self,
+        toolkit: str,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        version: str | None = None,
+    ) -> Any:
+        """Have another agent call a tool, and wait for its result (RFC-1001 §12.1): by event, in every mode.
+
+            price = await step.call_tool("shop", "price", {"item": "bread"})
+
+        It goes to whoever offers `tool.TOOLKIT.TOOL` (see `agent_of_tools`), as `tool.invocation.requested`;
+        the answer is `tool.invocation.completed`. All else is as with `invoke`: the provider that was chosen,
+        recorded with the call, and the one answer of it count on every execution.
+
+        Raises:
+            ConfigError: a name cannot be that of a toolkit or a tool.
+            CapabilityNotFoundError: nobody offers the tool in this version range.
+            CapabilityError: the tool failed.
+            StateError: the arguments have no JSON form.
+        """
+        return await Delegation(self._place).call_tool(toolkit, tool, arguments or {}, version=version)
+
     async def effect(
         self,
         name: str,
@@ -238,7 +263,8 @@ class Step:
         if current_mode() is ExecutionMode.STRICT:
             raise StrictModeError(
                 f"The node {self.node} calls {name} by itself, which STRICT mode does not allow.",
-                hint="Let another agent do it: offer it as a capability there and call it with step.invoke.",
+                hint="Let another agent do it: offer it there as a tool (agent_of_tools) and call it with "
+                "step.call_tool, or as a capability and call it with step.invoke.",
             )
         return await self.journaled(
             name,

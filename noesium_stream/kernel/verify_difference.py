@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from noesium_stream.event.calls import CALLS, input_of
 from noesium_stream.kernel.canonical_history import same
 
 _WIDTH: Final = 400
@@ -71,8 +72,8 @@ def text(value: Any) -> str:
 
 def describe_call(event_type: str, payload: Mapping[str, Any]) -> str:
     """`corpus.search {"limit": 12}`, `pay(5, currency="EUR")`, `question {...}`."""
-    if event_type == "capability.invoked":
-        return text(f"{payload['capability_id']} {json.dumps(payload['input'], ensure_ascii=False)}")
+    if event_type in CALLS:
+        return text(f"{payload['capability_id']} {json.dumps(input_of(payload), ensure_ascii=False)}")
     if event_type == "capability.unresolved":
         return f"{payload['capability_id']} {payload.get('version_range') or ''} (nobody offers it)"
     if event_type == "effect.requested":

@@ -15,6 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
+from noesium_stream.event.calls import ANSWERS
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel.canonical_history import RecordedRun, call_key, is_call
 from noesium_stream.kernel.history import RunHistory, StepKey
@@ -26,11 +27,10 @@ SERVED: Final = frozenset(
         "effect.failed",
         "effect.outcome.unknown",
         "effect.resolved",
-        "capability.completed",
+        *ANSWERS,
         "approval.answered",
         "approval.expired",
         "timer.fired",
-        "tool.invocation.completed",
     }
 )
 """What comes of a call: a replay never makes it."""

@@ -10,9 +10,10 @@ from typing import Final, Protocol
 from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError, NoesiumError, RecordTooLargeError
 from noesium_stream.event.answers import refusal_of
+from noesium_stream.event.calls import ANSWERS, CALLS, COMMANDS
 from noesium_stream.event.effects import refusal
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.standard import EventValidationFailed
+from noesium_stream.event.standard import EventValidationFailed, ToolInvocationRequested
 from noesium_stream.log.headers import SOURCE
 from noesium_stream.log.port import EventLog, Outgoing
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES
@@ -50,16 +51,16 @@ def judge(
             f"{event.event_type} {event.event_id} has {len(record.value):,} bytes: with its copy's headers "
             "it does not fit into a journal."
         )
-    run_id = event.payload.get("caller_run_id" if event.event_type == "capability.completed" else "run_id")
+    run_id = event.payload.get("caller_run_id" if event.event_type in ANSWERS else "run_id")
     if event.partition_key != run_id or not run_id:
         return EventValidationError("partition_key", f"is {event.partition_key}, but the run is {run_id}")
     if record.key != run_id:
         # The key chose the partition: another one would make two owners of one run.
         return EventValidationError("key", f"is {record.key}, but the run is {run_id}")
-    if event.event_type in ("run.requested", "capability.invoked"):
-        target = event.payload.get("target_agent_type", event.payload.get("agent_type"))
-        if target != agent_type:
-            return EventValidationError("payload", f"is for agents of type {target}, not {agent_type}")
+    if event.event_type in COMMANDS:
+        refused = _refused_command(event, agent_type)
+        if refused is not None:
+            return refused
         # The same command twice meets itself here: same run id, one run.
         return Verdict.PASS if run_id in runs or run_id in ended else Verdict.START
     judge_for_run = _FOR_OPEN_RUNS.get(event.event_type)
@@ -67,6 +68,21 @@ def judge(
         return EventValidationError("event_type", f"{event.event_type} is nothing that an inbox takes")
     session = runs.get(run_id)
     return Verdict.PASS if session is None else judge_for_run(event, session)
+
+
+def _refused_command(event: EventEnvelope, agent_type: str) -> EventValidationError | None:
+    """Why a command is none for these agents; None where it is one."""
+    payload = event.payload
+    target = payload.get("target_agent_type", payload.get("agent_type"))
+    if target != agent_type:
+        return EventValidationError("payload", f"is for agents of type {target}, not {agent_type}")
+    if event.event_type != ToolInvocationRequested.TYPE:
+        return None
+    if payload.get("capability_id") != f"tool.{payload['toolkit_name']}.{payload['tool_name']}":
+        return EventValidationError("payload.capability_id", "is not that of the tool that is asked for")
+    if payload.get("reply_to") is None:
+        return EventValidationError("payload.reply_to", "is missing: nobody waits for the answer")
+    return None
 
 
 def _judge_signal(event: EventEnvelope, session: RunSession) -> Verdict | NoesiumError:
@@ -94,8 +110,10 @@ def _judge_answer(event: EventEnvelope, session: RunSession) -> Verdict | Noesiu
     invoked = session.history.invoked.get(call_id)
     if invoked is None:
         return EventValidationError("payload.call_id", f"the run made no call {call_id}")
+    if event.event_type != CALLS[invoked.event_type]:
+        return EventValidationError("event_type", f"is no answer to {invoked.event_type}")
     chosen = invoked.payload["target_agent_id"]
-    if event.payload["provider_agent_id"] != chosen or event.producer.agent_id != chosen:
+    if event.payload.get("provider_agent_id") != chosen or event.producer.agent_id != chosen:
         return EventValidationError("payload.provider_agent_id", f"the call was made to {chosen}")
     return Verdict.PASS if call_id in session.history.answered else Verdict.DELIVER
 
@@ -115,7 +133,7 @@ def _judge_approval(event: EventEnvelope, session: RunSession) -> Verdict | Noes
 _FOR_OPEN_RUNS: Final = {
     "run.signalled": _judge_signal,
     "run.cancel.requested": _judge_cancel,
-    "capability.completed": _judge_answer,
+    **dict.fromkeys(ANSWERS, _judge_answer),
     "approval.answered": _judge_approval,
     "effect.resolved": _judge_resolution,
 }

@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.errors import failure_of, hint_of
+from noesium_stream.event.calls import answer_to, input_of
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import (
-    CapabilityCompleted,
     CommandExpired,
     Compensated,
     CompensationStarted,
@@ -57,7 +57,7 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession) -> bool:
     if expired is not None and not history.entered:
         return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
     try:
-        initial = agent.initial_state(session.command.payload["input"], started.payload.get("capability_id"))
+        initial = agent.initial_state(input_of(session.command.payload), started.payload.get("capability_id"))
         if started.payload.get("forked_from") is not None:
             initial = await begin_fork(agent.context.log, agent.agent_type, session, initial)
         final = await agent.durable.execute(session, initial, {"recursion_limit": agent.max_supersteps})
@@ -185,10 +185,10 @@ async def _end(
     reply_to = started.payload.get("reply_to")
     if reply_to is not None:
         await session.learn_inbox(reply_to["agent_type"])
-        answer = CapabilityCompleted(
+        answer = answer_to(
+            session.command,
             run_id=session.run_id,
-            call_id=reply_to["call_id"],
-            caller_run_id=reply_to["run_id"],
+            reply_to=reply_to,
             capability_id=started.payload.get("capability_id") or "",
             provider_agent_id=agent.context.agent_ref.agent_id,
             output=output,

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError, LogClosedError, RecordTooLargeError
+from noesium_stream.event.calls import CALLS
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
@@ -72,7 +73,7 @@ class RunSession:
         if run_id is None:
             raise ValueError("a command has the run's id as its partition key")
         self.run_id = run_id
-        deeper = command.event_type == "capability.invoked"
+        deeper = command.event_type in CALLS
         self.identity = RunIdentity(
             run_id=run_id,
             agent=owner.agent_ref,

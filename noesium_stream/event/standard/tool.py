@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.standard.agent import ReplyTo
 
 
 class ToolInvoked(DomainEvent, event_type="tool.invoked"):
@@ -63,22 +64,44 @@ class ToolRegistered(DomainEvent, event_type="tool.registered"):
 
 
 class ToolInvocationRequested(DomainEvent, event_type="tool.invocation.requested"):
-    """STRICT mode: another agent is asked to call a tool."""
+    """Another agent is asked to call a tool: in the caller's journal, and a command in the provider's inbox.
+
+    It is `capability.invoked` for a tool, which is a capability as well, and what it has beyond the names of
+    RFC-1001 §12.1 means the same as there. Without these fields it is nothing that an inbox takes.
+    """
 
     call_id: str
     toolkit_name: str
     tool_name: str
     arguments: dict[str, Any]
+    run_id: str | None = None
+    capability_id: str | None = None
+    version: str | None = None
+    caller_agent_id: str | None = None
+    caller_run_id: str | None = None
+    target_agent_id: str | None = None
+    target_agent_type: str | None = None
+    registry_offset: int | None = None
+    reply_to: ReplyTo | None = None
+    attempt: int = Field(default=1, ge=1)
 
 
 class ToolInvocationCompleted(DomainEvent, event_type="tool.invocation.completed"):
-    """STRICT mode: the other agent's answer."""
+    """The other agent's answer: in its journal, and in the caller's inbox. `error` is None on success.
+
+    It is `capability.completed` for a tool.
+    """
 
     call_id: str
     toolkit_name: str
     tool_name: str
     result: Any = None
     error: str | None = None
+    run_id: str | None = None
+    caller_run_id: str | None = None
+    capability_id: str | None = None
+    provider_agent_id: str | None = None
+    error_type: str | None = None
 
 
 class TaskRequested(DomainEvent, event_type="task.requested"):

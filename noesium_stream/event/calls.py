@@ -1,0 +1,111 @@
+"""Asking another agent, by event alone: for a capability (RFC-0005) or for a tool (RFC-1001 §12.1).
+
+Both are one exchange. What is asked is in the caller's journal and a command in the provider's inbox; the
+provider's run of it answers with an event in its own journal and in the caller's inbox. The two differ in the
+names of their types and of the fields that hold what is asked and what came of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from noesium_stream.errors import ConfigError
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.standard import (
+    CapabilityCompleted,
+    CapabilityInvoked,
+    ReplyTo,
+    ToolInvocationCompleted,
+    ToolInvocationRequested,
+)
+
+CALLS: Final[Mapping[str, str]] = {
+    CapabilityInvoked.TYPE: CapabilityCompleted.TYPE,
+    ToolInvocationRequested.TYPE: ToolInvocationCompleted.TYPE,
+}
+"""The type of a call, and that of its answer."""
+
+ANSWERS: Final = frozenset(CALLS.values())
+COMMANDS: Final = ("run.requested", *CALLS)
+"""What makes a run."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+def tool_capability_id(toolkit: str, tool: str) -> str:
+    """The id of the capability that a tool is: `tool.TOOLKIT.TOOL`.
+
+    Raises:
+        ConfigError: one of the names cannot be part of it.
+    """
+    for what, name in (("toolkit", toolkit), ("tool", tool)):
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise ConfigError(
+                f"{name!r} cannot name a {what}.", hint="Use letters, digits, - and _, at most 100 of them."
+            )
+    return f"tool.{toolkit}.{tool}"
+
+
+def capability_call(shared: Mapping[str, Any], arguments: dict[str, Any]) -> DomainEvent:
+    """The event of a capability's call; `shared` are the fields that both kinds have."""
+    return CapabilityInvoked(**shared, input=arguments)
+
+
+def tool_call(
+    toolkit: str, tool: str, shared: Mapping[str, Any], arguments: dict[str, Any]
+) -> ToolInvocationRequested:
+    """As `capability_call`, for a tool."""
+    reply_to: ReplyTo = shared["reply_to"]
+    return ToolInvocationRequested(
+        **shared, call_id=reply_to.call_id, toolkit_name=toolkit, tool_name=tool, arguments=arguments
+    )
+
+
+def answer_to(
+    command: EventEnvelope,
+    *,
+    run_id: str,
+    reply_to: Mapping[str, Any],
+    capability_id: str,
+    provider_agent_id: str,
+    output: Any,
+    error_type: str | None,
+    error: str | None,
+) -> DomainEvent:
+    """What a run sends back that a command made; `error` is None on success."""
+    shared: dict[str, Any] = {
+        "run_id": run_id,
+        "call_id": reply_to["call_id"],
+        "caller_run_id": reply_to["run_id"],
+        "capability_id": capability_id,
+        "provider_agent_id": provider_agent_id,
+        "error_type": error_type,
+        "error": error,
+    }
+    if command.event_type != ToolInvocationRequested.TYPE:
+        return CapabilityCompleted(**shared, output=output)
+    asked = command.payload
+    return ToolInvocationCompleted(
+        **shared, toolkit_name=asked["toolkit_name"], tool_name=asked["tool_name"], result=output
+    )
+
+
+def input_of(command: Mapping[str, Any]) -> dict[str, Any]:
+    """What a command asks, from its payload, of whichever type it is; empty where it says nothing."""
+    found = command.get("input", command.get("arguments"))
+    return found if isinstance(found, dict) else {}
+
+
+def output_of(answer: Mapping[str, Any]) -> Any:
+    """What came of a call, from its answer's payload, of whichever type it is."""
+    return answer.get("output", answer.get("result"))
+
+
+def caller_of(command: Mapping[str, Any]) -> str | None:
+    """The run that waits for the answer to a call, from the call's payload."""
+    reply_to = command.get("reply_to") or {}
+    found = reply_to.get("run_id")
+    return found if isinstance(found, str) else None
