@@ -42,6 +42,7 @@
     ├── AgentError
     │   └── AgentLoadError              an agent's module cannot be imported or holds no agent
     ├── ProjectionError                 a projection cannot do what was asked
+    │   ├── ProjectionLoadError         a projection's module cannot be imported or holds none
     │   ├── StateFileError              a state file is damaged, foreign or of something else: replay
     │   ├── StateBusyError              another process writes this state file
     │   ├── ImpureProjectionError       `apply` did what a pure function cannot do (event, field)
@@ -324,6 +325,10 @@ class AgentLoadError(AgentError):
 
 class ProjectionError(NoesiumError):
     """A projection cannot do what was asked."""
+
+
+class ProjectionLoadError(ProjectionError):
+    """A projection's module cannot be imported, or holds no projection."""
 
 
 class StateFileError(ProjectionError):

@@ -17,8 +17,8 @@ _STOPPED: Final = 0
 def main(args: Sequence[str] | None = None) -> None:
     """Run `noesium` and leave the process with its exit code."""
     given = sys.argv[1:] if args is None else args
-    # What a worker imports takes a second, in which it may be told to stop already.
-    if next((arg for arg in given if not arg.startswith("-")), None) == "worker":
+    # What these import takes a second, in which it may be told to stop already.
+    if next((arg for arg in given if not arg.startswith("-")), None) in ("worker", "project"):
         signal.signal(signal.SIGTERM, _stop)
     try:
         code: int = import_module("noesium_stream.cli.app").run(args)
@@ -29,6 +29,6 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """End a worker that has not begun, as one that is at work ends on SIGTERM."""
+    """End a process that has not begun, as one that is at work ends on SIGTERM."""
     os.write(2, b"stopped\n")
     sys.exit(_STOPPED)

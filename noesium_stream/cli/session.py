@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,6 +18,7 @@ from noesium_stream.client import Client, Run
 from noesium_stream.clock import SystemClock
 from noesium_stream.config import DEFAULT, Loaded, load_all
 from noesium_stream.errors import LogUnavailableError, RunNotFoundError
+from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log import EventLog, open_log
 from noesium_stream.log.url import parse_url
@@ -30,6 +32,13 @@ log_option: Final = click.option(
     metavar="URL",
     help="The event log: memory://, sqlite:///PATH, kafka://HOST:PORT. [default: NOESIUM_LOG, else a SQLite "
     "file in NOESIUM_HOME]",
+)
+state_option: Final = click.option(
+    "--state",
+    "state_dir",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where projections keep their states. [default: a folder in NOESIUM_HOME, one per log]",
 )
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="JSON for programs.")
 
@@ -49,7 +58,7 @@ def settings(log_url: str | None = None) -> Loaded:
 
 
 @asynccontextmanager
-async def opened(log_url: str | None) -> AsyncIterator[EventLog]:
+async def opened(log_url: str | None, catalogue: Catalogue | None = None) -> AsyncIterator[EventLog]:
     """The log that the command line means, closed at the end; it must be there already.
 
     Raises:
@@ -57,7 +66,7 @@ async def opened(log_url: str | None) -> AsyncIterator[EventLog]:
     """
     loaded = settings(log_url)
     must_exist(loaded)
-    log = await open_configured(loaded)
+    log = await open_configured(loaded, catalogue)
     try:
         yield log
     finally:
@@ -77,7 +86,14 @@ def must_exist(loaded: Loaded) -> None:
         )
 
 
-async def open_configured(loaded: Loaded) -> EventLog:
+def projections_folder(loaded: Loaded, given: Path | None) -> Path:
+    """Where projections of this log keep their states: `--state`, else a folder of NOESIUM_HOME."""
+    if given is not None:
+        return given.expanduser().absolute()
+    return loaded.noesium.home / "projections" / sha256(loaded.noesium.log.encode()).hexdigest()[:12]
+
+
+async def open_configured(loaded: Loaded, catalogue: Catalogue | None = None) -> EventLog:
     """Open the log of these settings; its file's folder is made where it is the default one.
 
     A new file at an address that somebody wrote is announced: the address may have a typo.
@@ -87,7 +103,7 @@ async def open_configured(loaded: Loaded) -> EventLog:
     if not chosen:
         config.home.mkdir(parents=True, exist_ok=True)
     is_new = chosen and _is_missing(config.log)
-    log = await open_log(config.log)
+    log = await open_log(config.log, catalogue=catalogue)
     if is_new:
         note(f"new log at {loaded.shown_log}")
     return log

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, TypeVar
 
+from noesium_stream.errors import ProjectionError
+from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import Cursor, EventLog
 
 TState = TypeVar("TState")
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 JOURNALS = "agent.*.journal*"
 FACTS = "events.*"
@@ -26,6 +31,7 @@ class BaseProjection(ABC, Generic[TState]):
     Attributes:
         name: of the projection; lower-case letters, digits, `-` and `_`.
         version: another one is another projection, built beside this one.
+        events: domain events of a program's own that it reads; the standard ones are known.
         event_types: what it needs (exact, or a prefix ending in `.`); None takes everything. Others are
             skipped by their headers, undecoded.
         topics: patterns of topics without the namespace; the default is every journal and all facts.
@@ -38,6 +44,7 @@ class BaseProjection(ABC, Generic[TState]):
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
+    events: ClassVar[tuple[type[DomainEvent], ...]] = ()
     event_types: ClassVar[tuple[str, ...] | None] = None
     topics: ClassVar[tuple[str, ...]] = (JOURNALS, FACTS)
     decodes: ClassVar[bool] = True
@@ -67,6 +74,23 @@ class BaseProjection(ABC, Generic[TState]):
             NotImplementedError: it is not declared.
         """
         raise NotImplementedError
+
+    def check(self) -> None:
+        """Judge what the class declares.
+
+        Raises:
+            ProjectionError: it has no usable name or version, or `on_error` is neither hold nor stop.
+        """
+        name = getattr(self, "name", None)
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise ProjectionError(
+                f"{type(self).__name__}.name is {name!r}, not a name of a projection.",
+                hint="Use lower-case letters, digits, - and _, beginning with a letter.",
+            )
+        if not isinstance(self.version, int) or self.version < 1:
+            raise ProjectionError(f"{type(self).__name__}.version is {self.version!r}, not 1 or more.")
+        if self.on_error not in ("hold", "stop"):
+            raise ProjectionError(f"{type(self).__name__}.on_error is {self.on_error!r}, not hold or stop.")
 
     @classmethod
     def keyed(cls) -> bool:

@@ -1,0 +1,93 @@
+"""`noesium project`: a process that folds the log into local state."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import click
+
+from noesium_stream.cli.output import note
+from noesium_stream.cli.session import (
+    asynchronous,
+    log_option,
+    must_exist,
+    open_configured,
+    projections_folder,
+    settings,
+    state_option,
+)
+from noesium_stream.log import EventLog
+from noesium_stream.projection import AttachedProjection, ProjectionEngine
+from noesium_stream.projection.attached import group_of
+from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.load import catalogue_for, load_projection
+from noesium_stream.projection.stored import describe
+
+
+@click.command("project", no_args_is_help=True)
+@click.argument("reference", metavar="MODULE:NAME")
+@click.option("--once", is_flag=True, help="Catch up with the log, then end.")
+@click.option(
+    "--on-error",
+    type=click.Choice(("hold", "stop")),
+    help="What an event does that cannot be folded: hold its key back, or stop. [default: as declared]",
+)
+@log_option
+@state_option
+@asynchronous
+async def project_command(
+    reference: str, once: bool, on_error: str | None, log_url: str | None, state_dir: Path | None
+) -> None:
+    """Fold the log into local state, and follow it until Ctrl-C or SIGTERM.
+
+    MODULE:NAME is a subclass of BaseProjection. Several processes share its partitions. Its state is read
+    with `noesium state NAME`.
+    """
+    projection = load_projection(reference)
+    if on_error is not None:
+        projection.on_error = on_error  # type: ignore[misc]  # this instance's, not the class's
+    loaded = settings(log_url)
+    must_exist(loaded)
+    folder = projections_folder(loaded, state_dir)
+    log = await open_configured(loaded, catalogue_for(projection))
+    try:
+        describe(folder, projection, group_of(log, projection), reference)
+        if once:
+            await _once(log, projection, folder)
+        else:
+            await _follow(log, projection, folder)
+    finally:
+        await log.close()
+
+
+async def _once(log: EventLog, projection: AnyProjection, folder: Path) -> None:
+    with ProjectionEngine(log, folder, report=note) as engine:
+        engine.register(projection.name, projection)
+        found = await engine.catch_up(projection.name)
+        manifests = [fold.manifest for fold in found.folds.values()]
+    events, held = sum(m.events for m in manifests), sum(m.held for m in manifests)
+    letters = f", {held:,} dead letters" if held else ""
+    note(
+        f"{projection.name} v{projection.version}: {events:,} events in {len(manifests)} partitions{letters}"
+    )
+
+
+async def _follow(log: EventLog, projection: AnyProjection, folder: Path) -> None:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, asked.set)
+    attached = AttachedProjection(log, projection, folder, report=note)
+    async with attached:
+        name = f"{projection.name} v{projection.version}"
+        note(f"{name}: folds {log.url} into {folder}, process {os.getpid()}; Ctrl-C ends it")
+        stopped = asyncio.create_task(asked.wait())
+        ended = asyncio.create_task(attached.wait())
+        done, _ = await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if ended in done:
+            ended.result()
+        ended.cancel()
+    note("stopped")

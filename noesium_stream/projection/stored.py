@@ -1,0 +1,180 @@
+"""The states in a folder, as any program may read them: no code of the projection is needed.
+
+A version's folder has a `projection.json` beside its state files, which says whose they are; `current` names
+the version that readers are to take (`FOLDER/NAME/current`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from heapq import merge as in_order
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from noesium_stream.errors import ProjectionError, brief
+from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.folder import SUFFIX, merged, version_folder
+from noesium_stream.projection.letters import LETTER, Letter, read_letter
+from noesium_stream.projection.state_codec import StateCodec
+from noesium_stream.projection.state_file import StateFile
+
+ABOUT: Final = "projection.json"
+CURRENT: Final = "current"
+_STATE: Final = b"s"
+
+Load = Callable[[str], AnyProjection]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What `projection.json` says. `reference` is `MODULE:NAME`, where its code was loaded so."""
+
+    name: str
+    version: int
+    reference: str | None
+    group: str
+    keyed: bool
+    merges: bool
+
+
+def describe(folder: Path, projection: AnyProjection, group: str, reference: str | None) -> None:
+    """Write whose states a version's folder has; the first version is the current one from its beginning.
+
+    Raises:
+        ProjectionError: the folder cannot be written.
+    """
+    about = About(
+        projection.name, projection.version, reference, group, projection.keyed(), projection.merges()
+    )
+    where = version_folder(folder, projection)
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+        _replace(where / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
+    except OSError as error:
+        raise ProjectionError(
+            f"{where} cannot be written: {brief(error)}.", hint="Name another folder: --state DIR."
+        ) from error
+    if not (where.parent / CURRENT).exists():
+        make_current(folder, projection)
+
+
+def make_current(folder: Path, projection: AnyProjection) -> None:
+    """Let readers take this version from now on."""
+    _replace(folder / projection.name / CURRENT, f"{projection.version}\n")
+
+
+class StoredProjection:
+    """The states of one version in a folder.
+
+    Args:
+        path: the version's folder.
+        load: from a reference to the projection; it is asked only where states have to be merged.
+    """
+
+    def __init__(self, path: Path, load: Load) -> None:
+        try:
+            self.about = About(**json.loads((path / ABOUT).read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise ProjectionError(f"{path / ABOUT} cannot be read: {brief(error)}.") from error
+        self.path = path
+        self._load = load
+
+    def files(self) -> list[Path]:
+        """Its state files, by topic and partition."""
+        return sorted(self.path.glob(f"*{SUFFIX}"))
+
+    def is_current(self) -> bool:
+        """Whether readers take this version."""
+        return current_version(self.path.parent) == self.about.version
+
+    def get(self, key: str) -> Any | None:
+        """The state of a row as JSON, as of the last flush; None if there is none.
+
+        Raises:
+            StateFileError: a file is damaged; whoever folds it makes it anew.
+            ProjectionError: it has parts in several partitions, and no `merge` is declared.
+        """
+        found = []
+        for path in self.files():
+            with closing(StateFile.open_to_read(path)) as file:
+                data = file.get(_STATE + key.encode(errors="surrogatepass"))
+                if data is not None:
+                    found.append(data)
+        return self._one(found, key)
+
+    def rows(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """All rows whose keys begin with `prefix`, in the order of their UTF-8 bytes; raises as `get`."""
+        start = _STATE + prefix.encode(errors="surrogatepass")
+        with ExitStack() as stack:
+            files = [stack.enter_context(closing(StateFile.open_to_read(path))) for path in self.files()]
+            together = in_order(*(file.scan(start) for file in files), key=itemgetter(0))
+            for key, same in groupby(together, key=itemgetter(0)):
+                name = key[1:].decode(errors="surrogatepass")
+                yield name, self._one([data for _, data in same], name)
+
+    def letters(self) -> Iterator[tuple[Path, Letter]]:
+        """Its dead letters, each with the file that holds it."""
+        for path in self.files():
+            with closing(StateFile.open_to_read(path)) as file:
+                for _, row in file.scan(LETTER):
+                    yield path, read_letter(row)
+
+    def _one(self, found: list[bytes], key: str) -> Any | None:
+        if len(found) < 2:
+            return orjson.loads(found[0]) if found else None
+        reference = self.about.reference
+        if reference is None or not self.about.merges:
+            what = f"The key {key!r}" if self.about.keyed else "The state"
+            raise ProjectionError(
+                f"{what} of the projection {self.about.name} has parts in several partitions.",
+                hint="Declare `merge`, or let `key` return the event's partition key.",
+            )
+        projection = self._load(reference)
+        codec: StateCodec[Any] = StateCodec(projection)
+        state = merged(projection, map(codec.decode, found), key)
+        return orjson.loads(codec.encode(state))
+
+
+def stored_versions(folder: Path, load: Load) -> list[StoredProjection]:
+    """Every version of every projection in a folder, by name and version."""
+    found = [StoredProjection(about.parent, load) for about in folder.glob(f"*/*/{ABOUT}")]
+    return sorted(found, key=lambda stored: (stored.about.name, stored.about.version))
+
+
+def stored_projection(folder: Path, name: str, load: Load, version: int | None = None) -> StoredProjection:
+    """The current version of a projection, or another one.
+
+    Raises:
+        ProjectionError: the folder has no such projection.
+    """
+    number = current_version(folder / name) if version is None else version
+    path = folder / name / f"v{number}"
+    if not (path / ABOUT).exists():
+        known = ", ".join(sorted({stored.about.name for stored in stored_versions(folder, load)}))
+        raise ProjectionError(
+            f"There is no state of the projection {name!r} in {folder}.",
+            hint=f"There are: {known}." if known else "Attach it first: noesium project MODULE:NAME",
+        )
+    return StoredProjection(path, load)
+
+
+def current_version(path: Path) -> int:
+    """The version that readers take of the projection in this folder; 1 where none is named."""
+    try:
+        return int((path / CURRENT).read_text())
+    except (OSError, ValueError):
+        return 1
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a small file whole or not at all."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(text)
+    beside.replace(path)
