@@ -44,6 +44,7 @@
     ├── ProjectionError                 a projection cannot do what was asked
     │   ├── ProjectionLoadError         a projection's module cannot be imported or holds none
     │   ├── StateFileError              a state file is damaged, foreign or of something else: replay
+    │   ├── RebuildDiffersError         a state folded anew is not the one that was there (row, both)
     │   ├── StateBusyError              another process writes this state file
     │   ├── ImpureProjectionError       `apply` did what a pure function cannot do (event, field)
     │   ├── EventHeldError              an event that `apply` cannot take stops the projection (position)
@@ -333,6 +334,10 @@ class ProjectionLoadError(ProjectionError):
 
 class StateFileError(ProjectionError):
     """A state file is damaged, foreign or of something else: it is discarded, and made anew from the log."""
+
+
+class RebuildDiffersError(ProjectionError):
+    """A state that was folded anew is not the one that was there; nothing was replaced."""
 
 
 class StateBusyError(ProjectionError):

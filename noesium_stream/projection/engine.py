@@ -22,7 +22,7 @@ from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.folder import Report, matching, merged, open_fold, state_path
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import discard
+from noesium_stream.projection.state_file import Manifest, StateFile, discard
 
 Folds = dict[TopicPartition, PartitionFold[Any]]
 
@@ -87,7 +87,8 @@ class ProjectionEngine:
             LogTruncatedError: the log lacks events that were not folded yet.
             ProjectionError: no such projection; or as `catch_up`.
         """
-        found = await self.catch_up(name)
+        await self.catch_up(name)
+        found = self._find(name)
         if found.projection.keyed():
             return dict(self.scan(name))
         state = merged(found.projection, self._states(found, ""), "")
@@ -121,8 +122,8 @@ class ProjectionEngine:
         Raises:
             ProjectionError: it does not fold this topic, or the log has no such position.
         """
-        found = await self.catch_up(name)
-        fold = found.folds.get(TopicPartition(position.topic, position.partition))
+        await self.catch_up(name)
+        fold = self._find(name).folds.get(TopicPartition(position.topic, position.partition))
         if fold is None or fold.cursor <= position.offset:
             where = f"{position.topic}/{position.partition}@{position.offset}"
             raise ProjectionError(
@@ -143,8 +144,12 @@ class ProjectionEngine:
         found.folds.clear()
         return await self.get_state(name)
 
-    async def catch_up(self, name: str) -> _Registered:
-        """Fold what the log holds now.
+    async def catch_up(
+        self, name: str, until: Mapping[str, Mapping[int, int]] | None = None
+    ) -> list[Manifest]:
+        """Fold what the log holds now, and write it; return how far each partition is.
+
+        With `until`, the next offset per topic and partition, it goes no further than that.
 
         Raises:
             EventHeldError, SequenceGapError, ProjectionError: see `PartitionFold.take`.
@@ -154,16 +159,26 @@ class ProjectionEngine:
         found = self._find(name)
         topics = [info.name for info in await self.log.topics()]
         for topic in matching(topics, found.projection, self.log.topology):
+            end: Mapping[int, int] | None = None
+            if until is not None:
+                end = until.get(topic)
+                if end is None:
+                    continue
             try:
-                await self._catch_up_topic(found, topic)
+                await self._catch_up_topic(found, topic, end)
             except StateFileError as error:
                 self._report(f"{error} It is discarded; the events are folded again.")
                 self._forget(found, topic)
-                await self._catch_up_topic(found, topic)
-        return found
+                await self._catch_up_topic(found, topic, end)
+        return [fold.manifest for _, fold in sorted(found.folds.items())]
 
-    async def _catch_up_topic(self, found: _Registered, topic: str) -> None:
-        until = await self.log.end(topic)
+    def file(self, name: str, tp: TopicPartition) -> StateFile | None:
+        """The state file of a partition; None where none was folded."""
+        fold = self._find(name).folds.get(tp)
+        return None if fold is None else fold.file
+
+    async def _catch_up_topic(self, found: _Registered, topic: str, end: Mapping[int, int] | None) -> None:
+        until = await self.log.end(topic) if end is None else end
         await self._open(found, topic, until)
         folds = {partition: found.folds[TopicPartition(topic, partition)] for partition in until}
         for partition, fold in folds.items():

@@ -119,7 +119,7 @@ class StateFile:
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock = _locked(path)
+            lock = locked(path)
         except OSError as error:
             raise _not_writable(path, error) from error
         try:
@@ -322,7 +322,12 @@ def discard(path: Path) -> None:
             os.unlink(f"{path}{suffix}")
 
 
-def _locked(path: Path) -> IO[bytes]:
+def locked(path: Path) -> IO[bytes]:
+    """Keep others from writing the file until what is returned is closed.
+
+    Raises:
+        StateBusyError: another process writes it.
+    """
     lock = open(f"{path}.lock", "ab")  # noqa: SIM115 - it is held as long as the file is open
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

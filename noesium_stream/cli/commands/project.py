@@ -23,13 +23,29 @@ from noesium_stream.log import EventLog
 from noesium_stream.projection import AttachedProjection, ProjectionEngine
 from noesium_stream.projection.attached import group_of
 from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.export import check_export, export
 from noesium_stream.projection.load import catalogue_for, load_projection
-from noesium_stream.projection.stored import describe
+from noesium_stream.projection.rebuild import rebuild
+from noesium_stream.projection.stored import describe, make_current, stored_projection
 
 
 @click.command("project", no_args_is_help=True)
 @click.argument("reference", metavar="MODULE:NAME")
 @click.option("--once", is_flag=True, help="Catch up with the log, then end.")
+@click.option(
+    "--rebuild",
+    "anew",
+    is_flag=True,
+    help="Fold everything again beside the state that is there, and let the new one take over; then end.",
+)
+@click.option("--verify", is_flag=True, help="With --rebuild: only if the new state equals the old one.")
+@click.option(
+    "--export",
+    "target",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the state as SQLite (.db) or JSON lines (.jsonl) after catching up; then end.",
+)
 @click.option(
     "--on-error",
     type=click.Choice(("hold", "stop")),
@@ -39,13 +55,24 @@ from noesium_stream.projection.stored import describe
 @state_option
 @asynchronous
 async def project_command(
-    reference: str, once: bool, on_error: str | None, log_url: str | None, state_dir: Path | None
+    reference: str,
+    once: bool,
+    anew: bool,
+    verify: bool,
+    target: Path | None,
+    on_error: str | None,
+    log_url: str | None,
+    state_dir: Path | None,
 ) -> None:
     """Fold the log into local state, and follow it until Ctrl-C or SIGTERM.
 
     MODULE:NAME is a subclass of BaseProjection. Several processes share its partitions. Its state is read
     with `noesium state NAME`.
     """
+    if verify and not anew:
+        raise click.UsageError("--verify goes with --rebuild.")
+    if target is not None:
+        check_export(target)
     projection = load_projection(reference)
     if on_error is not None:
         projection.on_error = on_error  # type: ignore[misc]  # this instance's, not the class's
@@ -55,10 +82,15 @@ async def project_command(
     log = await open_configured(loaded, catalogue_for(projection))
     try:
         describe(folder, projection, group_of(log, projection), reference)
-        if once:
+        if anew:
+            await _rebuild(log, projection, folder, verify=verify)
+        elif once or target is not None:
             await _once(log, projection, folder)
         else:
             await _follow(log, projection, folder)
+        if target is not None:
+            stored = stored_projection(folder, projection.name, load_projection, projection.version)
+            note(f"{export(stored, target):,} rows in {target}")
     finally:
         await log.close()
 
@@ -66,13 +98,21 @@ async def project_command(
 async def _once(log: EventLog, projection: AnyProjection, folder: Path) -> None:
     with ProjectionEngine(log, folder, report=note) as engine:
         engine.register(projection.name, projection)
-        found = await engine.catch_up(projection.name)
-        manifests = [fold.manifest for fold in found.folds.values()]
-    events, held = sum(m.events for m in manifests), sum(m.held for m in manifests)
+        manifests = await engine.catch_up(projection.name)
+    make_current(folder, projection)
+    _say(projection, sum(m.events for m in manifests), len(manifests), sum(m.held for m in manifests))
+
+
+async def _rebuild(log: EventLog, projection: AnyProjection, folder: Path, *, verify: bool) -> None:
+    built = await rebuild(log, projection, folder, verify=verify, report=note)
+    if verify:
+        note(f"{built.compared:,} rows are the same")
+    _say(projection, built.events, built.partitions, built.held)
+
+
+def _say(projection: AnyProjection, events: int, partitions: int, held: int) -> None:
     letters = f", {held:,} dead letters" if held else ""
-    note(
-        f"{projection.name} v{projection.version}: {events:,} events in {len(manifests)} partitions{letters}"
-    )
+    note(f"{projection.name} v{projection.version}: {events:,} events in {partitions} partitions{letters}")
 
 
 async def _follow(log: EventLog, projection: AnyProjection, folder: Path) -> None:

@@ -1,0 +1,75 @@
+"""A projection's state for other tools: a SQLite database, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from noesium_stream.errors import ProjectionError, brief
+from noesium_stream.projection.stored import StoredProjection
+
+_SQLITE: Final = (".db", ".sqlite", ".sqlite3")
+_LINES: Final = (".jsonl", ".ndjson")
+_BATCH: Final = 10_000
+
+
+def export(stored: StoredProjection, path: Path) -> int:
+    """Write all rows to a new file, whole or not at all; return how many there are.
+
+    A SQLite database (`.db`, `.sqlite`) has a table `state (key TEXT PRIMARY KEY, state TEXT)`, the state as
+    JSON, for `json_extract` and its like. JSON lines (`.jsonl`) are `{"key": …, "state": …}`.
+
+    Raises:
+        ProjectionError: the suffix says neither, or the file cannot be written.
+        StateFileError: the state is damaged.
+    """
+    check_export(path)
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        beside.unlink(missing_ok=True)
+        rows = stored.rows()
+        count = _database(beside, rows) if path.suffix in _SQLITE else _lines(beside, rows)
+        beside.replace(path)
+    except (OSError, sqlite3.Error) as error:
+        raise ProjectionError(f"{path} cannot be written: {brief(error)}.") from error
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+    return count
+
+
+def check_export(path: Path) -> None:
+    """Judge the name of a file that is to be written.
+
+    Raises:
+        ProjectionError: its suffix names no format.
+    """
+    if path.suffix not in _SQLITE + _LINES:
+        raise ProjectionError(
+            f"{path} names no format.", hint="Let it end in .db or .sqlite (SQLite), or .jsonl (JSON lines)."
+        )
+
+
+def _database(path: Path, rows: Iterator[tuple[str, Any]]) -> int:
+    count = 0
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE state (key TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID")
+        while batch := [(key, json.dumps(state, ensure_ascii=False)) for key, state in islice(rows, _BATCH)]:
+            db.executemany("INSERT INTO state VALUES (?, ?)", batch)
+            count += len(batch)
+        db.commit()
+    return count
+
+
+def _lines(path: Path, rows: Iterator[tuple[str, Any]]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for key, state in rows:
+            file.write(json.dumps({"key": key, "state": state}, ensure_ascii=False) + "\n")
+            count += 1
+    return count

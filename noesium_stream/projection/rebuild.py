@@ -1,0 +1,149 @@
+"""Building a projection anew beside what readers take (RFC-0004 §8.3).
+
+Everything is folded from the log's beginning into a folder of its own. Where the old and the new state should
+agree, they are compared at the very positions that the old one has reached. Only then the files change place,
+one by one; each is whole at any time.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from noesium_stream.errors import ProjectionError, RebuildDiffersError, brief
+from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.engine import ProjectionEngine
+from noesium_stream.projection.folder import SUFFIX, Report, version_folder
+from noesium_stream.projection.state_file import StateFile, discard, locked
+from noesium_stream.projection.stored import current_version, make_current
+
+_SIDE: Final = ".rebuild"
+_STATE: Final = b"s"
+
+
+class Rebuilt(NamedTuple):
+    """What a rebuild has done: events folded, partitions, dead letters, and rows that were compared."""
+
+    events: int
+    partitions: int
+    held: int
+    compared: int
+
+
+async def rebuild(
+    log: EventLog, projection: AnyProjection, folder: Path, *, verify: bool, report: Report
+) -> Rebuilt:
+    """Fold everything again, compare if asked, and let the new state take over.
+
+    With `verify` the state of the version that is current now has to be the same.
+
+    Raises:
+        RebuildDiffersError: it is not; nothing was replaced.
+        StateBusyError: another process follows the same version on this machine; stop it first.
+        ProjectionError: as `ProjectionEngine.catch_up`.
+    """
+    old = folder / projection.name / f"v{current_version(folder / projection.name)}"
+    side = folder / _SIDE / projection.name
+    shutil.rmtree(side, ignore_errors=True)
+    try:
+        compared = 0
+        with ProjectionEngine(log, folder / _SIDE, report=report) as engine, ExitStack() as stack:
+            engine.register(projection.name, projection)
+            if verify:
+                before = _readers(old, stack)
+                await engine.catch_up(projection.name, _cursors(before))
+                compared = _compare(projection, engine, before)
+            manifests = await engine.catch_up(projection.name)
+        _take_over(projection, folder, version_folder(folder / _SIDE, projection))
+        return Rebuilt(
+            sum(manifest.events for manifest in manifests),
+            len(manifests),
+            sum(manifest.held for manifest in manifests),
+            compared,
+        )
+    finally:
+        shutil.rmtree(side, ignore_errors=True)
+
+
+def _readers(old: Path, stack: ExitStack) -> list[StateFile]:
+    found = [
+        stack.enter_context(closing(StateFile.open_to_read(path))) for path in sorted(old.glob(f"*{SUFFIX}"))
+    ]
+    if not found:
+        raise ProjectionError(
+            f"There is no state in {old} to compare with.", hint="Rebuild without --verify."
+        )
+    return found
+
+
+def _cursors(files: list[StateFile]) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for file in files:
+        identity = file.manifest.identity
+        found.setdefault(identity.topic, {})[identity.partition] = file.manifest.cursor
+    return found
+
+
+def _compare(projection: AnyProjection, engine: ProjectionEngine, before: list[StateFile]) -> int:
+    """Raise at the first row that differs; return how many there are."""
+    count = 0
+    for file in before:
+        at = file.manifest.identity
+        new = engine.file(projection.name, TopicPartition(at.topic, at.partition))
+        for old_row, new_row in zip_longest(_rows(file), _rows(new)):
+            if old_row != new_row:
+                key, was, now = _parted(old_row, new_row)
+                raise RebuildDiffersError(
+                    f"The rebuilt {projection.name} v{projection.version} differs from v{at.version} at "
+                    f"{at.topic}/{at.partition}@{file.manifest.cursor}: the row {key!r} was {_shown(was)} "
+                    f"and is {_shown(now)}. Nothing was replaced.",
+                    hint="If it is meant to differ, count `version` up, or rebuild without --verify.",
+                )
+            count += 1
+    return count
+
+
+def _rows(file: StateFile | None) -> Iterator[tuple[bytes, bytes]]:
+    return iter(()) if file is None else file.scan(_STATE)
+
+
+def _parted(old: tuple[bytes, bytes] | None, new: tuple[bytes, bytes] | None) -> tuple[str, Any, Any]:
+    """The key at which two ordered tables part, and its old and new state; None where it has none."""
+    key = min(row[0] for row in (old, new) if row is not None)
+
+    def value(row: tuple[bytes, bytes] | None) -> Any:
+        return orjson.loads(row[1]) if row is not None and row[0] == key else None
+
+    return (key[1:].decode(errors="surrogatepass"), value(old), value(new))
+
+
+def _shown(value: Any) -> str:
+    text = "missing" if value is None else orjson.dumps(value).decode()
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _take_over(projection: AnyProjection, folder: Path, built: Path) -> None:
+    target = version_folder(folder, projection)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            for path in sorted(target.glob(f"*{SUFFIX}")):
+                stack.enter_context(locked(path))
+            for path in sorted(target.glob(f"*{SUFFIX}")):
+                if not (built / path.name).exists():
+                    discard(path)
+            for path in sorted(built.glob(f"*{SUFFIX}")):
+                discard(target / path.name)
+                path.replace(target / path.name)
+        make_current(folder, projection)
+    except OSError as error:
+        raise ProjectionError(
+            f"{target} cannot be written: {brief(error)}.", hint="Make room or grant the right; then again."
+        ) from error
