@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from noesium_stream.errors import NoesiumError
     from noesium_stream.event import DomainEvent, EventEnvelope
     from noesium_stream.event.standard import SideEffectClass
-    from noesium_stream.kernel import Durability, LogCheckpointer, Retries, current_step, kernel_node
+    from noesium_stream.kernel import (
+        Durability,
+        LogCheckpointer,
+        Retries,
+        current_step,
+        kernel_compensation,
+        kernel_node,
+    )
     from noesium_stream.log import EventLog, open_log
     from noesium_stream.projection import BaseProjection, catch_up
     from noesium_stream.worker import Worker
@@ -47,6 +54,7 @@ __all__ = [
     "agent_of_tools",
     "catch_up",
     "current_step",
+    "kernel_compensation",
     "kernel_node",
     "load_config",
     "open_log",
@@ -62,7 +70,14 @@ _LAYERS: Final = {
     "errors": ("NoesiumError",),
     "event": ("DomainEvent", "EventEnvelope"),
     "event.standard": ("SideEffectClass",),
-    "kernel": ("Durability", "LogCheckpointer", "Retries", "current_step", "kernel_node"),
+    "kernel": (
+        "Durability",
+        "LogCheckpointer",
+        "Retries",
+        "current_step",
+        "kernel_compensation",
+        "kernel_node",
+    ),
     "log": ("EventLog", "open_log"),
     "projection": ("BaseProjection", "catch_up"),
     "worker": ("Worker",),

@@ -18,6 +18,8 @@ from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import Durability, DurableGraph
+from noesium_stream.kernel.compensation import on_failure_of
+from noesium_stream.kernel.reference import Undo
 from noesium_stream.kernel.typed import readable
 from noesium_stream.llm import JournaledLLM, LangChainLLM
 from noesium_stream.log.port import EventLog
@@ -79,11 +81,16 @@ class BaseGraphicAgent(BaseAgent):
         max_supersteps: LangGraph's `recursion_limit`; a run that needs more fails with a clear error.
         durability: when a step is on the log; see `Durability` for what each choice promises.
         execution_mode: what nodes may do: STRICT, PRAGMATIC or SANDBOX (RFC-1001 §12.3).
+        on_failure: what is done last for a run that fails or is cancelled, when its parts are undone: a
+            function, or the name of one or of a compiled graph (see `kernel_node(compensate=...)`). It is
+            given what the run was asked and why it ends: `input`, `cause` ("failed" or "cancelled"),
+            `error_type` and `message`; a graph as its first state, a function as one dict.
     """
 
     max_supersteps: ClassVar[int] = 1_000
     durability: ClassVar[Durability] = Durability.ASYNC
     execution_mode: ClassVar[ExecutionMode] = ExecutionMode.PRAGMATIC
+    on_failure: ClassVar[Undo | None] = None
 
     def __init__(self, options: BaseModel, context: AgentContext) -> None:
         super().__init__(options, context)
@@ -111,6 +118,20 @@ class BaseGraphicAgent(BaseAgent):
         if self._durable is None:
             self._durable = DurableGraph(self.graph, durability=self.durability, mode=self.execution_mode)
         return self._durable
+
+    @property
+    def declared_on_failure(self) -> str | None:
+        """Where another process finds `on_failure`; None where there is none.
+
+        Raises:
+            KernelError: it cannot be found by its name, cannot take what it will be given, or is no graph
+                where the mode is STRICT.
+            GraphError: it is a graph that cannot run in STRICT mode.
+        """
+        undo = type(self).on_failure  # a function of a module is no method
+        if undo is None:
+            return None
+        return on_failure_of(undo, self, f"the agent {self.agent_type}", self.execution_mode)
 
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
         """The state that a run begins with, from its input; `capability_id` where it was delegated to."""

@@ -13,6 +13,7 @@ from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import Durability
+from noesium_stream.kernel.reference import Undo
 from noesium_stream.log.topics import agent_name
 
 AnyGraph = StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]
@@ -27,11 +28,13 @@ def agent_of(
     durability: Durability = Durability.ASYNC,
     execution_mode: ExecutionMode = ExecutionMode.PRAGMATIC,
     capabilities: tuple[Capability, ...] = (),
+    on_failure: Undo | None = None,
 ) -> type[BaseGraphicAgent]:
     """An agent class whose runs execute `graph`, compiled or not; its input is the graph's first state.
 
     `agent_type` names its topics for good: give your own outside of tests. `capabilities` are what it offers
-    to other agents, such as `tool_capability("shop", "price")`.
+    to other agents, such as `tool_capability("shop", "price")`. `on_failure` is done last for a run that
+    fails or is cancelled: see `BaseGraphicAgent`.
 
     Raises:
         ConfigError: `agent_type` cannot name topics.
@@ -43,6 +46,7 @@ def agent_of(
         "durability": durability,
         "execution_mode": execution_mode,
         "capabilities": capabilities,
+        "on_failure": staticmethod(on_failure) if callable(on_failure) else on_failure,
     }
 
     class OfGraph(BaseGraphicAgent):

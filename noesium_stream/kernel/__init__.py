@@ -1,7 +1,7 @@
 """The deterministic kernel: steps of LangGraph graphs on a run's journal (RFC-0003)."""
 
 from noesium_stream.kernel.checkpointer import LogCheckpointer
-from noesium_stream.kernel.decorators import NodeMeta, kernel_node
+from noesium_stream.kernel.decorators import NodeMeta, kernel_compensation, kernel_node
 from noesium_stream.kernel.durable import DurableGraph
 from noesium_stream.kernel.fingerprint import graph_ref
 from noesium_stream.kernel.history import TERMINAL, RunHistory
@@ -29,5 +29,6 @@ __all__ = [
     "Step",
     "current_step",
     "graph_ref",
+    "kernel_compensation",
     "kernel_node",
 ]

@@ -1,47 +1,106 @@
-"""Undoing what a run did, when it fails or is cancelled: the last first (the saga pattern).
+"""Undoing what a run did, when it fails or is cancelled: the last first (the saga pattern, RFC-0003 §11).
 
 Every compensation is an effect with `compensates` set, under an id that is derived from what it undoes; so a
-process that takes the run over finds what is undone already. The functions are found by their names: nothing
-of the graph is executed.
+process that takes the run over finds what is undone already. Functions and graphs are found by their names:
+nothing of the run's own graph is executed.
 
 Order is the guarantee:
  1. an effect that was under way when the run ended, and has a compensation, is decided by a person: only a
     call that was made is undone,
  2. what was completed is undone, in the reverse of the order of completion on the log, one at a time,
- 3. a compensation that fails waits for a person: nothing that came before it is undone past it.
+ 3. what the agent declares for all of its runs (`on_failure`) comes last,
+ 4. a compensation that fails, after its retries, waits for a person: nothing that came before it is undone
+    past it.
+
+Decision record: a graph that undoes is executed as a part of the run. Its nodes are steps of the run's
+journal, whose task paths begin with `undo:ID`, the id of the compensation; so they are entered, call, fail
+and complete as others do, and a crash in the middle repeats nothing that is done. The effect around it says
+that it was begun and how it ended. It counts as idempotent, because to call it again is to walk on: what may
+not be repeated are the effects in its nodes, by their own classes. When it is tried again after a failure,
+nodes that had completed stay so, and the one that failed gets another attempt. What undoes is not undone.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
 
-from langgraph.types import Command
+from langgraph.graph.state import CompiledStateGraph
 
-from noesium_stream.clock import derived_id
-from noesium_stream.errors import EffectFailedError
+from noesium_stream.config import ExecutionMode
+from noesium_stream.errors import EffectFailedError, KernelError, StrictModeError
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import Compensated, EffectOutcomeUnknown, SideEffectClass
+from noesium_stream.kernel.compensation_plan import Undoing, undoings
+from noesium_stream.kernel.decorators import compensation_meta
+from noesium_stream.kernel.durable import DurableGraph
 from noesium_stream.kernel.effects import Effect, invoke
+from noesium_stream.kernel.graph_check import require_strict
 from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import RunJournal
-from noesium_stream.kernel.reference import find
-from noesium_stream.kernel.values import restore
+from noesium_stream.kernel.reference import Graph, Undo, check_callable, find, reference
 
-UNDER_WAY = "the run ended while it was under way"
+UNDER_WAY: Final = "the run ended while it was under way"
+_MAX_SUPERSTEPS: Final = 1_000
 
 
 def must_compensate(history: RunHistory) -> bool:
     """Whether something was done, or may have been done, that is undone when the run ends without success."""
-    return bool(history.undoable) or bool(_unsettled(history))
+    declared = history.started is not None and history.started.payload.get("on_failure") is not None
+    return declared or bool(history.undoable) or bool(_unsettled(history))
+
+
+def left_under_way(history: RunHistory, run_id: str) -> Iterator[tuple[EffectOutcomeUnknown, str]]:
+    """What is said of effects that a run leaves behind without an outcome as it ends; and their intents.
+
+    Nobody waits for them, and nobody can decide about them any more; but that they may have been done is on
+    the log. Idempotent ones are among them: they would be safe to repeat, and are not. Pure ones are not:
+    nothing outside can tell whether they were done.
+    """
+    for effect_id in history.calls_under_way():
+        requested = history.requested[effect_id]
+        if requested.payload["effect_class"] != SideEffectClass.PURE.value:
+            unknown = EffectOutcomeUnknown(run_id=run_id, effect_id=effect_id, reason=UNDER_WAY)
+            yield unknown, requested.event_id
+
+
+def on_failure_of(undo: Undo, agent: object, what: str, mode: ExecutionMode) -> str:
+    """Where another process finds what an agent does last for a run that fails or is cancelled.
+
+    Raises:
+        KernelError: it cannot be found by its name, or cannot take what it will be given.
+        StrictModeError: a function, in STRICT mode, where effects are left to other agents.
+        GraphError: a graph that cannot run in STRICT mode.
+    """
+    named = reference(undo, what)
+    found = find(named, agent)
+    if isinstance(found, CompiledStateGraph):
+        if mode is ExecutionMode.STRICT:
+            require_strict(found)
+    elif mode is ExecutionMode.STRICT:
+        raise StrictModeError(
+            f"on_failure of {what} is a function, whose effects STRICT mode does not allow.",
+            hint="Name a graph whose nodes leave them to other agents: on_failure='module:GRAPH'.",
+        )
+    else:
+        check_callable(found, what, {})
+    return named
 
 
 class Compensation:
-    """Undoes one run; `run.compensation.started` is staged or on its log. It is the `Site` of the effects."""
+    """Undoes one run; `run.compensation.started` is staged or on its log. It is the `Site` of the effects.
+
+    Args:
+        journal: the run's.
+        agent: whose methods may undo; its `execution_mode` and `max_supersteps` hold for graphs that undo.
+        input: what the run was asked.
+    """
 
     attempt = 1
 
-    def __init__(self, journal: RunJournal, agent: object) -> None:
+    def __init__(self, journal: RunJournal, agent: object, input: dict[str, Any] | None = None) -> None:
         started = journal.history.compensation
         if started is None:
             raise ValueError("a run is undone after run.compensation.started")
@@ -50,6 +109,7 @@ class Compensation:
         self.clock = journal.clock
         self.run_id = journal.identity.run_id
         self._agent = agent
+        self._input = input or {}
         self._started = started
 
     async def run(self) -> list[Compensated]:
@@ -60,7 +120,7 @@ class Compensation:
         """
         await self.journal.commit()
         await self._settle()
-        return [await self._undo(done) for done in reversed(self.history.undoable)]
+        return [await self._undo(part) for part in undoings(self.history, self.run_id, self._input)]
 
     async def _settle(self) -> None:
         history = self.history
@@ -71,32 +131,37 @@ class Compensation:
                 self.stage(unknown, history.requested[effect_id].event_id)
         await self.journal.until(lambda: not _unsettled(history))
 
-    async def _undo(self, done: EventEnvelope) -> Compensated:
-        payload = done.payload
-        if done.event_type == "kernel.node.completed":
-            entered = self.history.entered[payload["step"], payload["task_path"]].payload
-            what, name = f"{payload['step']}/{payload['task_path']}", payload["node"]
-            reference, effect_class = entered["compensation"], SideEffectClass.EXTERNAL
-            args, kwargs = [_delta(payload.get("delta"))], {}
-        else:
-            requested = self.history.requested[payload["effect_id"]].payload
-            what, name = payload["effect_id"], requested["name"]
-            reference, effect_class = requested["compensation"], SideEffectClass(requested["effect_class"])
-            arguments = requested.get("arguments") or {}
-            args, kwargs = [payload.get("result"), *arguments.get("args", ())], arguments.get("kwargs", {})
-        undoing = f"undo {name}"
-        base = derived_id(self.run_id, "compensation", what)
-        effect = Effect(self, undoing, base, effect_class, compensates=what)
+    async def _undo(self, part: Undoing) -> Compensated:
+        effect = Effect(self, f"undo {part.name}", part.base, part.effect_class, compensates=part.what)
+        with suppress(KernelError):  # if missing, a person decides, and it is looked for again then
+            self._find(effect, part)
 
         async def call(effect_id: str) -> Any:
-            # Found here and not before: a function that is missing is a failure that a person decides about.
-            return await invoke(find(reference, self._agent), args, kwargs, effect_id)
+            found = self._find(effect, part)
+            if isinstance(found, CompiledStateGraph):
+                return await self._execute(found, part)
+            return await invoke(found, part.args, part.kwargs, effect_id)
 
         try:
             await effect.outcome(call)
         except EffectFailedError:
-            return Compensated(name=name, compensates=what, outcome="given_up")
-        return Compensated(name=name, compensates=what, outcome="completed")
+            return Compensated(name=part.name, compensates=part.what, outcome="given_up")
+        return Compensated(name=part.name, compensates=part.what, outcome="completed")
+
+    def _find(self, effect: Effect, part: Undoing) -> Any:
+        """What undoes; the effect is made as it wants to be called."""
+        found = find(part.reference, self._agent)
+        meta = compensation_meta(found)
+        effect.retries, effect.timeout = meta.retries, meta.timeout
+        effect.graph = isinstance(found, CompiledStateGraph)
+        effect.effect_class = SideEffectClass.IDEMPOTENT if effect.graph else part.effect_class
+        return found
+
+    async def _execute(self, graph: Graph, part: Undoing) -> None:
+        mode = getattr(self._agent, "execution_mode", ExecutionMode.PRAGMATIC)
+        limit = getattr(self._agent, "max_supersteps", _MAX_SUPERSTEPS)
+        durable = DurableGraph(graph, mode=mode)
+        await durable.execute_within(self.journal, part.state, part.within, {"recursion_limit": limit})
 
     def stage(self, event: DomainEvent, cause: str | None = None, key: str | None = None) -> EventEnvelope:
         """See `Site.stage`."""
@@ -126,13 +191,3 @@ def _settled(history: RunHistory, effect_id: str) -> bool:
         return True
     decision = history.resolved.get(outcome.event_id)
     return decision is not None and decision.payload["decision"] != "retry"
-
-
-def _delta(recorded: Any) -> Any:
-    """What the node changed, as its compensation is given it: the update alone of a `Command`."""
-    value = restore(recorded)
-    if isinstance(value, Command):
-        return value.update
-    if isinstance(value, list):
-        return [item.update if isinstance(item, Command) else item for item in value]
-    return value

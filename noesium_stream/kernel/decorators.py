@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from noesium_stream.kernel.reference import Undo, reference
+from noesium_stream.kernel.retry import Retries
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ATTRIBUTE = "_kernel_meta"
+_COMPENSATION: Final = "_kernel_compensation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ def kernel_node(
     it returns or asks for counts any more.
 
     `compensate` undoes the whole node, should the run fail or be cancelled after it: a function of a module,
-    or a method of the agent (itself or its name), called with the node's recorded delta; see `Step.effect`.
+    or a method of the agent (itself or its name), called with the node's recorded delta; or the name of a
+    graph. See `Step.effect`.
 
     The function itself stays as it is; the annotation travels into `kernel.node.entered`.
 
@@ -60,6 +63,38 @@ def kernel_node(
         return function
 
     return annotate
+
+
+@dataclass(frozen=True, slots=True)
+class CompensationMeta:
+    """How a function that undoes is called: how often, and how long it may take."""
+
+    retries: Retries | None = None
+    timeout: timedelta | None = None
+
+
+def kernel_compensation(
+    *, retries: Retries | None = None, timeout: timedelta | None = None
+) -> Callable[[F], F]:
+    """Say of a function that undoes how often it is tried before a person is asked, and how long it may take.
+
+    Each try that is recorded as failed is followed by one with another idempotency key. One that has not
+    ended after `timeout` has failed if it is pure or idempotent; of an external one it is not known what came
+    of it, and a person decides at once. Without this a function is called once, for as long as it takes.
+    """
+    meta = CompensationMeta(retries, timeout)
+
+    def annotate(function: F) -> F:
+        setattr(function, _COMPENSATION, meta)
+        return function
+
+    return annotate
+
+
+def compensation_meta(function: Any) -> CompensationMeta:
+    """The annotation of a function that undoes, or the default."""
+    meta = getattr(function, _COMPENSATION, None)
+    return meta if isinstance(meta, CompensationMeta) else CompensationMeta()
 
 
 def node_meta(bound: Any) -> NodeMeta:

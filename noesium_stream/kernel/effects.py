@@ -17,7 +17,16 @@ from functools import partial
 from typing import Any, Protocol
 
 from noesium_stream.clock import Clock, derived_id
-from noesium_stream.errors import EffectFailedError, RecordTooLargeError, StateError, brief
+from noesium_stream.errors import (
+    CommitUnknownError,
+    EffectFailedError,
+    FencedError,
+    LogClosedError,
+    RecordTooLargeError,
+    StateError,
+    brief,
+    failure_of,
+)
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.effects import awaits_decision
 from noesium_stream.event.envelope import EventEnvelope
@@ -61,7 +70,10 @@ class Effect:
 
     Attributes:
         base: what the ids are derived from; the same on every execution.
-        compensates: what it undoes; then a failure waits for a person, and no result is kept that is no JSON.
+        compensates: what it undoes; then its last failure waits for a person, and its result is not kept.
+        part_of: what the graph undoes whose node causes it.
+        graph: the call executes a graph, whose steps are on the log: that its process loses the run is none
+            of its failures.
         passed_over: whether failures that an earlier attempt had seen were passed over.
     """
 
@@ -74,6 +86,8 @@ class Effect:
     retries: Retries | None = None
     compensation: str | None = None
     compensates: str | None = None
+    part_of: str | None = None
+    graph: bool = False
     passed_over: bool = False
     _raised: dict[str, Exception] = field(default_factory=dict)
 
@@ -162,7 +176,7 @@ class Effect:
             idempotency_key=effect_id,
             arguments=self.arguments,
             compensation=self.compensation,
-            compensates=self.compensates,
+            compensates=self.compensates or self.part_of,
         )
         # The function's key stays the same when it is called again; each event of it has one of its own.
         answered = self.site.history.outcomes.get(effect_id)
@@ -181,6 +195,8 @@ class Effect:
             perhaps = "it was done, and its result cannot be recorded"
             result = self._result(value)
         except Exception as error:
+            if self.graph and isinstance(error, FencedError | CommitUnknownError | LogClosedError):
+                raise
             if limit.expired():
                 perhaps = f"it had not ended after {self.timeout}"
             elif perhaps is not None:
@@ -225,16 +241,17 @@ class Effect:
             chance = random.Random(effect_id).random()
             pause_ms = self.retries.pause_ms(tries, error, chance)
         kind = type(error)
+        error_type, message = failure_of(error)
         failed = EffectFailed(
             run_id=self.site.run_id,
             effect_id=effect_id,
-            error_type=kind.__name__,
-            message=brief(error),
+            error_type=error_type,
+            message=message,
             duration_ms=self.site.since(begun),
             error_class=f"{kind.__module__}:{kind.__qualname__}",
             node_attempt=self.site.attempt,
             retry_in_ms=pause_ms,
-            awaits_decision=self.compensates is not None,
+            awaits_decision=self.compensates is not None and pause_ms is None,
         )
         self.site.stage(failed, self._cause(effect_id))
 
@@ -261,7 +278,7 @@ class Effects:
             arguments = to_json({"args": args, "kwargs": kwargs}, "arguments")
         check_size(arguments, "arguments", f"The effect {name}")
         undo = None
-        if compensate is not None:
+        if compensate is not None and self._place.undoes is None:
             undo = reference(compensate, f"the effect {name}")
             check_callable(compensate, f"the effect {name}", None, *args, **kwargs)
         base = self._place.call_id("effect", name, arguments)
@@ -275,6 +292,7 @@ class Effects:
             timeout,
             retries,
             undo,
+            part_of=self._place.undoes,
         )
         try:
             return await effect.outcome(lambda effect_id: invoke(function, args, kwargs, effect_id))

@@ -15,7 +15,7 @@ from typing import Any, Final
 from noesium_stream.errors import CheckpointError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel.canonical_history import RecordedRun
-from noesium_stream.kernel.history import RunHistory, StepKey
+from noesium_stream.kernel.history import RunHistory, StepKey, undo_id
 from noesium_stream.kernel.verify_recording import superstep
 
 _OVERWRITE: Final = "__overwrite__"
@@ -27,7 +27,7 @@ def last_step(run: RecordedRun) -> int:
     """The last superstep that the run has completed, all of its steps; 0 where it has none."""
     completed = {0}
     for event in (*run.shared, *(item.event for item in run.events)):
-        if event.event_type == "kernel.node.completed":
+        if event.event_type == "kernel.node.completed" and undo_id(_key(event)) is None:
             completed.add(superstep(_key(event)))
     begun = min((superstep(key) for key in _open_steps(run)), default=max(completed) + 1)
     return max(step for step in completed if step < begun)
@@ -88,6 +88,8 @@ def _is_until(event: EventEnvelope, step: int) -> bool:
         return False
     if kind == "kernel.checkpoint.created":
         return int(event.payload["step"]) <= step
+    if undo_id(_key(event)) is not None:
+        return False  # what undid the parent
     if kind == "kernel.node.failed" and event.payload.get("retry_in_ms") is not None:
         return False
     return superstep(_key(event)) <= step
@@ -98,6 +100,8 @@ def _open_steps(run: RecordedRun) -> set[StepKey]:
     found: set[StepKey] = set()
     for item in run.events:
         kind = item.event.event_type
+        if kind.startswith("kernel.node.") and undo_id(_key(item.event)) is not None:
+            continue
         if kind == "kernel.node.entered":
             found.add(_key(item.event))
         elif kind == "kernel.node.completed" or (

@@ -6,10 +6,11 @@ call or an effect by an id derived from the run, the step and the call's own con
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from noesium_stream.event.calls import ANSWERS, CALLS, caller_of
 from noesium_stream.event.effects import EFFECT_HANDLERS, EffectLedger
@@ -28,6 +29,8 @@ class RunHistory(EffectLedger):
         subcalls: calls of subgraphs, by the id of the step that makes them and their number: hashes of the
             input by the path of a node, of those that a call begins with.
         spent: numbers of the calls that failed attempts of a step have made; the next one makes its own.
+        undoing: what each compensation undoes, by the id that the task paths of its graph's nodes carry.
+        forgiven: last failures of nodes (event ids) after which a compensating graph was begun again.
     """
 
     started: EventEnvelope | None = None
@@ -52,6 +55,8 @@ class RunHistory(EffectLedger):
     closed: dict[str, EventEnvelope] = field(default_factory=dict)
     timers: dict[str, EventEnvelope] = field(default_factory=dict)
     fired: dict[str, EventEnvelope] = field(default_factory=dict)
+    undoing: dict[str, str] = field(default_factory=dict)
+    forgiven: set[str] = field(default_factory=set)
 
     @property
     def open(self) -> bool:
@@ -70,6 +75,26 @@ class RunHistory(EffectLedger):
             handler(self, event, event.payload)
         if event.event_type == "effect.requested":
             _call(self, event.payload["fingerprint"], event)
+            if self.compensation is not None and event.causation_id == self.compensation.event_id:
+                self._undo(event.payload["fingerprint"], event.payload["compensates"])
+
+    def undoes(self, key: StepKey) -> str | None:
+        """What the compensation undoes whose graph this step is of; None for a step of the run's own."""
+        return self.undoing.get(undo_id(key) or "")
+
+    def calls_under_way(self) -> list[str]:
+        """Effects that were begun, without an outcome yet; a graph that undoes is in its steps."""
+        graphs = {f"{UNDO}{base}" for base in self.undoing} & self.subcalls.keys()
+        return [
+            effect_id
+            for effect_id, requested in self.requested.items()
+            if effect_id not in self.outcomes and f"{UNDO}{requested.payload['fingerprint']}" not in graphs
+        ]
+
+    def _undo(self, base: str, what: str) -> None:
+        """A compensation begins, or again: nodes of its graph that had failed get another attempt."""
+        self.undoing[base] = what
+        self.forgiven.update(event.event_id for key, event in self.failed.items() if undo_id(key) == base)
 
     def forget(self, event_ids: Container[str]) -> None:
         """Drop what was staged and then refused by the log: it did not happen."""
@@ -83,6 +108,16 @@ class RunHistory(EffectLedger):
 def _drop(found: dict[Any, EventEnvelope], event_ids: Container[str]) -> None:
     for key in [key for key, event in found.items() if event.event_id in event_ids]:
         del found[key]
+
+
+UNDO: Final = "undo:"
+_UNDO_ID = re.compile(rf"(?:\d+:)*{UNDO}([^:|]+)")
+
+
+def undo_id(key: StepKey) -> str | None:
+    """The id of the compensation whose graph this step is of: `undo:ID|0|pull:node`, or nested in such."""
+    found = _UNDO_ID.fullmatch(key[1].partition("|")[0])
+    return found[1] if found else None
 
 
 def nested_in(key: StepKey) -> str | None:

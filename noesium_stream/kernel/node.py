@@ -112,7 +112,7 @@ class DurableNode(Runnable[Any, Any]):
         outer = enclosing_step()
         if outer is not None:
             outer.check_open()
-        key, call_hash = step_key(config, outer, input)
+        key, call_hash = step_key(config, outer, input, run.within)
         if outer is None:
             run.superstep(key[0])
         while True:
@@ -121,7 +121,7 @@ class DurableNode(Runnable[Any, Any]):
                 await run.settled()
                 return restore(done.payload["delta"])
             failure = run.journal.history.failed.get(key)
-            if failure is not None:
+            if failure is not None and failure.event_id not in run.journal.history.forgiven:
                 await self._wait_for_retry(run, failure.timestamp_ms, failure.payload)
             # Every attempt has the same input, whatever a body does to what it is given.
             given = copy.deepcopy(input) if self._retry else input

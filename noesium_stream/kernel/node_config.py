@@ -59,12 +59,17 @@ def answering(config: RunnableConfig | None, answers: list[Any]) -> Iterator[Run
         var_child_runnable_config.reset(token)
 
 
-def step_key(config: RunnableConfig | None, outer: Step | None, input: Any) -> tuple[StepKey, str | None]:
-    """The step's key, and the hash of its input where a graph begins that a body has called."""
+def step_key(
+    config: RunnableConfig | None, outer: Step | None, input: Any, within: str | None = None
+) -> tuple[StepKey, str | None]:
+    """The step's key, and the hash of its input where a graph begins that a body has called.
+
+    `within` is what the task paths of a graph begin with that undoes a part of the run.
+    """
     metadata = (config or {}).get("metadata", {})
     step, path = int(metadata["langgraph_step"]), task_path(metadata["langgraph_path"])
     if outer is None:
-        return (step, path), None
+        return (step, path if within is None else f"{within}|0|{path}"), None
     # A node of a subgraph: under the step that runs it, and told apart where that one runs several.
     call = str(metadata.get("langgraph_checkpoint_ns", "")).split("|")[:-1]
     live = next((part for part in reversed(call) if part.isdigit()), "0")

@@ -46,6 +46,7 @@ class Place:
         called: fingerprints of the calls of this execution.
         closed: the node has ended; what it has left running may say what came of its calls, and no more.
         tried_again: whether an effect that had failed was tried again; then calls may differ from the log's.
+        undoes: what the graph undoes that the node is of; its effects are not undone themselves.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Place:
         self.called: set[str] = set()
         self.tried_again = False
         self.closed = False
+        self.undoes = journal.history.undoes(key)
         self._seen: Counter[str] = Counter()
         self._resumed = key in journal.history.entered
         self.entered = self._enter(meta, input_hash, call_hash)
@@ -84,7 +86,7 @@ class Place:
                 attempt=self.attempt,
                 deterministic=meta.deterministic,
                 entropy_sources=list(meta.entropy_sources),
-                compensation=meta.compensation,
+                compensation=meta.compensation if self.undoes is None else None,
                 input_hash=call_hash,
             )
             trace = journal.identity.trace.child(self.clock.token(8))

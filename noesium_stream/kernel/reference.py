@@ -1,7 +1,8 @@
-"""Functions by name, so that another process finds them: of a module, or a method of the agent.
+"""Functions and graphs by name, so that another process finds them: of a module, or of the agent.
 
 Decision record: the body of a node that is done is never executed again, so what undoes it cannot be had by
-running it. Hence names, and no closures or lambdas: they would be refused where it is too late.
+running it. Hence names, and no closures or lambdas: they would be refused where it is too late. A graph does
+not know its own name, so it is always given by it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from langgraph.graph.state import CompiledStateGraph
+
 from noesium_stream.errors import KernelError, NoesiumError
 
+Graph = CompiledStateGraph[Any, Any, Any, Any]
 Undo = Callable[..., Any] | str
-"""A function of a module, a method of the agent, or the name of one."""
+"""A function of a module or a method of the agent; or a name, of one of these or of a compiled graph:
+`module:NAME`, or the name of a method or an attribute of the agent."""
 
 
 def reference(function: Undo, what: str, *, defined: bool = True) -> str:
@@ -26,9 +31,7 @@ def reference(function: Undo, what: str, *, defined: bool = True) -> str:
         KernelError: it cannot be found by its name.
     """
     if isinstance(function, str):
-        if not function.isidentifier():
-            raise KernelError(f"compensate={function!r} of {what} is no name of a method of the agent.")
-        return f".{function}"
+        return _named(function, what, defined)
     owner = getattr(function, "__self__", None)
     if inspect.ismethod(function) and not isinstance(owner, type):
         name = function.__name__
@@ -47,6 +50,18 @@ def reference(function: Undo, what: str, *, defined: bool = True) -> str:
         if not same:
             raise _refused(function, what)
     return found
+
+
+def _named(name: str, what: str, defined: bool) -> str:
+    if name.isidentifier():
+        return f".{name}"
+    if ":" not in name:
+        raise KernelError(
+            f"compensate={name!r} of {what} is no name of a method of the agent, and not MODULE:NAME."
+        )
+    if defined:
+        find(name, None)
+    return name
 
 
 def check_callable(function: Undo, what: str, *args: Any, **kwargs: Any) -> None:
@@ -72,26 +87,28 @@ def check_callable(function: Undo, what: str, *args: Any, **kwargs: Any) -> None
         ) from error
 
 
-def find(reference: str, agent: object) -> Callable[..., Any]:
-    """The function that `reference` was made of; a method is bound to `agent`.
+def find(reference: str, agent: object) -> Callable[..., Any] | Graph:
+    """The function or graph that `reference` was made of; a method is bound to `agent`.
 
     Raises:
         KernelError: there is none by this name here.
     """
     if reference.startswith("."):
         method = getattr(agent, reference[1:], None)
-        if not callable(method):
+        if not callable(method) and not isinstance(method, CompiledStateGraph):
             raise KernelError(f"The agent {type(agent).__qualname__} has no method {reference[1:]}.")
-        found: Callable[..., Any] = method
+        found: Callable[..., Any] | Graph = method
         return found
     owner, target = _lookup(reference)
+    if isinstance(target, CompiledStateGraph):
+        return target
     function: Callable[..., Any] = target
     if isinstance(owner, type) and isinstance(agent, owner) and inspect.isfunction(target):
         name = reference.rpartition(".")[2]
         if inspect.isfunction(inspect.getattr_static(owner, name)):
             function = getattr(agent, name)
     if not callable(function):
-        raise KernelError(f"{reference} is no function.")
+        raise KernelError(f"{reference} is no function and no compiled graph.")
     return function
 
 
@@ -137,5 +154,6 @@ def _refused(function: Any, what: str) -> KernelError:
     name = getattr(function, "__qualname__", None) or type(function).__name__
     return KernelError(
         f"The compensation of {what} is {name}, which another process could not find by its name.",
-        hint="Give a function of a module or a method of the agent: no lambda, closure or partial.",
+        hint="Give a function of a module or a method of the agent: no lambda, closure or partial. A graph "
+        "is given by its name: compensate='module:NAME'.",
     )

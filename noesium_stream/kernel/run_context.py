@@ -45,11 +45,17 @@ class Durability(StrEnum):
 
 
 class RunContext:
-    """One execution of a graph for a run."""
+    """One execution of a graph for a run; `within`: a graph that undoes, and what its task paths begin with.
 
-    def __init__(self, journal: RunJournal, durability: Durability, mode: ExecutionMode) -> None:
+    Such a graph leaves no checkpoints: it is walked from its beginning.
+    """
+
+    def __init__(
+        self, journal: RunJournal, durability: Durability, mode: ExecutionMode, within: str | None = None
+    ) -> None:
         self.journal = journal
         self.mode = mode
+        self.within = within
         self.loop = asyncio.get_running_loop()
         self._durability = durability
         self._unsettled = 0
@@ -104,7 +110,7 @@ class RunContext:
 
     def _checkpoint(self, number: int) -> None:
         journal, history = self.journal, self.journal.history
-        if number in history.checkpoints:
+        if number in history.checkpoints or self.within is not None:
             return
         run_id = journal.identity.run_id
         done = history.steps.get(number, [])

@@ -18,7 +18,7 @@ from typing import Final
 from noesium_stream.event.calls import ANSWERS
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel.canonical_history import RecordedRun, call_key, is_call
-from noesium_stream.kernel.history import RunHistory, StepKey
+from noesium_stream.kernel.history import RunHistory, StepKey, undo_id
 
 _LIFE: Final = ("run.", "command.")
 SERVED: Final = frozenset(
@@ -148,10 +148,10 @@ class Recording:
                 started = True
             elif not started or kind.startswith(_LIFE):
                 continue
+            elif event.payload.get("compensates") is not None or _undoes(event):
+                continue  # the end of the run that undoes it, and no step of its graph
             elif kind.startswith(_NODE):
                 self._node(index, event)
-            elif event.payload.get("compensates") is not None:
-                continue  # the end of the run that undoes it, and no step
             elif kind == "kernel.checkpoint.created":
                 self.checkpoints.setdefault(event.payload["step"], event)
             elif item.received or kind in SERVED:
@@ -229,6 +229,12 @@ class Recording:
             begins = kind in ("run.requested", "run.started") or event is self.run.command
             if begins or by_itself or event.event_id in early or key in answered:
                 self.history.apply(event)
+
+
+def _undoes(event: EventEnvelope) -> bool:
+    """Whether it is of a node of a graph that undoes."""
+    payload = event.payload
+    return event.event_type.startswith(_NODE) and undo_id((payload["step"], payload["task_path"])) is not None
 
 
 def _group(key: StepKey) -> str:

@@ -22,7 +22,7 @@ from noesium_stream.event.standard import (
     RunFailed,
 )
 from noesium_stream.kernel import NO_LONGER_OWNER, Destination
-from noesium_stream.kernel.compensation import Compensation, must_compensate
+from noesium_stream.kernel.compensation import Compensation, left_under_way, must_compensate
 from noesium_stream.kernel.recordable import check_size, said_of
 from noesium_stream.worker.inherit import begin_fork
 from noesium_stream.worker.session import RunSession
@@ -103,7 +103,7 @@ async def _end_without_result(
 
 
 async def _undo_and_end(agent: BaseGraphicAgent, session: RunSession, started: EventEnvelope) -> bool:
-    compensated = await Compensation(session, agent).run()
+    compensated = await Compensation(session, agent, input_of(session.command.payload)).run()
     payload = started.payload
     why = _Why(payload["cause"], payload["error_type"], payload["message"], payload.get("hint"))
     return await _end_for(agent, session, why, compensated)
@@ -203,6 +203,9 @@ async def _end(
             idempotency_key=f"{session.run_id}/answer",
             to=Destination(reply_to["agent_type"], reply_to["run_id"]),
         )
+    if isinstance(event, RunFailed | RunCancelled):
+        for unknown, cause in left_under_way(history, session.run_id):
+            session.stage(unknown, trace=trace, causation_id=cause)
     session.stage(event, trace=trace, causation_id=terminal_cause, idempotency_key=f"{session.run_id}/end")
     await session.commit()
     return True

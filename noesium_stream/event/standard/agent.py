@@ -119,7 +119,8 @@ class RunStarted(DomainEvent, event_type="run.started"):
     """The owner took a command up; all that the run will be is pinned here.
 
     The input is in the command, whose copy comes before this in the same commit. `forked_from`: the run whose
-    journal holds what this one shares.
+    journal holds what this one shares. `on_failure`: where that is found which the agent does last for a run
+    that ends without a result, as `compensation` in `effect.requested`.
     """
 
     run_id: str
@@ -129,6 +130,7 @@ class RunStarted(DomainEvent, event_type="run.started"):
     capability_id: str | None = None
     reply_to: ReplyTo | None = None
     forked_from: ForkRef | None = None
+    on_failure: str | None = None
 
 
 class RunCompleted(DomainEvent, event_type="run.completed"):

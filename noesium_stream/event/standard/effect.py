@@ -19,8 +19,9 @@ class EffectRequested(DomainEvent, event_type="effect.requested"):
 
     Written a second time under the same `effect_id` where a person has decided that it is called again.
 
-    `compensation` is where the function that undoes it is found: `module:name`, or `.name` for a method of
-    the agent. `compensates` is set on an effect that undoes: the `effect_id`, or `step/task_path` of a node.
+    `compensation` is where the function or graph that undoes it is found: `module:name`, or `.name` for a
+    method or attribute of the agent. `compensates` is set on an effect that undoes, and on those of the nodes
+    of a graph that undoes: the `effect_id`, or `step/task_path` of a node, or the run.
     """
 
     run_id: str
