@@ -3,82 +3,183 @@
 What brings one back is a record for it from the inbox, or its deadline. It is read back from the journal
 and executed over what it finds there, as after a crash; nothing is written for either way.
 
+A loaded run takes 55 kB, most of them LangGraph's, and thousands may come to wait within a minute. So only
+`CROWD` runs of a partition that wait for a person or a far deadline stay loaded, those that began last; the
+others are parked at once. One that will probably go on soon keeps its place for a while: it waits for another
+agent, its deadline is near, or its last wait was a short one (what is woken again and again is read back
+once).
+
 Order is the guarantee. To park a run (`Parking.park`, without giving way to anybody):
  1. all that it did is on the log, nothing was accepted that it does not know of (`RunSession.only_waits`),
  2. its session is closed: what its tasks do while they end cannot write,
  3. its task is cancelled and its entry made: from here on a record for it brings it back.
-A record of the inbox is judged only when its run is back (`bring_back`), and between that and the submission
-of its copy nothing gives way, so that no run is parked with a record on its way to it.
+A record of the inbox is judged only when its run is back (`bring_back`), and until it is delivered its run
+stays (`staying`), so that no run is parked with a record on its way to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, Protocol
 
+from noesium_stream.clock import Clock
 from noesium_stream.log.record import Record
-from noesium_stream.worker.session import RunSession
+from noesium_stream.worker.session import BRIEF_S, RunSession
 
 IDLE_S: Final = 60.0
 """For so long a run has to have waited, by the owner's clock, before it is parked."""
 
-CROWD: Final = 32
-"""More waiting runs than these of a partition are parked sooner, the one that waits longest first: a loaded
-one takes 55 kB, most of them LangGraph's, and thousands may come to wait within a minute."""
+CROWD: Final = 16
+"""More waiting runs than these of a partition are parked sooner, the one that waits longest first."""
 
-CROWDED_IDLE_S: Final = 5.0
+CROWDED_IDLE_S: Final = BRIEF_S
+"""After so long those of a crowd are parked that were expected to go on soon."""
+
 SWEEP_S: Final = 5.0
+SETTLE_S: Final = 0.05
+_SETTLING_TURNS: Final = 50
+
+
+class ParkingOwner(Protocol):
+    """What it needs of its partition's owner."""
+
+    clock: Clock
+
+    @property
+    def written_to(self) -> int:
+        """No record that is on the log by now lies at or behind this offset of the journal partition."""
+
+    async def read_runs(self, run_ids: Collection[str], first: int, end: int) -> dict[str, list[Record]]:
+        """The records of runs by id, from `first` up to `end`; waits for a log that is away."""
+
+    def bring_back(self, run_id: str, records: list[Record], first: int) -> RunSession:
+        """Take a run that is back, with its records and its first offset, and go on with it."""
+
+
+class _Parked(NamedTuple):
+    """The run's records lie from `first` up to `end`; `since_s`: by the owner's monotonic time."""
+
+    first: int
+    end: int
+    since_s: float
 
 
 class Parking:
     """The open runs of one partition that are not loaded.
 
     Args:
-        read: gives the records of runs by id, from an offset on; waits for a log that is away.
-        restored: takes a run that is back: its id, its records and its first offset.
-        sweep: called every `SWEEP_S` seconds, to park what is idle.
+        owner: of the partition.
+        runs: its loaded runs by id; those that are parked are taken out.
         on_failure: told of a run that cannot be read back.
     """
 
     def __init__(
-        self,
-        read: Callable[[Collection[str], int], Awaitable[dict[str, list[Record]]]],
-        restored: Callable[[str, list[Record], int], None],
-        sweep: Callable[[], object],
-        on_failure: Callable[[BaseException], None],
+        self, owner: ParkingOwner, runs: dict[str, RunSession], on_failure: Callable[[BaseException], None]
     ) -> None:
-        self._read = read
-        self._restored = restored
+        self._owner = owner
+        self._runs = runs
         self._on_failure = on_failure
-        self._first: dict[str, int] = {}
+        self._parked: dict[str, _Parked] = {}
+        self._patient: dict[str, int] = {}
+        self._staying: Counter[str] = Counter()
         self._wanted: set[str] = set()
         self._loader: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        self._sweeper = asyncio.create_task(_regularly(sweep), name="park idle runs")
+        self._crowded = asyncio.Event()
+        self._sweepers = [
+            asyncio.create_task(_regularly(self.park_idle), name="park idle runs"),
+            asyncio.create_task(self._watch_crowd(), name="park a crowd"),
+        ]
 
     def __len__(self) -> int:
-        return len(self._first)
+        return len(self._parked)
 
     def __contains__(self, run_id: str) -> bool:
-        return run_id in self._first
+        return run_id in self._parked
+
+    # -- out of memory -------------------------------------------------------------------------------
+
+    def waits(self, session: RunSession, due_ms: int | None) -> None:
+        """A task of this run begins to wait, until `due_ms` at most (milliseconds since the epoch)."""
+        self._patient.pop(session.run_id, None)
+        due_soon = due_ms is not None and due_ms - self._owner.clock.now_ms() < CROWDED_IDLE_S * 1000
+        if session.brief or due_soon or session.waits_for_agents():
+            return
+        self._patient[session.run_id] = session.activity.changes
+        if len(self._patient) > CROWD:
+            self._crowded.set()
+
+    def park_idle(self) -> None:
+        """Park the runs that have only waited since it was called `IDLE_S` or more ago (see `idle`)."""
+        for session in idle(self._runs.values(), self._owner.clock.monotonic()):
+            self.park(session)
 
     def park(self, session: RunSession) -> None:
-        """Forget a run that only waits; its task ends by and by."""
+        """Forget a run that only waits; its task ends by and by. One that has to stay is passed over."""
+        run_id = session.run_id
+        if self._staying[run_id]:
+            return
         session.close()
         task = session.task
         if task is not None:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
             task.cancel()
-        self._first[session.run_id] = session.first_offset
+        owner = self._owner
+        self._parked[run_id] = _Parked(session.first_offset, owner.written_to, owner.clock.monotonic())
+        self._patient.pop(run_id, None)
+        del self._runs[run_id]
+
+    async def _watch_crowd(self) -> None:
+        while True:
+            await self._crowded.wait()
+            # A run's other tasks may have been about to begin, and nothing but they would bring it back: they
+            # had their turns before the run is judged, however long the event loop was held up.
+            await asyncio.sleep(SETTLE_S)
+            for _ in range(_SETTLING_TURNS):
+                await asyncio.sleep(0)
+            self._crowded.clear()
+            self._park_crowd()
+
+    def _park_crowd(self) -> None:
+        """Park those that are too many and in which nothing has happened since they were seen to wait."""
+        settled = []
+        for run_id, changes in list(self._patient.items()):
+            session = self._runs.get(run_id)
+            del self._patient[run_id]
+            if session is None or not (session.begun and session.only_waits()):
+                continue
+            self._patient[run_id] = session.activity.changes
+            if changes == session.activity.changes:
+                settled.append(session)
+        for session in settled[: max(0, len(self._patient) - CROWD)]:
+            self.park(session)
+        if len(self._patient) > CROWD:
+            self._crowded.set()
+
+    # -- and back ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def staying(self, run_ids: Collection[str]) -> Iterator[None]:
+        """None of these runs is parked meanwhile."""
+        self._staying.update(run_ids)
+        try:
+            yield
+        finally:
+            self._staying.subtract(run_ids)
+            for run_id in run_ids:
+                if not self._staying[run_id]:
+                    del self._staying[run_id]
 
     async def bring_back(self, run_ids: Collection[str]) -> None:
         """Return when none of these runs is parked (any more); also when they are given up meanwhile.
 
         Raises what made one unreadable.
         """
-        while wanted := [run_id for run_id in run_ids if run_id in self._first]:
+        while wanted := [run_id for run_id in run_ids if run_id in self._parked]:
             loader = self.load(wanted)
             await asyncio.wait((loader,))
             if not loader.cancelled():
@@ -95,22 +196,26 @@ class Parking:
     async def _load(self) -> None:
         try:
             while self._wanted:
-                wanted = {run_id: self._first[run_id] for run_id in self._wanted if run_id in self._first}
+                wanted = {run_id: self._parked[run_id] for run_id in self._wanted if run_id in self._parked}
                 self._wanted.clear()
                 if not wanted:
                     return
-                found = await self._read(wanted.keys(), min(wanted.values()))
-                for run_id, first in wanted.items():
-                    del self._first[run_id]
-                    self._restored(run_id, found[run_id], first)
+                first = min(parked.first for parked in wanted.values())
+                end = max(parked.end for parked in wanted.values())
+                found = await self._owner.read_runs(wanted.keys(), first, end)
+                now_s = self._owner.clock.monotonic()
+                for run_id, parked in wanted.items():
+                    del self._parked[run_id]
+                    session = self._owner.bring_back(run_id, found[run_id], parked.first)
+                    session.brief, session.fresh = now_s - parked.since_s < BRIEF_S, True
         except Exception as error:
             self._on_failure(error)
             raise
 
     async def close(self) -> None:
         """Forget all entries; the partition goes on elsewhere, or is read anew."""
-        self._first.clear()
-        tasks = [self._sweeper, *self._ending]
+        self._parked.clear()
+        tasks = [*self._sweepers, *self._ending]
         if self._loader is not None:
             tasks.append(self._loader)
         for task in tasks:

@@ -35,7 +35,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
-from noesium_stream.worker.parking import Parking, idle
+from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.restore import Restored, answers_in, read_runs, restore
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
@@ -116,7 +116,7 @@ class PartitionOwner:
         committer.next_offset = restored.end
         self._committer = committer
         self._timers = Timers(self.clock, self._due)
-        self._parking = Parking(self._read_runs, self._bring_back, self.park_idle, self._on_failure)
+        self._parking = Parking(self, self._runs, self._on_failure)
         # 4. Resume; not yet what people have answered meanwhile: a deadline that has passed since must not
         # get ahead of the answer that lies in the inbox.
         self._awaited = await self._answered_meanwhile() if restored.open else {}
@@ -278,21 +278,25 @@ class PartitionOwner:
     # -- runs that only wait -------------------------------------------------------------------------
 
     def park_idle(self) -> None:
-        """Park the runs that have only waited since it was called `IDLE_S` or more ago (see `parking`)."""
-        if self._parking is None:
-            return
-        for session in idle(list(self._runs.values()), self.clock.monotonic()):
-            self._parking.park(session)
-            del self._runs[session.run_id]
+        """See `Parking.park_idle`."""
+        if self._parking is not None:
+            self._parking.park_idle()
 
-    async def _read_runs(self, run_ids: Collection[str], first: int) -> dict[str, list[Record]]:
+    @property
+    def written_to(self) -> int:
+        """See `ParkingOwner.written_to`."""
+        return self._committer.next_offset if self._committer is not None else 0
+
+    async def read_runs(self, run_ids: Collection[str], first: int, end: int) -> dict[str, list[Record]]:
+        """See `ParkingOwner.read_runs`."""
         while True:
             try:
-                return await read_runs(self.log, self.journal, self.partition, first, run_ids)
+                return await read_runs(self.log, self.journal, self.partition, (first, end), run_ids)
             except LogUnavailableError as error:
                 await self._directory.wait_for_log(error)
 
-    def _bring_back(self, run_id: str, records: Sequence[Record], first_offset: int) -> None:
+    def bring_back(self, run_id: str, records: Sequence[Record], first: int) -> RunSession:
+        """See `ParkingOwner.bring_back`."""
         written = self._committer.sequences.get(run_id) if self._committer is not None else None
         if not records or written != len(records):
             raise CheckpointError(
@@ -300,7 +304,9 @@ class PartitionOwner:
                 f"{written} were written.",
                 hint="The journal was changed from outside or lost data; restore it before you go on.",
             )
-        self._start(self._restored(records, first_offset))
+        session = self._restored(records, first)
+        self._start(session)
+        return session
 
     # -- the inbox -----------------------------------------------------------------------------------
 
@@ -310,23 +316,25 @@ class PartitionOwner:
         A record that was accepted before (its offset is below the journal's last copy) is passed over.
         """
         while True:
-            await self._until_ready()
-            if self._parking is not None:
-                await self._parking.bring_back({record.key for record in records})
-            if not self._ready.is_set():
-                continue  # the partition was lost meanwhile
-            try:
-                return await self._accept([r for r in records if r.offset >= self._accepted])
-            except NO_LONGER_OWNER:
-                if self._released:
-                    raise
-                self._ready.clear()
-                await asyncio.sleep(0)  # `_lost` has begun to recover, or is about to
+            parking = await self._until_ready()
+            runs = {record.key for record in records}
+            with parking.staying(runs):
+                await parking.bring_back(runs)
+                if not self._ready.is_set():
+                    continue  # the partition was lost meanwhile
+                try:
+                    return await self._accept([r for r in records if r.offset >= self._accepted])
+                except NO_LONGER_OWNER:
+                    if self._released:
+                        raise
+                    self._ready.clear()
+                    await asyncio.sleep(0)  # `_lost` has begun to recover, or is about to
 
-    async def _until_ready(self) -> None:
+    async def _until_ready(self) -> Parking:
         await self._ready.wait()
-        if self._released:
+        if self._released or self._parking is None:
             raise LogClosedError(f"{self.inbox}/{self.partition} was given up")
+        return self._parking
 
     async def _accept(self, records: Sequence[Record]) -> None:
         if not records:
@@ -415,10 +423,12 @@ class PartitionOwner:
 
     # -- SessionOwner --------------------------------------------------------------------------------
 
-    def wake_at(self, run_id: str, due_ms: int) -> None:
-        """See `SessionOwner.wake_at`."""
-        if self._timers is not None:
-            self._timers.set(run_id, due_ms)
+    def waits(self, session: RunSession, due_ms: int | None) -> None:
+        """See `SessionOwner.waits`."""
+        if due_ms is not None and self._timers is not None:
+            self._timers.set(session.run_id, due_ms)
+        if self._parking is not None:
+            self._parking.waits(session, due_ms)
 
     def submit(self, records: list[Outgoing]) -> Submission:
         """See `SessionOwner.submit`."""

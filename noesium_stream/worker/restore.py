@@ -53,17 +53,18 @@ async def restore(log: EventLog, journal: str, inbox: str, partition: int) -> Re
 
 
 async def read_runs(
-    log: EventLog, journal: str, partition: int, first: int, run_ids: Collection[str]
+    log: EventLog, journal: str, partition: int, offsets: tuple[int, int], run_ids: Collection[str]
 ) -> dict[str, list[Record]]:
-    """The records of these runs by id, from the offset `first` on; those of others are not decoded.
+    """The records of these runs by id, from the first of the two `offsets` up to the second, which was
+    written; those of others are not decoded.
 
     Raises:
         CheckpointError: the sequence of a run has a gap.
         LogTruncatedError, LogUnavailableError
     """
     found: dict[str, list[Record]] = {run_id: [] for run_id in run_ids}
-    until = {partition: (await log.end(journal))[partition]}
-    async for batch in log.read_batches(journal, {partition: first}, until=until):
+    first, end = offsets
+    async for batch in log.read_batches(journal, {partition: first}, until={partition: end}):
         for record in batch:
             records = found.get(record.key)
             if records is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError, LogClosedError, RecordTooLargeError
@@ -20,6 +20,9 @@ from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.worker.committer import UNNUMBERED
 from noesium_stream.worker.submission import Submission
+
+BRIEF_S: Final = 5.0
+"""A wait that was shorter is a short one: the next one will probably be short too."""
 
 
 class SessionOwner(Protocol):
@@ -42,8 +45,8 @@ class SessionOwner(Protocol):
     async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
         """See `RunJournal.resolve`."""
 
-    def wake_at(self, run_id: str, due_ms: int) -> None:
-        """Wake the run when the owner's clock shows `due_ms`."""
+    def waits(self, session: RunSession, due_ms: int | None) -> None:
+        """A task of this run begins to wait; wake it when the owner's clock shows `due_ms`, if not before."""
 
 
 class RunSession:
@@ -53,6 +56,8 @@ class RunSession:
         held: something was accepted for it, and the run has not been told yet.
         first_offset: no record of the run lies before this offset of the journal partition.
         quiet: how much had changed when it was last looked at, and since when that is so (see `parking`).
+        brief: what it waited for last came soon (see `parking`).
+        fresh: it was read back, and nothing has woken it since: how long it waits for that says nothing.
     """
 
     def __init__(
@@ -86,6 +91,8 @@ class RunSession:
         self.held = False
         self.first_offset = 0
         self.quiet = (-1, 0.0)
+        self.brief = False
+        self.fresh = False
         self.cancelling = False
 
     @property
@@ -122,6 +129,11 @@ class RunSession:
             return False
         return self.activity.only_waits and not history.calls_under_way()
 
+    def waits_for_agents(self) -> bool:
+        """Whether another agent has still to answer it."""
+        history = self.history
+        return any(call_id not in history.answered for call_id in history.invoked)
+
     def close(self) -> None:
         """The run is not this process's any more, or has ended: nothing that is left of it may write."""
         self._closed = True
@@ -130,6 +142,7 @@ class RunSession:
     def wake(self) -> None:
         """Tell those who wait for something from others to look again."""
         self.activity.changes += 1
+        self.fresh = False
         received, self._received = self._received, asyncio.Event()
         received.set()
 
@@ -227,10 +240,16 @@ class RunSession:
         while not ready():
             await self.commit()
             if not ready():
-                if deadline_ms is not None:
-                    self._owner.wake_at(self.run_id, deadline_ms)
-                with self.activity.waiting(enclosing_step()):
-                    await self._received.wait()
+                await self._wait(deadline_ms)
+
+    async def _wait(self, deadline_ms: int | None) -> None:
+        clock, received, fresh = self._owner.clock, self._received, self.fresh
+        with self.activity.waiting(enclosing_step()):
+            began = clock.monotonic()
+            self._owner.waits(self, deadline_ms)
+            await received.wait()
+            if not fresh:
+                self.brief = clock.monotonic() - began < BRIEF_S
 
     # -- help ----------------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
-from noesium_stream.worker import PartitionOwner, Worker
-from noesium_stream.worker.parking import CROWD, CROWDED_IDLE_S, IDLE_S
+from noesium_stream.worker import PartitionOwner, Worker, parking
+from noesium_stream.worker.parking import CROWDED_IDLE_S, IDLE_S
 from tests.support.failing import FailingLog
 from tests.support.hand_clock import HandClock
 from tests.support.reading import eventually
@@ -134,23 +134,208 @@ async def test_a_run_is_not_parked_before_its_time(host: Host) -> None:
         assert host.parked == 1
 
 
-async def test_a_crowd_is_parked_sooner_but_for_those_that_came_last(host: Host) -> None:
+async def test_a_crowd_that_waits_for_people_is_parked_at_once_but_for_those_that_came_last(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "CROWD", 3)
     async with host.worker(asking), Client(host.log) as client:
-        owners = 8
-        runs = [await client.start("sample", {}) for _ in range(owners * CROWD * 2)]
+        runs = [await client.start("sample", {}) for _ in range(80)]
         for run in runs:
             await reached(run, "approval.requested")
-        await host.idle_for(CROWDED_IDLE_S)
-        loaded = {run_id for owner in host.owners for run_id in owner._runs}
-        assert [len(owner._runs) for owner in host.owners] == [CROWD] * owners
-        assert len(loaded) + host.parked == len(runs)
-        await host.idle_for(CROWDED_IDLE_S)
-        assert len(loaded) + host.parked == len(runs)
-        await host.idle_for(IDLE_S)
-        assert host.parked == len(runs)
-        for run in runs[::50]:
+        await eventually(lambda: all(len(owner._runs) <= 3 for owner in host.owners))
+        assert sum(len(owner._runs) for owner in host.owners) == len(runs) - host.parked
+        order = [run.id for run in runs]
+        for owner in host.owners:
+            began = [run_id for run_id in order if run_id in owner._runs or run_id in owner._parking]  # type: ignore[operator]
+            assert set(began[-3:]) == set(owner._runs)
+        assert host.clock.monotonic() == HandClock().monotonic()  # no time has passed
+        for run in runs:
             await run.approve(by="ann")
+        for run in runs:
             assert (await run.result(timeout=10))["value"] == "ann"
+            assert (await types(run)).count("approval.answered") == 1
+
+
+async def test_what_will_go_on_soon_is_parked_only_after_a_while(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nap(state: dict[str, Any]) -> None:
+        await current_step().sleep(timedelta(seconds=CROWDED_IDLE_S - 1))
+        await current_step().sleep(timedelta(seconds=10 * CROWDED_IDLE_S))
+
+    look_at_once(monkeypatch, 1)
+    async with host.worker(nap), Client(host.log) as client:
+        runs = [await client.start("sample", {}) for _ in range(40)]
+        for run in runs:
+            await reached(run, "timer.started")
+        await host.idle_for(0)
+        assert host.parked == 0
+        host.clock.advance(CROWDED_IDLE_S - 1)
+        for run in runs:
+            await reached(run, "timer.started", 2)
+        await host.idle_for(CROWDED_IDLE_S - 1)
+        assert host.parked == 0  # the first wait was a short one
+        host.clock.advance(1)
+        host.sweep()
+        assert all(len(owner._runs) <= 1 for owner in host.owners)
+        host.clock.advance(10 * CROWDED_IDLE_S)
+        for run in runs:
+            await run.result(timeout=10)
+
+
+async def test_a_run_that_waits_for_another_agent_is_not_parked_at_once(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def call(state: dict[str, Any]) -> dict[str, Any]:
+        return {"value": await current_step().invoke("x.y", {})}
+
+    graph = StateGraph(State)
+    graph.add_node("ask", asking)
+    graph.add_edge(START, "ask")
+    graph.add_edge("ask", END)
+    provider = agent_of(graph, "provider")
+    schema = {"type": "object"}
+    provider.capabilities = (Capability(id="x.y", input_schema=schema, output_schema=schema),)
+    look_at_once(monkeypatch, 1)
+    async with (
+        Worker(host.log, [(provider, None)], home=host.home, clock=host.clock) as other,
+        host.worker(call),
+        Client(host.log) as client,
+    ):
+        runs = [await client.start("sample", {}) for _ in range(40)]
+        for run in runs:
+            await reached(run, "capability.invoked")
+        callers, host.current = host.current, other
+        await eventually(lambda: host.parked > 0 and all(len(owner._runs) <= 1 for owner in host.owners))
+        host.current = callers
+        assert host.parked == 0
+        for question in await client.approvals():
+            await (await client.run(question.run_id)).approve(by="ann")
+        for run in runs:
+            assert (await run.result(timeout=10))["value"]["value"] == "ann"
+
+
+async def test_a_run_that_is_woken_again_and_again_is_read_back_once(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        return {"value": [await current_step().signal("n") for _ in range(7)]}
+
+    look_at_once(monkeypatch, 0)
+    read: Counter[str] = Counter()
+    bring_back = PartitionOwner.bring_back
+
+    def counted(owner: PartitionOwner, run_id: str, records: Any, first: int) -> Any:
+        read[run_id] += 1
+        return bring_back(owner, run_id, records, first)
+
+    monkeypatch.setattr(PartitionOwner, "bring_back", counted)
+    async with host.worker(node), Client(host.log) as client:
+        run = await client.start("sample", {})
+        await eventually(lambda: host.parked == 1)
+        for number in range(4):
+            host.clock.advance(1)
+            await run.signal("n", number)
+            await reached(run, "run.signalled", number + 1)
+            await host.idle_for(CROWDED_IDLE_S - 2)
+            assert host.parked == 0
+        assert read == {run.id: 1}
+        await host.idle_for(1)  # and a long wait is one
+        await host.idle_for(1)
+        assert host.parked == 1
+        for number in (4, 5):
+            host.clock.advance(CROWDED_IDLE_S)
+            await run.signal("n", number)
+            await reached(run, "run.signalled", number + 1)
+            await eventually(lambda: host.parked == 1)  # so that it is parked at once again
+        host.clock.advance(1)
+        await run.signal("n", 6)
+        assert (await run.result(timeout=10))["value"] == list(range(7))
+        assert read == {run.id: 4}
+
+
+async def test_answers_that_come_while_a_crowd_is_being_parked_wake_their_runs(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        return {"value": [await current_step().signal("n") for _ in range(8)]}
+
+    look_at_once(monkeypatch, 0)
+    async with host.worker(node), Client(host.log) as client:
+        runs = [await client.start("sample", {}) for _ in range(12)]
+        for number in range(8):
+            for turns, run in enumerate(runs):
+                # Each at another moment of being parked, or of being read back for the signal before.
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await run.signal("n", number)
+            host.clock.advance(2 * CROWDED_IDLE_S)  # no wait is a short one
+        for run in runs:
+            assert (await run.result(timeout=20))["value"] == list(range(8))
+    assert host.parked == 0
+
+
+async def test_a_run_that_was_brought_back_for_a_record_stays_until_it_has_it(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "CROWD", 0)
+    async with host.worker(asking), Client(host.log) as client:
+        run = await client.start("sample", {})
+        await eventually(lambda: host.parked == 1)
+        [owner] = [owner for owner in host.owners if owner.parked_runs]
+        lot = owner._parking
+        assert lot is not None
+        with lot.staying([run.id]):
+            host.clock.advance(CROWDED_IDLE_S)
+            await lot.bring_back([run.id])
+            await eventually(lambda: owner._runs[run.id].only_waits())
+            for _ in range(3):
+                await host.idle_for(10 * IDLE_S)
+                lot._park_crowd()
+            assert host.parked == 0
+        await host.parks()
+        await run.approve(by="ann")
+        assert (await run.result(timeout=10))["value"] == "ann"
+
+
+async def test_a_run_in_which_something_begins_after_it_was_seen_to_wait_is_judged_anew(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "CROWD", 0)
+    monkeypatch.setattr(parking, "SETTLE_S", 3_600.0)  # looks are the test's
+    async with host.worker(asking), Client(host.log) as client:
+        run = await client.start("sample", {})
+        await eventually(lambda: any(s.only_waits() for owner in host.owners for s in owner._runs.values()))
+        [owner] = [owner for owner in host.owners if owner._runs]
+        lot, session = owner._parking, owner._runs[run.id]
+        assert lot is not None
+        other = object()
+        session.activity.enter(other, None)  # a node of the same superstep, whose task begins only now
+        lot._park_crowd()
+        assert host.parked == 0
+        session.activity.leave(other)
+        lot.waits(session, None)
+        session.wake()  # something has come for it, and changes nothing
+        lot._park_crowd()
+        assert host.parked == 0
+        await eventually(session.only_waits)
+        session.brief = True
+        lot.waits(session, None)
+        lot._park_crowd()
+        assert host.parked == 0
+        session.brief = False
+        lot.waits(session, None)
+        lot._park_crowd()
+        assert host.parked == 1
+        await run.approve(by="ann")
+        assert (await run.result(timeout=10))["value"] == "ann"
+
+
+def look_at_once(monkeypatch: pytest.MonkeyPatch, crowd: int) -> None:
+    """Let more waiting runs than these of a partition be parked within a few turns of the event loop."""
+    monkeypatch.setattr(parking, "CROWD", crowd)
+    monkeypatch.setattr(parking, "SETTLE_S", 0.0)
+    monkeypatch.setattr(parking, "_SETTLING_TURNS", 3)
 
 
 async def test_signals_and_questions_wake_it_again_and_again(host: Host) -> None:
