@@ -96,10 +96,35 @@ class NoesiumConfig(BaseModel):
         return level.upper() if isinstance(level, str) else level
 
 
+_ELSEWHERE: Final[Mapping[str, str]] = {"model": "llm_model", "model_provider": "llm_provider"}
+
+
+def llm_config_problem(settings: Mapping[str, Any]) -> str | None:
+    """What is wrong with an agent's `llm_config`, as far as can be told without the provider; else None.
+
+    Whether the provider knows the rest is told when its client is made.
+    """
+    for name, own in _ELSEWHERE.items():
+        if name in settings:
+            return f"{name!r} has a setting of its own, agent.{own} ({VARIABLES[f'agent.{own}']})"
+    temperature, seed, version = (settings.get(name) for name in ("temperature", "seed", "version"))
+    if temperature is not None and (
+        isinstance(temperature, bool) or not isinstance(temperature, int | float)
+    ):
+        return f"'temperature' is a number, not {temperature!r}"
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        return f"'seed' is an integer, not {seed!r}"
+    if version is not None and (not isinstance(version, str) or not version):
+        return f"'version' is a text, not {version!r}"
+    return None
+
+
 class AgentConfig(BaseModel):
     """Settings of one agent (RFC-1001 §13.1).
 
-    Without `llm_model` an agent works without a model. `llm_config` goes to the provider as it is.
+    Without `llm_model` an agent works without a model. Of `llm_config` the keys `temperature` (a number, or
+    null to give none), `seed` (an integer) and `version` (a text: the provider's version of the model) say
+    how it samples; all else goes to the provider's client as it is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -109,7 +134,10 @@ class AgentConfig(BaseModel):
     )
     llm_provider: str = Field("openai", min_length=1, description="Provider of the model.")
     llm_model: str | None = Field(None, min_length=1, description="Name of the model; none if not set.")
-    llm_config: dict[str, Any] = Field(default_factory=dict, description="More for the provider, as JSON.")
+    llm_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="temperature, seed, version, and more for the provider of the model, as JSON.",
+    )
     execution_mode: ExecutionMode | None = Field(
         None, description="Execution mode; default_execution_mode if not set."
     )
@@ -119,6 +147,14 @@ class AgentConfig(BaseModel):
     memory_config: dict[str, Any] = Field(
         default_factory=dict, description="More for the agent's memory, as JSON."
     )
+
+    @field_validator("llm_config")
+    @classmethod
+    def _samples(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        problem = llm_config_problem(settings)
+        if problem is not None:
+            raise ValueError(problem)
+        return settings
 
     @property
     def model(self) -> str | None:

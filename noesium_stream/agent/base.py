@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,13 +31,16 @@ class NoOptions(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class AgentContext:
-    """What an agent's process gives it. `progress` takes one line for people."""
+    """What an agent's process gives it. `progress` takes one line for people; `llm_config` says how the model
+    samples that its options name (see `AgentConfig`).
+    """
 
     home: Path
     log: EventLog
     clock: Clock
     agent_ref: AgentRef
     progress: Callable[[str], None]
+    llm_config: Mapping[str, Any] = field(default_factory=dict)
 
 
 class BaseAgent(ABC):
@@ -63,7 +66,9 @@ class BaseAgent(ABC):
         self._options = options
         self.context = context
         model = getattr(options, "model", None)
-        self.llm: JournaledLLM | None = JournaledLLM(LangChainLLM(model)) if model else None
+        self.llm: JournaledLLM | None = None
+        if model:
+            self.llm = JournaledLLM(LangChainLLM.configured(model, context.llm_config))
 
     async def start(self) -> None:
         """Called before the first run in this process; prepare what runs need."""

@@ -28,12 +28,14 @@ def agent_of(
     durability: Durability = Durability.ASYNC,
     execution_mode: ExecutionMode = ExecutionMode.PRAGMATIC,
     capabilities: tuple[Capability, ...] = (),
+    companions: tuple[str, ...] = (),
     on_failure: Undo | None = None,
 ) -> type[BaseGraphicAgent]:
     """An agent class whose runs execute `graph`, compiled or not; its input is the graph's first state.
 
     `agent_type` names its topics for good: give your own outside of tests. `capabilities` are what it offers
-    to other agents, such as `tool_capability("shop", "price")`. `on_failure` is done last for a run that
+    to other agents, such as `tool_capability("shop", "price")`; `companions` are agents that `noesium run`
+    starts along. `on_failure` is done last for a run that
     fails or is cancelled: see `BaseGraphicAgent`.
 
     Raises:
@@ -46,6 +48,7 @@ def agent_of(
         "durability": durability,
         "execution_mode": execution_mode,
         "capabilities": capabilities,
+        "companions": companions,
         "on_failure": staticmethod(on_failure) if callable(on_failure) else on_failure,
     }
 

@@ -178,9 +178,8 @@ def _typed(function: Callable[..., Any], arguments: type[BaseModel]) -> Callable
 
     def call(given: dict[str, Any], idempotency_key: str) -> Any:
         found = arguments.model_validate(given)
-        typed = {
-            arguments.model_fields[field].alias or field: getattr(found, field) for field in found.model_fields_set
-        }
+        aliases = {name: field.alias or name for name, field in arguments.model_fields.items()}
+        typed = {aliases[name]: getattr(found, name) for name in found.model_fields_set}
         return function(**typed, **({_KEY: idempotency_key} if keyed else {}))
 
     async def call_async(given: dict[str, Any], idempotency_key: str) -> Any:

@@ -36,16 +36,17 @@ def target_for(log: EventLog, graph: str | None, options: Sequence[str], agent_t
         ConfigError: there is no agent of this type here, or an option is not right.
     """
     given: dict[str, Any] = dict(parse_setting(text) for text in options)
-    home = load_all({}).noesium.home
+    loaded = load_all({})
+    home, llm_config = loaded.noesium.home, loaded.agent.llm_config
     if graph is not None:
-        return load_target(graph, log, given, home)
+        return load_target(graph, log, given, home, llm_config)
     for reference in agents_here(Path.cwd()):
         try:
             kind = find_agent(reference)
         except AgentLoadError:
             continue  # another agent's fault
         if kind.agent_type == agent_type:
-            return agent_target(kind, log, given, home, reference)
+            return agent_target(kind, log, given, home, reference, llm_config)
     raise ConfigError(
         f"There is no agent of type {agent_type} in the folder agents here.",
         hint="Say where its code is: --graph MODULE[:NAME]",

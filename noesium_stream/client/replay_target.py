@@ -28,7 +28,11 @@ from noesium_stream.log.port import EventLog
 
 
 def load_target(
-    reference: str, log: EventLog, options: Mapping[str, Any] | None = None, home: Path | None = None
+    reference: str,
+    log: EventLog,
+    options: Mapping[str, Any] | None = None,
+    home: Path | None = None,
+    llm_config: Mapping[str, Any] | None = None,
 ) -> ReplayTarget:
     """The code of `reference`.
 
@@ -37,6 +41,7 @@ def load_target(
         log: what an agent is given as its log.
         options: of an agent: fields of its `Options`.
         home: an agent's home; default: the current folder.
+        llm_config: how an agent's model samples, as its calls have it (see `AgentConfig`).
 
     Raises:
         AgentLoadError: there is no such module, it fails to import, or NAME is nothing that can be replayed.
@@ -51,12 +56,13 @@ def load_target(
             f"{module_name} has no {name}.", hint="Give MODULE:NAME of an agent class or of a graph."
         )
     if isinstance(found, type) and issubclass(found, BaseGraphicAgent):
-        return agent_target(found, log, options, home, reference)
+        return agent_target(found, log, options, home, reference, llm_config)
     if isinstance(found, StateGraph | CompiledStateGraph):
         kind = load_agent(reference)
         if issubclass(kind, BaseGraphicAgent):
             # New code of a graph may live in another module than the code that made the runs.
-            return dataclasses.replace(agent_target(kind, log, options, home, reference), agent_type=None)
+            target = agent_target(kind, log, options, home, reference, llm_config)
+            return dataclasses.replace(target, agent_type=None)
     if callable(found) and not isinstance(found, type | StateGraph | CompiledStateGraph):
         found = _called(found, reference)
     if isinstance(found, StateGraph):
@@ -75,6 +81,7 @@ def agent_target(
     options: Mapping[str, Any] | None = None,
     home: Path | None = None,
     reference: str | None = None,
+    llm_config: Mapping[str, Any] | None = None,
 ) -> ReplayTarget:
     """The code of an agent class.
 
@@ -91,7 +98,8 @@ def agent_target(
         ) from error
     clock = SystemClock()
     ref = AgentRef(kind.agent_type, kind.agent_type, "replay", clock.uuid7())
-    agent = kind(chosen, AgentContext(home or Path.cwd(), log, clock, ref, lambda line: None))
+    context = AgentContext(home or Path.cwd(), log, clock, ref, lambda line: None, llm_config or {})
+    agent = kind(chosen, context)
     return ReplayTarget(
         graph=agent.graph,
         ref=graph_ref(agent.graph, kind.agent_type, kind.version),

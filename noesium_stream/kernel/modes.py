@@ -11,14 +11,23 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from noesium_stream.config import ExecutionMode
+from noesium_stream.config import VARIABLES, ExecutionMode
 from noesium_stream.errors import StrictModeError
 
 _WIDTH: Final = 80
 _MODE: Final[ContextVar[ExecutionMode]] = ContextVar("noesium_mode", default=ExecutionMode.PRAGMATIC)
+
+
+_SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
+    "model": ("agent.llm_model", '"NAME"'),
+    "version": ("agent.llm_config", '{"version": "…"}'),
+    "temperature": ("agent.llm_config", '{"temperature": 0}'),
+    "seed": ("agent.llm_config", '{"seed": 1}'),
+}
+"""What a model's call has to say in STRICT mode: the setting that says it, and a value of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +39,28 @@ class ModelParameters:
         version: the provider's version of the model, a date or a fingerprint.
         temperature: as given to the provider; 0 takes the likeliest.
         seed: as given to the provider.
+        more: what else the provider is given, as the event may have it: JSON, without secrets.
     """
 
     model: str | None
     version: str | None = None
     temperature: float | None = None
     seed: int | None = None
+    more: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The first four."""
+        return {name: getattr(self, name) for name in _SETTINGS}
 
     def to_dict(self) -> dict[str, Any]:
-        """All four, as they stand in the event."""
-        return asdict(self)
+        """All of it, as it stands in the event; `more` where there is any."""
+        return {**self.sampling, "more": dict(self.more)} if self.more else self.sampling
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Names of those that are not known."""
-        return tuple(name for name, value in asdict(self).items() if value is None)
+        """Names of those of the four that are not known."""
+        return tuple(name for name, value in self.sampling.items() if value is None)
 
 
 def current_mode() -> ExecutionMode:
@@ -71,12 +87,18 @@ def check_model_parameters(parameters: ModelParameters, mode: ExecutionMode) -> 
     if mode is not ExecutionMode.STRICT or not parameters.missing:
         return
     missing = parameters.missing
+    settings = dict.fromkeys(_SETTINGS[name][0] for name in missing)
+    given = "; ".join(
+        f"{setting} ({VARIABLES[setting]}) "
+        + " and ".join(_SETTINGS[name][1] for name in missing if _SETTINGS[name][0] == setting)
+        for setting in settings
+    )
     raise StrictModeError(
         f"A call of the model {parameters.model or '(without a name)'} does not say its "
         f"{' and '.join([', '.join(missing[:-1]), missing[-1]] if missing[1:] else missing)}, which STRICT "
         "mode requires.",
-        hint=f"Give the client {', '.join(f'{name}=…' for name in missing)}; a model that takes no seed "
-        "cannot be asked in STRICT mode.",
+        hint=f"Set {given}; a client of your own is given {', '.join(f'{name}=…' for name in missing)}. A "
+        "model that takes no seed cannot be asked in STRICT mode.",
     )
 
 

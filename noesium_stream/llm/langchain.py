@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Self
 
-from noesium_stream.errors import ConfigError
+from pydantic import ValidationError
+
+from noesium_stream.config import VARIABLES, hide_secrets, llm_config_problem
+from noesium_stream.errors import ConfigError, brief
 from noesium_stream.kernel.modes import ModelParameters
+
+_SETTING: Final = "agent.llm_config"
+_PRIVATE: Final = re.compile(r"header|auth|cookie", re.IGNORECASE)
+_HIDDEN: Final = "***"
 
 
 class LangChainLLM:
@@ -14,21 +24,22 @@ class LangChainLLM:
 
     Args:
         model: `provider:name`.
-        temperature: given to the provider.
+        temperature: given to the provider; None gives none, which STRICT mode refuses.
         seed: given to the provider; None gives none, which STRICT mode refuses.
         version: the provider's version of the model, for the event; STRICT mode requires it. What the
             provider itself says of its version is in the answer.
-        more: goes to the provider as it is.
+        more: goes to the provider's client as it is, and, without secrets, into the event.
 
     Raises:
-        ConfigError: the extra is not installed, or the provider or model is not known.
+        ConfigError: the extra is not installed, the provider or model is not known, or the provider's client
+            does not take what it is given.
     """
 
     def __init__(
         self,
         model: str,
         *,
-        temperature: float = 0,
+        temperature: float | None = 0,
         seed: int | None = None,
         version: str | None = None,
         **more: Any,
@@ -40,16 +51,38 @@ class LangChainLLM:
                 f"The model {model} needs LangChain, which is not installed.",
                 hint="pip install 'noesium-stream[llm]' and the provider's package, e.g. langchain-openai.",
             ) from error
+        given = {} if temperature is None else {"temperature": temperature}
         if seed is not None:
-            more["seed"] = seed
+            given["seed"] = seed
         try:
-            self._chat: Any = models.init_chat_model(model, temperature=temperature, **more)
-        except (ImportError, ValueError) as error:
+            self._chat: Any = models.init_chat_model(model, **given, **more)
+        except Exception as error:  # a provider's client raises what it likes
             raise ConfigError(
-                f"The model {model} cannot be used: {error}",
-                hint="Give it as PROVIDER:NAME and install the provider's package.",
+                f"The model {model} cannot be used: {_reason(error)}",
+                hint="Give it as PROVIDER:NAME, install the provider's package, and see "
+                f"{_SETTING} ({VARIABLES[_SETTING]}).",
             ) from error
-        self._parameters = ModelParameters(model, version, temperature, seed)
+        known = _names_of(type(self._chat))
+        if known is not None:
+            chosen = [name for name, value in given.items() if name != "temperature" or value != 0]
+            _refuse_unknown(model, type(self._chat).__name__, known, [*chosen, *more])
+            if "temperature" not in known:
+                temperature = None  # nobody was told of it
+        self._parameters = ModelParameters(model, version, temperature, seed, _recordable(more))
+
+    @classmethod
+    def configured(cls, model: str, settings: Mapping[str, Any]) -> Self:
+        """The model with an agent's `llm_config` (see `AgentConfig`).
+
+        Raises:
+            ConfigError: as the class; or a setting has a value that it cannot have.
+        """
+        problem = llm_config_problem(settings)
+        if problem is not None:
+            raise ConfigError(
+                f"{_SETTING} of the model {model}: {problem}.", hint=f"See {VARIABLES[_SETTING]}."
+            )
+        return cls(model, **settings)
 
     @property
     def model(self) -> str:
@@ -66,11 +99,67 @@ class LangChainLLM:
         message = await self._chat.ainvoke(prompt)
         usage = getattr(message, "usage_metadata", None)
         return {
-            **self._parameters.to_dict(),
+            **self._parameters.sampling,
             "text": str(message.text),
             "tokens": usage["total_tokens"] if usage else None,
             "answered_by": _answered_by(getattr(message, "response_metadata", None) or {}),
         }
+
+
+def _names_of(client: type[Any]) -> frozenset[str] | None:
+    """What a client can be given; None where it does not tell."""
+    fields = getattr(client, "model_fields", None)
+    if fields is None:
+        return None
+    return frozenset(fields) | {field.alias for field in fields.values() if field.alias}
+
+
+def _refuse_unknown(model: str, client: str, known: frozenset[str], names: list[str]) -> None:
+    """A client drops what it does not know, or sends it to a provider that refuses every call."""
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return
+    near = difflib.get_close_matches(unknown[0], sorted(known), 1)
+    raise ConfigError(
+        f"{_SETTING}: {client}, the client of the model {model}, takes no "
+        f"{', '.join(repr(name) for name in unknown)}.",
+        hint=(f"Did you mean {near[0]!r}? " if near else "")
+        + f"It is set in {_SETTING} ({VARIABLES[_SETTING]})."
+        + (
+            " What the provider takes and its client has no name for goes into 'model_kwargs'."
+            if "model_kwargs" in known
+            else ""
+        ),
+    )
+
+
+def _recordable(more: Mapping[str, Any]) -> dict[str, Any]:
+    """What the event may have of a provider's settings: names that look secret have no text in it."""
+    found: dict[str, Any] = hide_secrets({name: _plain(value, name) for name, value in more.items()})
+    # `max_tokens` is no secret, and what is no text cannot be one.
+    return {
+        name: more[name] if isinstance(more[name], bool | int | float) else value
+        for name, value in found.items()
+    }
+
+
+def _plain(value: Any, name: str) -> Any:
+    """A setting as JSON; what is no JSON is told by its type."""
+    if _PRIVATE.search(name) and value is not None:
+        return _HIDDEN
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, name) for item in value]
+    return value if value is None or isinstance(value, str | bool | int | float) else type(value).__name__
+
+
+def _reason(error: Exception) -> str:
+    """What a client's error says, without the values that it was given: one may be a key."""
+    if isinstance(error, ValidationError):
+        parts = (f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in error.errors())
+        return "; ".join(parts)
+    return brief(error)
 
 
 def _answered_by(metadata: dict[str, Any]) -> dict[str, str]:

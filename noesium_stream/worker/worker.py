@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -39,6 +40,7 @@ class Worker:
         progress: takes one line at a time, for people.
         clock: time and ids.
         runtime_id: which installation events say they come from.
+        llm_config: how the agents' models sample, and more for their provider (see `AgentConfig`).
 
     Use it as an async context manager; `wait` raises what ends it.
     """
@@ -52,13 +54,21 @@ class Worker:
         progress: Callable[[str], None] = lambda line: None,
         clock: Clock | None = None,
         runtime_id: str = "local",
+        llm_config: Mapping[str, Any] | None = None,
     ) -> None:
         self._log = log
         self._clock = clock or SystemClock()
         instance_id = self._clock.uuid7()
+        made = partial(
+            AgentContext,
+            home=home,
+            log=log,
+            clock=self._clock,
+            progress=progress,
+            llm_config=llm_config or {},
+        )
         self._hosts = [
-            _Host(log, _make(agent, options, log, home, progress, self._clock, runtime_id, instance_id))
-            for agent, options in agents
+            _Host(log, _make(agent, options, made, runtime_id, instance_id)) for agent, options in agents
         ]
         self._heartbeats: list[asyncio.Task[None]] = []
 
@@ -248,10 +258,7 @@ class _Host:
 def _make(
     agent: type[BaseGraphicAgent],
     options: Any,
-    log: EventLog,
-    home: Path,
-    progress: Callable[[str], None],
-    clock: Clock,
+    made: Callable[..., AgentContext],
     runtime_id: str,
     instance_id: str,
 ) -> BaseGraphicAgent:
@@ -261,5 +268,4 @@ def _make(
         runtime_id=runtime_id,
         instance_id=instance_id,
     )
-    context = AgentContext(home=home, log=log, clock=clock, agent_ref=reference, progress=progress)
-    return agent(options if options is not None else agent.Options(), context)
+    return agent(options if options is not None else agent.Options(), made(agent_ref=reference))

@@ -241,6 +241,12 @@ def same_tree(printed: str, tree: str) -> bool:
 
 
 @pytest.mark.timeout(INSTALL_S)
+def test_a_strict_agent_has_another_one_call_its_tools(clone: Clone) -> None:
+    clone.save("file shop.py")
+    assert '"total": 12' in clone.bash("shop").stdout
+
+
+@pytest.mark.timeout(INSTALL_S)
 def test_what_was_done_is_undone_when_a_run_fails(clone: Clone) -> None:
     clone.save("file booking.py")
     failed = clone.bash("booking", code=1)

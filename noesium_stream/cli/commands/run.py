@@ -152,7 +152,12 @@ class _Question:
         config = self._loaded.noesium
         # Companions first: what they offer has to be there when the agent asks for it.
         async with Worker(
-            log, agents[::-1], home=config.home, progress=note, runtime_id=config.runtime_id
+            log,
+            agents[::-1],
+            home=config.home,
+            progress=note,
+            runtime_id=config.runtime_id,
+            llm_config=self._loaded.agent.llm_config,
         ) as worker:
             yield worker
 

@@ -57,7 +57,12 @@ async def _work(loaded: Loaded, agents: list[tuple[AgentClass, Any]], stop: _Sto
     log = await open_configured(loaded)
     try:
         async with Worker(
-            log, agents, home=config.home, progress=note, runtime_id=config.runtime_id
+            log,
+            agents,
+            home=config.home,
+            progress=note,
+            runtime_id=config.runtime_id,
+            llm_config=loaded.agent.llm_config,
         ) as worker:
             stop.started()
             names = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in agents)
