@@ -58,6 +58,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "project": ("project", "Fold the log into local state, and follow it."),
     "state": ("state", "Print a projection's state, or one row of it."),
     "projections": ("projections", "List projections: version, lag, dead letters."),
+    "dlq": ("dlq", "List dead letters, and let them be taken again."),
     "topics": ("topics", "List the topics of the log."),
     "broker": ("broker", "Start and stop a real Apache Kafka on this machine."),
     "schema": ("schema", "Write and check the published schemas."),

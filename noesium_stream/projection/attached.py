@@ -23,12 +23,15 @@ from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import begin
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.folder import Report, matching, merged, open_fold
+from noesium_stream.projection.redrive import answer_request
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import discard
 
 FLUSH_S: Final = 0.05
 DISCOVER_S: Final = 5.0
 """How often topics are looked for that the projection's patterns match and that it does not read yet."""
+LOOK_S: Final = 0.5
+"""How often requests beside the state files are looked for (`redrive.py`)."""
 
 
 def group_of(log: EventLog, projection: AnyProjection) -> str:
@@ -199,6 +202,7 @@ class AttachedProjection:
 
     async def _run(self) -> None:
         """Follow; subscribe anew when topics came or a state file had to be discarded."""
+        looked = 0.0
         try:
             while True:
                 subscription = self._subscription
@@ -208,12 +212,18 @@ class AttachedProjection:
                     trouble = self._trouble = asyncio.get_running_loop().create_future()
                     done, _ = await asyncio.wait(
                         (ended, trouble),
-                        timeout=self._discover_s,
+                        timeout=min(LOOK_S, self._discover_s),
                         return_when=asyncio.FIRST_COMPLETED,
                     )
                     if done:
                         await self._after_end(done.pop())
-                    elif await self._find_topics():
+                        continue
+                    self._answer_requests()
+                    looked += LOOK_S
+                    if looked < self._discover_s:
+                        continue
+                    looked = 0.0
+                    if await self._find_topics():
                         await self._unsubscribe()
                         await self._subscribe()
                 finally:
@@ -235,6 +245,12 @@ class AttachedProjection:
                 self._close(tp, broken=error)
         await self._unsubscribe()
         await self._subscribe()
+
+    def _answer_requests(self) -> None:
+        for fold in self._folds.values():
+            done = answer_request(self._log, fold)
+            if done is not None:
+                self._report(f"{fold.file.path}: {done.folded} letters folded again, {done.stayed} stay.")
 
     async def _find_topics(self) -> bool:
         infos = {info.name: info.partitions for info in await self._log.topics()}

@@ -7,7 +7,7 @@ the version that readers are to take (`FOLDER/NAME/current`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from heapq import merge as in_order
@@ -19,6 +19,7 @@ from typing import Any, Final
 import orjson
 
 from noesium_stream.errors import ProjectionError, brief
+from noesium_stream.log.port import TopicPartition
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.folder import SUFFIX, merged, version_folder
 from noesium_stream.projection.letters import LETTER, Letter, read_letter
@@ -93,6 +94,22 @@ class StoredProjection:
     def is_current(self) -> bool:
         """Whether readers take this version."""
         return current_version(self.path.parent) == self.about.version
+
+    def has_reached(self, mine: Collection[TopicPartition], ends: Mapping[str, Mapping[int, int]]) -> bool:
+        """Whether its files on this machine, and those of `mine`, have what lies before `ends`.
+
+        Args:
+            mine: partitions that must be there.
+            ends: next offsets, by topic and partition.
+        """
+        found = set()
+        for path in self.files():
+            with closing(StateFile.open_to_read(path)) as file:
+                at = file.manifest.identity
+                if file.manifest.cursor < ends.get(at.topic, {}).get(at.partition, 0):
+                    return False
+                found.add(TopicPartition(at.topic, at.partition))
+        return found.issuperset(mine)
 
     def get(self, key: str) -> Any | None:
         """The state of a row as JSON, as of the last flush; None if there is none.

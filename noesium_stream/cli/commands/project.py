@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -24,9 +25,12 @@ from noesium_stream.projection import AttachedProjection, ProjectionEngine
 from noesium_stream.projection.attached import group_of
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.export import check_export, export
+from noesium_stream.projection.folder import matching
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.rebuild import rebuild
 from noesium_stream.projection.stored import describe, make_current, stored_projection
+
+_LOOK_S: Final = 0.25
 
 
 @click.command("project", no_args_is_help=True)
@@ -125,9 +129,27 @@ async def _follow(log: EventLog, projection: AnyProjection, folder: Path) -> Non
         note(f"{name}: folds {log.url} into {folder}, process {os.getpid()}; Ctrl-C ends it")
         stopped = asyncio.create_task(asked.wait())
         ended = asyncio.create_task(attached.wait())
-        done, _ = await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if ended in done:
-            ended.result()
-        ended.cancel()
+        current = asyncio.create_task(_take_over(log, attached, folder))
+        try:
+            await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                ended.result()
+        finally:
+            for task in (stopped, ended, current):
+                task.cancel()
     note("stopped")
+
+
+async def _take_over(log: EventLog, attached: AttachedProjection, folder: Path) -> None:
+    """Let readers take a new version when it has folded what was on the log when it was attached."""
+    projection = attached.projection
+    stored = stored_projection(folder, projection.name, load_projection, projection.version)
+    if stored.is_current():
+        return
+    topics = [info.name for info in await log.topics()]
+    ends = {topic: await log.end(topic) for topic in matching(topics, projection, log.topology)}
+    while not (attached.assignment and stored.has_reached(attached.assignment, ends)):  # noqa: ASYNC110
+        # Other processes on this machine have a part in it; their files give no signal.
+        await asyncio.sleep(_LOOK_S)
+    make_current(folder, projection)
+    note(f"{projection.name} v{projection.version} has caught up, and takes over")

@@ -1,0 +1,170 @@
+"""`noesium dlq`: events that a projection could not take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import click
+
+from noesium_stream.cli.exits import FAILED
+from noesium_stream.cli.output import note, out, out_json, shorten, table
+from noesium_stream.cli.session import (
+    asynchronous,
+    json_option,
+    log_option,
+    must_exist,
+    open_configured,
+    projections_folder,
+    settings,
+    state_option,
+)
+from noesium_stream.clock import to_rfc3339
+from noesium_stream.errors import ProjectionError
+from noesium_stream.log import EventLog
+from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.letters import Letter
+from noesium_stream.projection.load import catalogue_for, load_projection
+from noesium_stream.projection.redrive import REQUEST, redrive_file
+from noesium_stream.projection.stored import StoredProjection, stored_projection, stored_versions
+
+_PATIENCE_S: Final = 30.0
+_LOOK_S: Final = 0.1
+
+
+@click.group("dlq")
+def dlq_command() -> None:
+    """List dead letters, and let them be taken again.
+
+    An event that a projection's `apply` cannot take becomes a dead letter, and holds back the later events of
+    its key, in order. All others flow.
+    """
+
+
+@dlq_command.command("list")
+@click.argument("name", required=False)
+@log_option
+@state_option
+@json_option
+def list_command(name: str | None, log_url: str | None, state_dir: Path | None, as_json: bool) -> None:
+    """List dead letters of one projection, or all, on this machine."""
+    folder = projections_folder(settings(log_url), state_dir)
+    if name is not None:
+        chosen = [stored_projection(folder, name, load_projection)]
+    else:
+        chosen = stored_versions(folder, load_projection)
+    found = [(stored, path, letter) for stored in chosen for path, letter in stored.letters()]
+    if as_json:
+        out_json([_fields(stored, path, letter) for stored, path, letter in found])
+    elif not found:
+        note("There are no dead letters.")
+    else:
+        table(
+            ("projection", "key", "position", "type", "why"),
+            [_row(stored, path, letter) for stored, path, letter in found],
+        )
+
+
+@dlq_command.command("show")
+@click.argument("name")
+@click.argument("position", metavar="TOPIC/PARTITION@OFFSET")
+@log_option
+@state_option
+def show_command(name: str, position: str, log_url: str | None, state_dir: Path | None) -> None:
+    """Print a dead letter: why, its headers, and its record's bytes as text."""
+    folder = projections_folder(settings(log_url), state_dir)
+    stored = stored_projection(folder, name, load_projection)
+    for path, letter in stored.letters():
+        if _position(path, letter) == position:
+            for field, value in _fields(stored, path, letter).items():
+                out(f"{field}: {value}")
+            for header, data in letter.headers:
+                out(f"header {header}: {(data or b'').decode(errors='backslashreplace')}")
+            out(f"value: {letter.value.decode(errors='backslashreplace')}")
+            return
+    note(f"The projection {name} has no dead letter at {position}.")
+    raise click.exceptions.Exit(FAILED)
+
+
+@dlq_command.command("redrive")
+@click.argument("name")
+@click.argument("key", nargs=-1)
+@log_option
+@state_option
+@asynchronous
+async def redrive_command(
+    name: str, key: tuple[str, ...], log_url: str | None, state_dir: Path | None
+) -> None:
+    """Fold a projection's dead letters again, in order: all, or those of some keys.
+
+    A running `noesium project` does it itself, with the code that it was started with. What cannot be taken
+    still stays, with what it holds back; then the exit code is 1.
+    """
+    loaded = settings(log_url)
+    must_exist(loaded)
+    folder = projections_folder(loaded, state_dir)
+    stored = stored_projection(folder, name, load_projection)
+    if stored.about.reference is None:
+        raise ProjectionError(
+            f"The code of the projection {name} is not known: it was attached by a program.",
+            hint="Let that program call `redrive`, or attach it with: noesium project MODULE:NAME",
+        )
+    projection = load_projection(stored.about.reference)
+    before = sum(1 for _ in stored.letters())
+    log = await open_configured(loaded, catalogue_for(projection))
+    try:
+        await _redrive(log, projection, stored, key or None)
+    finally:
+        await log.close()
+    stay = sum(1 for _ in stored.letters())
+    note(f"{before - stay:,} events folded, {stay:,} dead letters stay")
+    if stay:
+        raise click.exceptions.Exit(FAILED)
+
+
+async def _redrive(
+    log: EventLog, projection: AnyProjection, stored: StoredProjection, keys: tuple[str, ...] | None
+) -> None:
+    holders = Counter(path for path, _ in stored.letters())
+    asked = [path for path in holders if redrive_file(log, projection, path, keys) is None]
+    waited = 0.0
+    while _unanswered(asked):
+        if waited >= _PATIENCE_S:
+            raise ProjectionError(
+                f"The process that follows {projection.name} has not answered for {_PATIENCE_S:.0f} s.",
+                hint="It does so when it can; look with: noesium dlq list",
+            )
+        await asyncio.sleep(_LOOK_S)
+        waited += _LOOK_S
+
+
+def _unanswered(asked: list[Path]) -> bool:
+    return any(Path(f"{path}{REQUEST}").exists() for path in asked)
+
+
+def _position(path: Path, letter: Letter) -> str:
+    topic, _, partition = path.stem.rpartition("-")
+    return f"{topic}/{partition}@{letter.offset}"
+
+
+def _fields(stored: StoredProjection, path: Path, letter: Letter) -> dict[str, object]:
+    return {
+        "projection": stored.about.name,
+        "version": stored.about.version,
+        "key": letter.key,
+        "position": _position(path, letter),
+        "event_type": letter.event_type,
+        "event_id": letter.event_id,
+        "error_type": letter.error_type,
+        "reason": letter.reason,
+        "logged": to_rfc3339(letter.timestamp_ms),
+    }
+
+
+def _row(stored: StoredProjection, path: Path, letter: Letter) -> tuple[str, str, str, str, str]:
+    why = "waits behind another one" if letter.reason is None else f"{letter.error_type}: {letter.reason}"
+    name = f"{stored.about.name} v{stored.about.version}"
+    key = "none" if letter.key is None else letter.key
+    return name, key, _position(path, letter), letter.event_type, shorten(why, 90)
