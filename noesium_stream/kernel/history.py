@@ -180,7 +180,13 @@ def _failed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) 
     key = _step(payload)
     history.failures[key] += 1
     history.failed[key] = event
-    if step_id(key) in history.subcalls:
+    if undo_id(key) is not None:
+        # What undoes goes on where it failed, also within a graph that the node runs.
+        within = f"{step_id(key)}|"
+        history.forgiven.update(
+            each.event_id for inner, each in history.failed.items() if inner[1].startswith(within)
+        )
+    elif step_id(key) in history.subcalls:
         history.spent[step_id(key)] = frozenset(history.subcalls[step_id(key)])
 
 

@@ -252,9 +252,9 @@ class Step:
         method of the agent (no closure: another process must find it by its name), called outside any step
         with the recorded result, then the effect's own arguments, then `idempotency_key` if it has that
         parameter. It is an effect of its own, of the same class; one that fails waits for a person, after the
-        retries that `kernel_compensation` says. Or the name of a compiled graph, `module:NAME`, that is executed
-        as a part of the run: it begins with `name`, `result`, `args` and `kwargs` of the effect as far as its
-        state has them (of a node: its name, and the delta as `result`).
+        retries that `kernel_compensation` says. Or the name of a compiled graph, `module:NAME`, that is
+        executed as a part of the run: it begins with `name`, `result`, `args` and `kwargs` of the effect as
+        far as its state has them (of a node: its name, and the delta as `result`).
 
         Raises:
             EffectFailedError: a person has decided that it failed.

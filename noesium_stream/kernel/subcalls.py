@@ -7,7 +7,7 @@ recorded ones of the same node by the input of its first nodes, and takes over t
 
 from __future__ import annotations
 
-from noesium_stream.kernel.history import RunHistory, StepKey, step_id
+from noesium_stream.kernel.history import RunHistory, StepKey, step_id, undo_id
 
 
 class Subcalls:
@@ -21,6 +21,7 @@ class Subcalls:
         self.declared = False
         self._history = history
         self._id = step_id(key)
+        self._goes_on = undo_id(key) is not None and history.failures[key] > 0
         self._numbers: dict[str, str] = {}
         self._first: dict[str, int] = {}
         self._made: set[str] = set()
@@ -45,6 +46,8 @@ class Subcalls:
     @property
     def lost(self) -> str | None:
         """A node whose recorded call this execution did not make, where it made others instead."""
+        if self._goes_on:
+            return None
         known = self._history.subcalls.get(self._id, {})
         spent = self._history.spent.get(self._id, frozenset())
         missing = [number for number in known if number not in self._made and number not in spent]
