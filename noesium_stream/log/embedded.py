@@ -14,10 +14,11 @@ from noesium_stream.errors import LogClosedError, LogTruncatedError, TopicConfig
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.group import Coordinator, Member
+from noesium_stream.log.group import Coordinator, Member, member_name
 from noesium_stream.log.headers import TypeFilter, type_filter
 from noesium_stream.log.port import (
     Cursor,
+    GroupShare,
     Handler,
     LogWriter,
     OnAssigned,
@@ -27,10 +28,11 @@ from noesium_stream.log.port import (
     Subscription,
     TopicInfo,
     TopicPartition,
+    TopicShape,
     Types,
 )
 from noesium_stream.log.prepare import Prepared, check_partition, partitions_to_read, prepare_append
-from noesium_stream.log.record import Record
+from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec, Topology, partition_of
 from noesium_stream.log.wakeup import Signal
 
@@ -95,6 +97,9 @@ class Store(Protocol):
     def coordinator(self, group: str, member: str, topics: Sequence[Topic]) -> Coordinator:
         """A new member's view of a group."""
 
+    async def members(self, group: str) -> list[GroupShare]:
+        """See `EventLog.members`."""
+
     def watch(self) -> None:
         """From now on `changes` tells of other processes' commits too."""
 
@@ -129,6 +134,11 @@ class EmbeddedLog:
     def topology(self) -> Topology:
         """See `EventLog.topology`."""
         return self._topology
+
+    @property
+    def decoder(self) -> Decoder:
+        """See `EventLog.decoder`."""
+        return self._codec
 
     @property
     def catalogue(self) -> Catalogue:
@@ -272,10 +282,23 @@ class EmbeddedLog:
             return store.bounds(infos[tp.topic])[tp.partition].first
 
         store.watch()
-        coordinator = store.coordinator(group, self._clock.uuid7(), list(infos.values()))
-        member = Member(coordinator, fetch, store.changes, handler, on_assigned, on_revoked, beginning)
+
+        def resolve(names: Sequence[str]) -> dict[str, int]:
+            infos.update({name: self._topic(name) for name in names})
+            return {name: infos[name].partitions for name in names}
+
+        name = member_name(self._clock)
+        coordinator = store.coordinator(group, name, list(infos.values()))
+        member = Member(
+            coordinator, fetch, store.changes, handler, on_assigned, on_revoked, beginning, resolve, name
+        )
         self._members.add(member)
         return member
+
+    async def members(self, group: str) -> list[GroupShare]:
+        """See `EventLog.members`."""
+        self._check_open()
+        return await self._store.members(group)
 
     async def ensure_topics(self, specs: Sequence[TopicSpec]) -> None:
         """See `EventLog.ensure_topics`."""
@@ -297,6 +320,17 @@ class EmbeddedLog:
             for topic in self._store.topics()
             if topic.name.startswith(prefix)
         ]
+
+    async def layout(self) -> dict[str, TopicShape]:
+        """See `EventLog.layout`."""
+        self._check_open()
+        await self._store.pause()
+        prefix = self._topology.namespace + "."
+        return {
+            topic.name: TopicShape(topic.partitions, topic.uid)
+            for topic in self._store.topics()
+            if topic.name.startswith(prefix)
+        }
 
     async def topic_id(self, topic: str) -> str:
         """See `EventLog.topic_id`."""

@@ -10,10 +10,13 @@ partition cannot move the group's offset.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from noesium_stream.log.port import Handler, OnAssigned, OnRevoked, TopicPartition
+from noesium_stream.clock import Clock
+from noesium_stream.log.port import GroupShare, Handler, OnAssigned, OnRevoked, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.log.wakeup import Signal
 
@@ -22,6 +25,23 @@ BATCH_RECORDS: Final = 500
 
 Fetch = Callable[[TopicPartition, int, int], tuple[Sequence[Record], int]]
 """(partition, offset, most records) -> the records that are wanted, and the next offset to read."""
+
+
+Resolve = Callable[[Sequence[str]], Mapping[str, int]]
+"""Topics by name -> the number of partitions of each; raises `TopicNotFoundError`."""
+
+
+def member_name(clock: Clock) -> str:
+    """A new member's name: host, process, and an id that orders it among those of its process."""
+    return f"{socket.gethostname()}/{os.getpid()}/{clock.uuid7()}"
+
+
+def shares(members: Iterable[str], owners: Mapping[TopicPartition, str]) -> list[GroupShare]:
+    """What `EventLog.members` tells of a group's table."""
+    return [
+        GroupShare(name, frozenset(tp for tp, owner in owners.items() if owner == name))
+        for name in sorted(members)
+    ]
 
 
 class Claim(NamedTuple):
@@ -58,6 +78,9 @@ class Coordinator(Protocol):
 
     async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Set the group's next offsets, given as (offset, epoch); of lost partitions nothing is set."""
+
+    async def follow(self, topics: Mapping[str, int]) -> None:
+        """Read these topics from now on: the number of partitions by name."""
 
     async def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Let others take these."""
@@ -129,7 +152,11 @@ class Member:
         on_assigned: OnAssigned | None,
         on_revoked: OnRevoked | None,
         beginning: Callable[[TopicPartition], int],
+        resolve: Resolve,
+        name: str,
     ) -> None:
+        self.member: Final = name
+        self._resolve = resolve
         self._coordinator = coordinator
         self._fetch = fetch
         self._changes = changes
@@ -139,6 +166,8 @@ class Member:
         self._beginning = beginning
         self._claims: dict[TopicPartition, Claim] = {}
         self._positions: dict[TopicPartition, int] = {}
+        self._seeks: dict[TopicPartition, int] = {}
+        self._topics: Mapping[str, int] | None = None
         self._uncommitted: set[TopicPartition] = set()
         self._turn = 0
         self._closing = False
@@ -152,6 +181,20 @@ class Member:
     async def wait(self) -> None:
         """See `Subscription.wait`."""
         await asyncio.shield(self._task)
+
+    def position(self, tp: TopicPartition) -> int | None:
+        """See `Subscription.position`."""
+        return self._seeks.get(tp, self._positions.get(tp))
+
+    def seek(self, starts: Mapping[TopicPartition, int]) -> None:
+        """See `Subscription.seek`: a batch is fetched and handed over in one go, so the next one is right."""
+        self._seeks.update({tp: offset for tp, offset in starts.items() if tp in self._positions})
+        self._changes.notify()
+
+    def change_topics(self, topics: Sequence[str]) -> None:
+        """See `Subscription.change_topics`."""
+        self._topics = self._resolve(topics)
+        self._changes.notify()
 
     async def close(self) -> None:
         """See `Subscription.close`. What the handler raised is `wait`'s to tell."""
@@ -182,6 +225,9 @@ class Member:
     async def _step(self) -> None:
         """One turn: rebalance if something changed; a batch if there is one, else wait."""
         seen = self._changes.count
+        topics, self._topics = self._topics, None
+        if topics is not None:
+            await self._coordinator.follow(topics)
         if self._coordinator.changed():
             await self._rebalance()
         if not await self._deliver():
@@ -224,6 +270,7 @@ class Member:
         await self._commit()
         for tp in partitions:
             self._positions.pop(tp, None)
+            self._seeks.pop(tp, None)
         try:
             if gone and self._on_revoked is not None:
                 await self._on_revoked(gone)
@@ -235,6 +282,8 @@ class Member:
         """Hand over one batch; False if there is none."""
         batch: list[Record] = []
         moved: dict[TopicPartition, int] = {}
+        self._positions.update(self._seeks)
+        self._seeks.clear()
         held = list(self._positions)
         self._turn += 1
         for index in range(len(held)):

@@ -20,6 +20,7 @@ from noesium_stream.errors import LogClosedError, TopicNotFoundError
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.group import member_name
 from noesium_stream.log.headers import type_filter
 from noesium_stream.log.kafka_admin import KafkaAdmin
 from noesium_stream.log.kafka_append import Appender, Publisher
@@ -32,16 +33,18 @@ from noesium_stream.log.kafka_tail import Tail
 from noesium_stream.log.kafka_writer import KafkaWriter, unbroken
 from noesium_stream.log.port import (
     Cursor,
+    GroupShare,
     Handler,
     OnAssigned,
     Only,
     OnRevoked,
     Position,
     TopicInfo,
+    TopicShape,
     Types,
 )
 from noesium_stream.log.prepare import Prepared, partitions_to_read, prepare_append
-from noesium_stream.log.record import Record
+from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec, Topology, partition_of
 from noesium_stream.log.url import LogUrl
 
@@ -100,6 +103,11 @@ class KafkaLog:
     def topology(self) -> Topology:
         """See `EventLog.topology`."""
         return self._topology
+
+    @property
+    def decoder(self) -> Decoder:
+        """See `EventLog.decoder`."""
+        return self._codec
 
     @property
     def catalogue(self) -> Catalogue:
@@ -230,6 +238,7 @@ class KafkaLog:
             self._settings,
             self.admin,
             f"{self._topology.namespace}.{group}",
+            member_name(self._clock),
             list(dict.fromkeys(topics)),
             self._codec,
             handler,
@@ -239,6 +248,11 @@ class KafkaLog:
         )
         self._subscriptions.append(subscription)
         return subscription
+
+    async def members(self, group: str) -> list[GroupShare]:
+        """See `EventLog.members`."""
+        self._check_open()
+        return await self.admin.members(f"{self._topology.namespace}.{group}")
 
     async def ensure_topics(self, specs: Sequence[TopicSpec]) -> None:
         """See `EventLog.ensure_topics`."""
@@ -250,6 +264,11 @@ class KafkaLog:
         """See `EventLog.topics`."""
         self._check_open()
         return await self.admin.infos(f"{self._topology.namespace}.")
+
+    async def layout(self) -> dict[str, TopicShape]:
+        """See `EventLog.layout`."""
+        self._check_open()
+        return await self.admin.layout(f"{self._topology.namespace}.")
 
     async def topic_id(self, topic: str) -> str:
         """See `EventLog.topic_id`."""

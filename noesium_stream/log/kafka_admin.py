@@ -24,7 +24,8 @@ from noesium_stream.log.kafka_errors import (
 from noesium_stream.log.kafka_settings import KafkaSettings
 from noesium_stream.log.kafka_sizes import topic_sizes
 from noesium_stream.log.kafka_topics import check_topic, topic_settings
-from noesium_stream.log.port import TopicInfo
+from noesium_stream.log.port import GroupShare, TopicInfo, TopicShape
+from noesium_stream.log.port import TopicPartition as Partition
 from noesium_stream.log.prepare import check_partition
 from noesium_stream.log.topics import TopicSpec
 
@@ -152,6 +153,48 @@ class KafkaAdmin:
         answer = self._client.describe_topics(TopicCollection([topic]), request_timeout=_REQUEST_S)
         description = await self._answer(answer[topic], f"the description of {topic}")
         return str(description.topic_id)
+
+    async def layout(self, prefix: str) -> dict[str, TopicShape]:
+        """Partitions and ids of the topics whose names begin with `prefix`.
+
+        Raises:
+            LogUnavailableError: nobody answers.
+        """
+        metadata = await self._blocking(self._metadata)
+        names = sorted(name for name in metadata.topics if name.startswith(prefix))
+        if not names:
+            return {}
+        shapes = {}
+        answers = self._client.describe_topics(TopicCollection(names), request_timeout=_REQUEST_S)
+        for name in names:
+            try:
+                found = await self._answer(answers[name], f"the description of {name}")
+            except TopicNotFoundError:
+                continue  # deleted since
+            shapes[name] = TopicShape(len(found.partitions), str(found.topic_id))
+        return shapes
+
+    async def members(self, group: str) -> list[GroupShare]:
+        """Who has which partition of a consumer group; see `EventLog.members`.
+
+        Raises:
+            LogUnavailableError: nobody answers.
+        """
+        answer = self._client.describe_consumer_groups([group], request_timeout=_REQUEST_S)[group]
+        try:
+            found = await asyncio.wrap_future(answer)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return []
+            raise translated(error, self.bootstrap, f"the members of {group}") from error
+        shares = [
+            GroupShare(
+                member.client_id if "/" in member.client_id else f"{member.client_id} at {member.host}",
+                frozenset(Partition(tp.topic, tp.partition) for tp in member.assignment.topic_partitions),
+            )
+            for member in found.members
+        ]
+        return sorted(shares, key=lambda share: share.member)
 
     async def infos(self, prefix: str) -> list[TopicInfo]:
         """All topics whose names begin with `prefix`, by name; bytes where the brokers tell.

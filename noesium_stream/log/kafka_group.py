@@ -45,6 +45,7 @@ class KafkaSubscription:
         settings: KafkaSettings,
         admin: KafkaAdmin,
         group: str,
+        member: str,
         topics: Sequence[str],
         decoder: Decoder,
         handler: Handler,
@@ -52,6 +53,7 @@ class KafkaSubscription:
         on_revoked: OnRevoked | None,
         keep: TypeFilter | None,
     ) -> None:
+        self.member: Final = member
         self._bootstrap = settings.bootstrap
         self._admin = admin
         self._topics = list(topics)
@@ -69,6 +71,9 @@ class KafkaSubscription:
         self._busy: Future[Any] | None = None
         self._after: Mapping[TopicPartition, int] = {}
         self._held: list[Message] = []
+        self._seeks: dict[TopicPartition, int] = {}
+        self._seeking = threading.Lock()
+        self._wanted: list[str] | None = None
         self._failure: BaseException | None = None
         config = {
             **consumer_config(settings, group),
@@ -76,6 +81,7 @@ class KafkaSubscription:
             "session.timeout.ms": 6_000,
             "heartbeat.interval.ms": 1_000,
             "enable.partition.eof": False,
+            "client.id": member,
         }
         self._log = ClientLog()
         self._consumer = Consumer({**config, "error_cb": self._log.on_error}, logger=self._log)
@@ -91,6 +97,21 @@ class KafkaSubscription:
         """See `Subscription.wait`."""
         await asyncio.shield(self._done)
 
+    def position(self, tp: TopicPartition) -> int | None:
+        """See `Subscription.position`."""
+        with self._seeking:
+            found = self._seeks.get(tp, self._positions.get(tp, OFFSET_BEGINNING))
+        return found if found >= 0 else None
+
+    def seek(self, starts: Mapping[TopicPartition, int]) -> None:
+        """See `Subscription.seek`: until the thread has done it, such records are left out."""
+        with self._seeking:
+            self._seeks.update({tp: offset for tp, offset in starts.items() if tp in self._positions})
+
+    def change_topics(self, topics: Sequence[str]) -> None:
+        """See `Subscription.change_topics`."""
+        self._wanted = list(dict.fromkeys(topics))
+
     async def close(self) -> None:
         """See `Subscription.close`. What the handler raised is `wait`'s to tell."""
         self._closing.set()
@@ -101,10 +122,9 @@ class KafkaSubscription:
     def _run(self) -> None:
         """The thread: from the first poll to the last goodbye."""
         try:
-            self._consumer.subscribe(
-                self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose
-            )
+            self._subscribe()
             while not self._closing.is_set() and self._failure is None:
+                self._obey()
                 held, self._held = self._held, []
                 self._take(held or poll_batch(self._consumer))
                 if self._log.refusal is not None:
@@ -120,6 +140,28 @@ class KafkaSubscription:
             self._failure = self._failure or error
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._finish)
+
+    def _subscribe(self) -> None:
+        if self._topics:
+            self._consumer.subscribe(
+                self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose
+            )
+        else:
+            self._consumer.unsubscribe()
+
+    def _obey(self) -> None:
+        """Do what was asked for from the event loop meanwhile: other offsets, other topics."""
+        with self._seeking:
+            seeks, self._seeks = self._seeks, {}
+            self._positions.update(seeks)
+        for tp, offset in seeks.items():
+            self._held = [m for m in self._held if (m.topic(), m.partition()) != tp]
+            self._consumer.incremental_unassign([KafkaPartition(*tp)])
+            self._consumer.incremental_assign([KafkaPartition(*tp, offset)])
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            self._topics = wanted
+            self._subscribe()
 
     def _finish(self) -> None:
         if self._done.done():
@@ -154,7 +196,7 @@ class KafkaSubscription:
 
     def _deliver(self, records: Sequence[Record], after: Mapping[TopicPartition, int]) -> None:
         """Wait for the handler; where it takes long, poll beside it with everything paused."""
-        self._busy, self._after = self._submit(self._handler(records)), after
+        self._busy, self._after = self._submit(self._handle(records)), after
         if not self._wait(self._busy, _POLL_AFTER_S):
             while not self._busy.done():
                 assigned = self._consumer.assignment()
@@ -169,6 +211,12 @@ class KafkaSubscription:
             if assigned:
                 self._consumer.resume(assigned)
         self._settle()
+
+    async def _handle(self, records: Sequence[Record]) -> None:
+        if self._seeks:
+            records = [r for r in records if TopicPartition(r.topic, r.partition) not in self._seeks]
+        if records:
+            await self._handler(records)
 
     def _settle(self) -> None:
         """Wait for the handler, if it runs, and count its batch as handled; raises what it raised."""
@@ -248,8 +296,10 @@ class KafkaSubscription:
 
     def _drop(self, tps: frozenset[TopicPartition]) -> None:
         gone = tps & self._positions.keys()
-        for tp in gone:
-            del self._positions[tp]
+        with self._seeking:
+            for tp in gone:
+                del self._positions[tp]
+                self._seeks.pop(tp, None)
         self._assigned = frozenset(self._positions)
         if gone and self._on_revoked is not None:
             self._call(self._on_revoked(gone))

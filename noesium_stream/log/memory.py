@@ -10,11 +10,11 @@ from noesium_stream.clock import Clock
 from noesium_stream.errors import FencedError, LogClosedError
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.log.embedded import Bounds, EmbeddedLog, Topic
-from noesium_stream.log.group import Coordinator
+from noesium_stream.log.group import Coordinator, shares
 from noesium_stream.log.headers import TypeFilter, commit_header
 from noesium_stream.log.memory_group import GroupTable, MemoryCoordinator
 from noesium_stream.log.memory_store import MemoryStore, Txn
-from noesium_stream.log.port import Headers, LogWriter, Outgoing, Position
+from noesium_stream.log.port import GroupShare, Headers, LogWriter, Outgoing, Position
 from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import TopicSpec, Topology
@@ -80,6 +80,10 @@ class _Opened:
         coordinator = MemoryCoordinator(self._store.groups.setdefault(group, GroupTable()), member, topics)
         self.changes.notify()
         return coordinator
+
+    async def members(self, group: str) -> list[GroupShare]:
+        table = self._store.groups.get(group) or GroupTable()
+        return shares(table.members, table.owners)
 
     async def close(self) -> None:
         await self._store.markers_written()

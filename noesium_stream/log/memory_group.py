@@ -30,9 +30,13 @@ class MemoryCoordinator:
         self._table = table
         self._member = member
         self._seen = 0
-        table.members[member] = frozenset(topic.name for topic in topics)
+        self._join({topic.name: topic.partitions for topic in topics})
+
+    def _join(self, topics: Mapping[str, int]) -> None:
+        table = self._table
+        table.members[self._member] = frozenset(topics)
         table.partitions.update(
-            TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)
+            TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)
         )
         table.generation += 1
 
@@ -72,6 +76,10 @@ class MemoryCoordinator:
         for tp, (offset, epoch) in offsets.items():
             if self._table.owners.get(tp) == self._member and self._table.epochs[tp] == epoch:
                 self._table.offsets[tp] = offset
+
+    async def follow(self, topics: Mapping[str, int]) -> None:
+        """Read these topics from now on."""
+        self._join(topics)
 
     async def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Let others take these."""

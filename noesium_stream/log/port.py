@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.record import Record
+from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec, Topology
 
 Headers = Sequence[tuple[str, bytes]]
@@ -70,6 +70,31 @@ class TopicInfo:
     records: int
     bytes: int | None
     retention_ms: int | None
+
+
+class TopicShape(NamedTuple):
+    """What a reader has to know of a topic; `topic_id` is that of `EventLog.topic_id`."""
+
+    partitions: int
+    topic_id: str
+
+
+class GroupShare(NamedTuple):
+    """A member of a consumer group, as others see it.
+
+    Attributes:
+        member: its name, `host/pid/…`: which process it is, and something that no other member has. A
+            program of another kind is named by what it calls itself.
+        partitions: what it reads now.
+    """
+
+    member: str
+    partitions: frozenset[TopicPartition]
+
+
+def process_of(member: str) -> str:
+    """The process of a group's member, by its name: `host/pid`."""
+    return member.rpartition("/")[0] or member
 
 
 class Transaction(Protocol):
@@ -137,11 +162,31 @@ class Subscription(Protocol):
     """A member of a consumer group."""
 
     @property
+    def member(self) -> str:
+        """Its name in `EventLog.members`."""
+
+    @property
     def assignment(self) -> frozenset[TopicPartition]:
         """What this member reads now."""
 
     async def wait(self) -> None:
         """Return when it is closed; raise what the handler (or the log) raised, to whoever waits here."""
+
+    def position(self, tp: TopicPartition) -> int | None:
+        """The offset below which everything was handled, or is not wanted; None: it is not read here."""
+
+    def seek(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Go on elsewhere in these partitions: no record from before is handed over after this call.
+
+        Of partitions that this member does not read nothing is done. To be called on the event loop, also
+        by the handler itself.
+        """
+
+    def change_topics(self, topics: Sequence[str]) -> None:
+        """Read these topics from now on; partitions of topics that stay are not disturbed.
+
+        Raises `TopicNotFoundError`, where that can be told at once.
+        """
 
     async def close(self) -> None:
         """Leave the group: the last batch ends, `on_revoked` is called, others take over at once."""
@@ -157,6 +202,10 @@ class EventLog(Protocol):
     @property
     def topology(self) -> Topology:
         """Names and default partition counts of this log's namespace."""
+
+    @property
+    def decoder(self) -> Decoder:
+        """What decodes the records of this log; for records that were kept elsewhere."""
 
     @property
     def catalogue(self) -> Catalogue:
@@ -251,6 +300,15 @@ class EventLog(Protocol):
         beginning. The group's offset is committed after the handler has returned (at least once).
         """
 
+    async def members(self, group: str) -> list[GroupShare]:
+        """Who reads which partition in a consumer group now, by name.
+
+        A partition that nobody is said to have is just changing hands, or nobody reads it. A member that
+        was killed is listed until its lease (on Kafka its session) has run out: some seconds.
+
+        Raises `LogUnavailableError`.
+        """
+
     async def ensure_topics(self, specs: Sequence[TopicSpec]) -> None:
         """Create topics that are missing; check those that exist.
 
@@ -260,6 +318,12 @@ class EventLog(Protocol):
 
     async def topics(self) -> list[TopicInfo]:
         """The topics of this namespace, by name."""
+
+    async def layout(self) -> dict[str, TopicShape]:
+        """The topics of this namespace by name, with what readers have to know of them; cheap.
+
+        Raises `LogUnavailableError`.
+        """
 
     async def topic_id(self, topic: str) -> str:
         """An id that changes when a topic is deleted and made anew under its old name.

@@ -19,11 +19,11 @@ from noesium_stream.clock import Clock
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.log.embedded import Bounds, EmbeddedLog, Topic
 from noesium_stream.log.group import Coordinator
-from noesium_stream.log.port import LogWriter, Position
+from noesium_stream.log.port import GroupShare, LogWriter, Position
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.log.sqlite_chunk import pack, pack_one
 from noesium_stream.log.sqlite_file import connect, corrupt, is_busy, patiently, translate
-from noesium_stream.log.sqlite_group import SqliteCoordinator
+from noesium_stream.log.sqlite_group import SqliteCoordinator, group_shares
 from noesium_stream.log.sqlite_read import Partitions, Tail, statements
 from noesium_stream.log.sqlite_wake import Waker
 from noesium_stream.log.sqlite_writer import SqliteWriter, WriterFencedError
@@ -337,6 +337,10 @@ class SqliteStore:
     def coordinator(self, group: str, member: str, topics: Sequence[Topic]) -> Coordinator:
         """A new member's view of a group."""
         return SqliteCoordinator(self.path, self._groups, self.clock, self.tell, group, member, topics)
+
+    async def members(self, group: str) -> list[GroupShare]:
+        """See `EventLog.members`."""
+        return await patiently(self.path, lambda: group_shares(self._groups, group, self.clock.now_ms()))
 
     async def close(self) -> None:
         """Close the file."""

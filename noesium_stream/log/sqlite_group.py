@@ -14,14 +14,28 @@ from typing import Final, TypeVar
 
 from noesium_stream.clock import Clock
 from noesium_stream.log.embedded import Topic
-from noesium_stream.log.group import Claim, Plan, assign
-from noesium_stream.log.port import TopicPartition
+from noesium_stream.log.group import Claim, Plan, assign, shares
+from noesium_stream.log.port import GroupShare, TopicPartition
 from noesium_stream.log.sqlite_file import patiently, translate
 
 BEAT_S: Final = 1.0
 LEASE_S: Final = 4.0
 
 T = TypeVar("T")
+
+
+def group_shares(connection: sqlite3.Connection, group: str, now_ms: int) -> list[GroupShare]:
+    """See `EventLog.members`; a member whose lease has run out has nothing any more."""
+    members = connection.execute(
+        "SELECT member FROM grp_member WHERE grp = ? AND lease_ms >= ?", (group, now_ms)
+    ).fetchall()
+    owners = connection.execute(
+        "SELECT topic, partition, owner FROM grp_partition WHERE grp = ? AND owner IS NOT NULL", (group,)
+    ).fetchall()
+    return shares(
+        (member for (member,) in members),
+        {TopicPartition(topic, number): owner for topic, number, owner in owners},
+    )
 
 
 class SqliteCoordinator:
@@ -45,11 +59,14 @@ class SqliteCoordinator:
         self._tell = tell
         self._group = group
         self._member = member
-        self._topics = json.dumps(sorted(topic.name for topic in topics))
-        self._partitions = [
-            TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)
-        ]
+        self._read({topic.name: topic.partitions for topic in topics})
         self._seen = -1
+
+    def _read(self, topics: Mapping[str, int]) -> None:
+        self._topics = json.dumps(sorted(topics))
+        self._partitions = [
+            TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)
+        ]
 
     def changed(self) -> bool:
         """Whether the group has changed since the last `poll`."""
@@ -113,6 +130,20 @@ class SqliteCoordinator:
                 rows,
             )
         )
+
+    async def follow(self, topics: Mapping[str, int]) -> None:
+        """Read these topics from now on."""
+        self._read(topics)
+
+        def work() -> None:
+            self._connection.execute(
+                "UPDATE grp_member SET topics = ? WHERE grp = ? AND member = ?",
+                (self._topics, self._group, self._member),
+            )
+            self._count_up()
+
+        await self._transact(work)
+        self._tell()
 
     async def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Let others take these."""

@@ -68,7 +68,17 @@ async def test_a_batch_of_a_partition_that_was_lost_meanwhile_is_not_handled() -
             return [], offset
         return [Record("t", 0, offset, 0, "k", [], b"", NoDecoder())], offset + 1  # type: ignore[arg-type]
 
-    member = Member(table, fetch, changes, seen.handle, seen.on_assigned, seen.on_revoked, lambda tp: 0)  # type: ignore[arg-type]
+    member = Member(
+        table,
+        fetch,
+        changes,
+        seen.handle,
+        seen.on_assigned,
+        seen.on_revoked,
+        lambda tp: 0,
+        lambda names: {},
+        "me",
+    )  # type: ignore[arg-type]
     await eventually(lambda: len(seen.records) == 3)
     await member.close()
     assert [record.offset for record in seen.records] == [0, 0, 1], (
