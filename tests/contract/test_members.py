@@ -156,6 +156,10 @@ async def test_the_layout_names_topics_with_their_partitions_and_ids(log: EventL
 async def test_a_topic_that_is_not_there_cannot_be_changed_to_in_silence(log: EventLog) -> None:
     await log.append([counted(1, "k")])
     subscription = await log.subscribe("group", [log.topology.events("demo")], GroupMember().handle)
-    with pytest.raises(TopicNotFoundError, match="nowhere"):
+
+    async def change() -> None:
         subscription.change_topics([log.topology.events("nowhere")])
         await asyncio.wait_for(subscription.wait(), 30)
+
+    with pytest.raises(TopicNotFoundError, match="nowhere"):
+        await change()
