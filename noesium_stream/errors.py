@@ -24,6 +24,7 @@
     │   ├── NodeExecutionError          a node of a graph failed
     │   ├── CheckpointError             a run cannot be restored from its journal
     │   ├── ApprovalExpiredError        nobody answered a question in time, and nothing stands in for it
+    │   ├── MigrationError              an open run cannot be moved to a new version of its graph (yet)
     │   ├── StateError                  a graph's state or delta cannot be recorded (names the path)
     │   ├── ReplayDivergenceError       a node did something else than what is recorded
     │   └── StrictModeError             something that a run in STRICT mode may not do
@@ -227,6 +228,10 @@ def hint_of(error: BaseException) -> str | None:
 
 class CheckpointError(KernelError):
     """A run cannot be restored from its journal."""
+
+
+class MigrationError(KernelError):
+    """An open run cannot be moved to a new version of its graph, or not yet: nothing of it was written."""
 
 
 class ApprovalExpiredError(KernelError):

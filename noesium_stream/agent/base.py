@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,8 +17,9 @@ from noesium_stream.config import ExecutionMode
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import Capability
-from noesium_stream.kernel import Durability, DurableGraph
+from noesium_stream.kernel import Durability, DurableGraph, graph_ref
 from noesium_stream.kernel.compensation import on_failure_of
+from noesium_stream.kernel.migration import Migration, Migrations
 from noesium_stream.kernel.reference import Undo
 from noesium_stream.kernel.typed import readable
 from noesium_stream.llm import JournaledLLM, LangChainLLM
@@ -90,17 +91,20 @@ class BaseGraphicAgent(BaseAgent):
             function, or the name of one or of a compiled graph (see `kernel_node(compensate=...)`). It is
             given what the run was asked and why it ends: `input`, `cause` ("failed" or "cancelled"),
             `error_type` and `message`; a graph as its first state, a function as one dict.
+        migrations: older versions of the graph, oldest first, whose open runs are moved to this one.
     """
 
     max_supersteps: ClassVar[int] = 1_000
     durability: ClassVar[Durability] = Durability.ASYNC
     execution_mode: ClassVar[ExecutionMode] = ExecutionMode.PRAGMATIC
     on_failure: ClassVar[Undo | None] = None
+    migrations: ClassVar[Sequence[Migration]] = ()
 
     def __init__(self, options: BaseModel, context: AgentContext) -> None:
         super().__init__(options, context)
         self._compiled: CompiledStateGraph[Any, Any, Any, Any] | None = None
         self._durable: DurableGraph | None = None
+        self._versions: Migrations | None = None
 
     @abstractmethod
     def get_state_class(self) -> type[Any]:
@@ -137,6 +141,18 @@ class BaseGraphicAgent(BaseAgent):
         if undo is None:
             return None
         return on_failure_of(undo, self, f"the agent {self.agent_type}", self.execution_mode)
+
+    @property
+    def versions(self) -> Migrations:
+        """This version of the graph, and those that its runs may come from.
+
+        Raises:
+            ConfigError: `migrations` names nodes that its graphs do not have, or one graph twice.
+        """
+        if self._versions is None:
+            ref = graph_ref(self.graph, self.agent_type, self.version)
+            self._versions = Migrations(self.migrations, ref, self.durable)
+        return self._versions
 
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
         """The state that a run begins with, from its input; `capability_id` where it was delegated to."""

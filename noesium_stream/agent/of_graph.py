@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from langgraph.graph import StateGraph
@@ -13,6 +14,7 @@ from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import Durability
+from noesium_stream.kernel.migration import Migration
 from noesium_stream.kernel.reference import Undo
 from noesium_stream.log.topics import agent_name
 
@@ -30,6 +32,7 @@ def agent_of(
     capabilities: tuple[Capability, ...] = (),
     companions: tuple[str, ...] = (),
     on_failure: Undo | None = None,
+    migrations: Sequence[Migration] = (),
 ) -> type[BaseGraphicAgent]:
     """An agent class whose runs execute `graph`, compiled or not; its input is the graph's first state.
 
@@ -50,6 +53,7 @@ def agent_of(
         "capabilities": capabilities,
         "companions": companions,
         "on_failure": staticmethod(on_failure) if callable(on_failure) else on_failure,
+        "migrations": tuple(migrations),
     }
 
     class OfGraph(BaseGraphicAgent):

@@ -6,7 +6,7 @@ graph on the same log next, answered from any process.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from noesium_stream.clock import Clock
 from noesium_stream.config import ExecutionMode, load_config
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.kernel import Durability
+from noesium_stream.kernel.migration import Migration
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker import Worker
@@ -36,6 +37,7 @@ class KernelExecutor:
         durability: when a step is on the log.
         mode: what nodes may do.
         max_supersteps: LangGraph's `recursion_limit`.
+        migrations: older versions of the graph, oldest first, whose open runs are moved to this one.
         home: folder for what is kept on this machine; default: the configured one.
         clock: time and ids.
 
@@ -52,6 +54,7 @@ class KernelExecutor:
         durability: Durability = Durability.ASYNC,
         mode: ExecutionMode = ExecutionMode.PRAGMATIC,
         max_supersteps: int = BaseGraphicAgent.max_supersteps,
+        migrations: Sequence[Migration] = (),
         home: Path | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -62,6 +65,7 @@ class KernelExecutor:
             durability=durability,
             execution_mode=mode,
             max_supersteps=max_supersteps,
+            migrations=migrations,
         )
         self._given = log
         self._home = home

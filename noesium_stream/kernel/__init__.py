@@ -6,6 +6,7 @@ from noesium_stream.kernel.durable import DurableGraph
 from noesium_stream.kernel.fingerprint import graph_ref
 from noesium_stream.kernel.history import TERMINAL, RunHistory
 from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunJournal
+from noesium_stream.kernel.migration import Migration
 from noesium_stream.kernel.node import NO_LONGER_OWNER
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.kernel.run_context import Durability
@@ -19,6 +20,7 @@ __all__ = [
     "Durability",
     "DurableGraph",
     "LogCheckpointer",
+    "Migration",
     "NodeMeta",
     "NodeResult",
     "Provider",

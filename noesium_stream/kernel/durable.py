@@ -9,6 +9,7 @@ run starts at a checkpoint that is folded from them (`resume.py`).
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import timedelta
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 from langgraph._internal._config import DEFAULT_RECURSION_LIMIT
-from langgraph.errors import GraphRecursionError
+from langgraph.errors import GraphBubbleUp, GraphRecursionError
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
 from langgraph.pregel._read import PregelNode
@@ -24,12 +25,13 @@ from langgraph.types import RetryPolicy
 
 from noesium_stream.clock import derived_id
 from noesium_stream.config import ExecutionMode
-from noesium_stream.errors import KernelError, NodeExecutionError
+from noesium_stream.errors import CheckpointError, KernelError, NodeExecutionError
 from noesium_stream.kernel.graph_check import require_strict
+from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.messages import identified, message_keys
 from noesium_stream.kernel.node import DurableNode
-from noesium_stream.kernel.resume import ResumeSaver, resume_point
+from noesium_stream.kernel.resume import ResumePoint, ResumeSaver, WalkSaver, migrated_point, resume_point
 from noesium_stream.kernel.run_context import Durability, RunContext, running
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -134,31 +136,71 @@ class DurableGraph:
             run.stop()
         run.end()
 
-    def _from_where(
-        self, journal: RunJournal, initial_state: Any, given: RunnableConfig | None
-    ) -> tuple[Graph, Any, RunnableConfig, dict[str, Any]]:
-        history = journal.history
+    async def walk(self, journal: RunJournal, initial_state: Any) -> ResumePoint:
+        """Walk over what the journal holds to where it ends: the checkpoint before the next new superstep.
+
+        Args:
+            journal: its `stage` raises LangGraph's `GraphBubbleUp` when a node would begin.
+            initial_state: as for `execute`.
+
+        Raises:
+            Exception: the graph cannot take what is recorded.
+        """
+        run = RunContext(journal, self._durability, self._mode)
+        saver = WalkSaver(self._point(journal.history, self._identified(journal, initial_state)))
+        given = None if saver.reached is not None else self._identified(journal, initial_state)
+        config: RunnableConfig = {
+            "recursion_limit": sys.maxsize // 2,
+            "configurable": {"thread_id": journal.identity.run_id},
+        }
+        try:
+            with running(run):
+                await self._wrapped.copy({"checkpointer": saver}).ainvoke(given, config, durability="sync")
+        except (GraphBubbleUp, NodeExecutionError):
+            pass  # a node would begin, or fails once more as recorded
+        finally:
+            run.stop()
+        if saver.reached is None:
+            raise CheckpointError("The graph does not take the run's input.")
+        return saver.reached
+
+    def _point(self, history: RunHistory, initial_state: Any) -> ResumePoint | None:
+        """Where to resume; None: walk from the beginning."""
+        moved = history.migrated
+        walked = len(history.steps) - (0 if moved is None else moved.payload["step"] - 1)
+        point = resume_point(self.graph, history, initial_state) if walked >= self._walk_steps else None
+        if point is None and moved is not None:
+            return migrated_point(self.graph, moved)
+        return point
+
+    def _identified(self, journal: RunJournal, initial_state: Any) -> Any:
         numbers = itertools.count()
-        initial_state = identified(
+        return identified(
             initial_state,
             self._messages,
             lambda: derived_id(journal.identity.run_id, "input", str(next(numbers))),
         )
+
+    def _from_where(
+        self, journal: RunJournal, initial_state: Any, given: RunnableConfig | None
+    ) -> tuple[Graph, Any, RunnableConfig, dict[str, Any]]:
+        history = journal.history
+        initial_state = self._identified(journal, initial_state)
         config: RunnableConfig = {**(given or {})}
-        if len(history.steps) >= self._walk_steps:
-            point = resume_point(self.graph, history, initial_state)
-            # LangGraph counts anew from where it resumes; the run counts from its beginning.
-            left = _limit(given) - point.step - 1 if point is not None else 0
-            if point is not None and left > 0:
-                config["recursion_limit"] = left
-                saver = ResumeSaver(point)
-                config["configurable"] = {
-                    **config.get("configurable", {}),
-                    "thread_id": journal.identity.run_id,
-                }
-                graph = self._wrapped.copy({"checkpointer": saver})
-                return graph, None, config, {"durability": "exit"}
-        return self._wrapped, initial_state, config, {}
+        point = self._point(history, initial_state)
+        # LangGraph counts anew from where it resumes; the run counts from its beginning.
+        left = _limit(given) - point.step - 1 if point is not None else 0
+        if point is None or (left <= 0 and history.migrated is None):
+            return self._wrapped, initial_state, config, {}
+        if point.step > _limit(given):
+            raise _limit_reached(given)
+        config["recursion_limit"] = max(left, 1)
+        config["configurable"] = {
+            **config.get("configurable", {}),
+            "thread_id": journal.identity.run_id,
+        }
+        graph = self._wrapped.copy({"checkpointer": ResumeSaver(point)})
+        return graph, None, config, {"durability": "exit"}
 
 
 @contextmanager
@@ -166,10 +208,14 @@ def _clear_errors(journal: RunJournal, config: RunnableConfig | None) -> Iterato
     try:
         yield
     except GraphRecursionError as error:
-        raise NodeExecutionError(
-            f"The graph had not ended after {_limit(config):,} supersteps, its limit.",
-            hint="Bound the loop, or raise the agent's max_supersteps.",
-        ) from error
+        raise _limit_reached(config) from error
+
+
+def _limit_reached(config: RunnableConfig | None) -> NodeExecutionError:
+    return NodeExecutionError(
+        f"The graph had not ended after {_limit(config):,} supersteps, its limit.",
+        hint="Bound the loop, or raise the agent's max_supersteps.",
+    )
 
 
 def _limit(config: RunnableConfig | None) -> int:

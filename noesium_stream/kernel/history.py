@@ -31,9 +31,15 @@ class RunHistory(EffectLedger):
         spent: numbers of the calls that failed attempts of a step have made; the next one makes its own.
         undoing: what each compensation undoes, by the id that the task paths of its graph's nodes carry.
         forgiven: last failures of nodes (event ids) after which a compensating graph was begun again.
+        migrated: the last `run.migrated`: the graph that it names begins there, with the state in it.
+        pinned: the graph that the run goes on with, as `GraphRef` has it.
+        renames: what moves have renamed: up to which superstep, and new names of nodes by old ones.
     """
 
     started: EventEnvelope | None = None
+    migrated: EventEnvelope | None = None
+    pinned: dict[str, Any] | None = None
+    renames: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     terminal: EventEnvelope | None = None
     cancel: EventEnvelope | None = None
     last_event_id: str | None = None
@@ -98,6 +104,9 @@ class RunHistory(EffectLedger):
 
     def forget(self, event_ids: Container[str]) -> None:
         """Drop what was staged and then refused by the log: it did not happen."""
+        if self.migrated is not None and self.migrated.event_id in event_ids:
+            # Nothing of the graph is executed here any more: the next owner reads the log.
+            self.migrated, self.pinned = None, None
         for found in (self.entered, self.completed, self.requested, self.outcomes, self.invoked):
             _drop(found, event_ids)
         for calls in self.calls.values():
@@ -142,7 +151,26 @@ def _step(payload: dict[str, Any]) -> StepKey:
 
 
 def _started(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    history.started = history.started or event
+    if history.started is None:
+        history.started = event
+        history.pinned = payload["graph"]
+
+
+def _migrated(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    own = history.started is None or payload["run_id"] == history.started.payload["run_id"]
+    latest = history.migrated
+    if not own and latest is not None and latest.payload["step"] > payload["step"]:
+        return  # of the run that this one is a fork of, and before its own
+    history.migrated = event
+    if own:
+        history.pinned = payload["to_graph"]
+    step = payload["step"]
+    history.renames.append((step, payload.get("renamed") or {}))
+    # What had just been entered under a name that the new graph does not run there was never begun.
+    kept = {f"pull:{name}" for name in payload["next"]}
+    for key in [key for key in history.entered if key[0] == step and nested_in(key) is None]:
+        if key[1] not in kept and key not in history.completed:
+            del history.entered[key]
 
 
 def _cancel(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -229,6 +257,7 @@ def _fired(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -
 
 _HANDLERS: dict[str, Callable[[RunHistory, EventEnvelope, dict[str, Any]], None]] = {
     "run.started": _started,
+    "run.migrated": _migrated,
     "run.cancel.requested": _cancel,
     "run.signalled": _signalled,
     "kernel.node.entered": _entered,

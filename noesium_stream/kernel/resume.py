@@ -3,6 +3,8 @@
 Nothing of it is stored: checkpoints are derived from what nodes returned, so that history grows with the
 work done. The fold stops before the last superstep whose tasks are all known, which is the one before the
 newest on the log; LangGraph then walks over those two with recorded deltas and decides what comes next.
+
+A run that was moved to its graph begins with what `run.migrated` says, and is folded from there.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from langgraph.graph.state import CompiledStateGraph
 from noesium_stream.clock import to_datetime
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel.history import RunHistory, nested_in
+from noesium_stream.kernel.typed import decode
 from noesium_stream.kernel.values import updates
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -60,16 +63,49 @@ def resume_point(graph: Graph, history: RunHistory, initial_state: Any) -> Resum
     values = {name: value for name, value in saved.items() if value is not MISSING}
     for event in history.steps[step]:
         values[_BRANCH + event.payload["node"]] = None
+    return _point(step, values, history.steps[step][0])
+
+
+def migrated_point(graph: Graph, migrated: EventEnvelope) -> ResumePoint:
+    """Where a run goes on with `graph` that `run.migrated` has moved to it.
+
+    Raises:
+        StateError: the state holds a value of a class that is not loaded here.
+    """
+    payload = migrated.payload
+    return _point(payload["step"], _migrated_values(graph, payload), migrated)
+
+
+def _migrated_values(graph: Graph, payload: dict[str, Any]) -> dict[str, Any]:
+    channels = graph.channels
+    values: dict[str, Any] = {name: decode(value) for name, value in payload["state"].items()}
+    for name in payload.get("deferred") or ():
+        values[_BRANCH + name] = (None, False)
+    for name in payload["next"]:
+        deferred = isinstance(channels.get(_BRANCH + name), LastValueAfterFinish)
+        values[_BRANCH + name] = (None, True) if deferred else None
+    for name, arrived in (payload.get("joins") or {}).items():
+        deferred = isinstance(channels.get(name), NamedBarrierValueAfterFinish)
+        values[name] = (set(arrived), False) if deferred else set(arrived)
+    return values
+
+
+def _point(step: int, values: dict[str, Any], event: EventEnvelope) -> ResumePoint:
     checkpoint = Checkpoint(
         v=4,
         id=f"{step:032x}",
-        ts=to_datetime(history.steps[step][0].timestamp_ms).isoformat(),
+        ts=to_datetime(event.timestamp_ms).isoformat(),
         channel_values=values,
         channel_versions=dict.fromkeys(values, 1),
         versions_seen={},
         updated_channels=None,
     )
     return ResumePoint(step, checkpoint)
+
+
+def first_step(history: RunHistory) -> int:
+    """The superstep with which the run's graph begins: 1, or where the run was moved to it."""
+    return history.migrated.payload["step"] if history.migrated is not None else 1
 
 
 def _foldable(graph: Graph) -> bool:
@@ -83,7 +119,7 @@ def _foldable(graph: Graph) -> bool:
 def _last_known(graph: Graph, history: RunHistory) -> int | None:
     """The last superstep all of whose tasks are known to be on the log, each of them started by an edge."""
     newest = max(history.steps, default=0)
-    for step in range(newest - 1, 0, -1):
+    for step in range(newest - 1, first_step(history) - 1, -1):
         tasks = [key for key in history.entered if key[0] == step and nested_in(key) is None]
         if tasks and all(
             path.startswith(_PULL)
@@ -96,16 +132,19 @@ def _last_known(graph: Graph, history: RunHistory) -> int | None:
 
 
 def _channels_before(graph: Graph, history: RunHistory, initial_state: Any, until: int) -> Channels:
+    moved = history.migrated
+    begun = {} if moved is None else _migrated_values(graph, moved.payload)
     channels: Channels = {
-        name: channel.from_checkpoint(MISSING)
+        name: channel.from_checkpoint(begun.get(name, MISSING))
         for name, channel in graph.channels.items()
         if isinstance(channel, BaseChannel) and not name.startswith(("__", _BRANCH))
     }
     joins = {name: channel for name, channel in channels.items() if isinstance(channel, NamedBarrierValue)}
     state = {name: channel for name, channel in channels.items() if name not in joins}
-    given = graph.builder.schemas[graph.builder.input_schema]
-    _write(state, [[(key, value) for key, value in _pairs(initial_state) if key in given]])
-    for step in range(1, until):
+    if moved is None:
+        given = graph.builder.schemas[graph.builder.input_schema]
+        _write(state, [[(key, value) for key, value in _pairs(initial_state) if key in given]])
+    for step in range(first_step(history), until):
         done = sorted(history.steps.get(step, ()), key=_task_order)
         names = [event.payload["node"] for event in done]
         for channel, join in joins.items():
@@ -143,13 +182,13 @@ def _task_order(event: EventEnvelope) -> list[str]:
 class ResumeSaver(BaseCheckpointSaver[int]):
     """Hands out one checkpoint and keeps nothing: the journal has it all."""
 
-    def __init__(self, point: ResumePoint) -> None:
+    def __init__(self, point: ResumePoint | None) -> None:
         super().__init__()
         self._point = point
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint; subgraphs have none."""
-        if config["configurable"].get("checkpoint_ns"):
+        if config["configurable"].get("checkpoint_ns") or self._point is None:
             return None
         step, checkpoint = self._point
         found: RunnableConfig = {
@@ -176,3 +215,19 @@ class ResumeSaver(BaseCheckpointSaver[int]):
     def get_next_version(self, current: int | None, channel: None) -> int:
         """Plain numbers."""
         return (current or 0) + 1
+
+
+class WalkSaver(ResumeSaver):
+    """Remembers the last checkpoint that the walk of a graph has come to."""
+
+    def __init__(self, point: ResumePoint | None) -> None:
+        super().__init__(point)
+        self.reached = point
+
+    async def aput(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: Any
+    ) -> RunnableConfig:
+        """Remember it; those of subgraphs are none of its business."""
+        if not config["configurable"].get("checkpoint_ns"):
+            self.reached = ResumePoint(metadata["step"] + 1, copy_checkpoint(checkpoint))
+        return config

@@ -25,11 +25,12 @@ from noesium_stream.errors import (
     LogClosedError,
     LogFullError,
     LogUnavailableError,
+    MigrationError,
     NoesiumError,
 )
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import GraphRef, PartitionAcquired, RunStarted
-from noesium_stream.kernel import NO_LONGER_OWNER, Provider, graph_ref
+from noesium_stream.kernel import NO_LONGER_OWNER, Provider
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.worker.committer import Committer
@@ -68,7 +69,7 @@ class PartitionOwner:
         self.partition = partition
         self.inbox = log.topology.inbox(agent.agent_type)
         self.journal = log.topology.journal(agent.agent_type)
-        self.graph: GraphRef = graph_ref(agent.graph, agent.agent_type, agent.version)
+        self.graph: GraphRef = agent.versions.versions[-1].ref
         self._on_failure_of_runs = agent.declared_on_failure
         self._directory = Directory(log, registry, self.clock, agent.context.progress)
         self._writer: LogWriter | None = None
@@ -228,19 +229,24 @@ class PartitionOwner:
             committer.sequences[session.run_id] = len(records)
             self._remember(session)
             started = session.history.started
-            pinned = started.payload["graph"] if started is not None else None
+            pinned = session.history.pinned if started is not None else None
             ending = session.history.cancel or session.history.compensation  # that takes no graph
-            if ending is None and pinned is not None and pinned != self.graph.model_dump():
-                self._agent.context.progress(
-                    f"run {session.run_id} waits for {pinned['graph_id']} {pinned['version']} "
-                    f"({pinned['fingerprint'][:8]}); this worker has {self.graph.version} "
-                    f"({self.graph.fingerprint[:8]})"
-                )
+            if ending is None and pinned is not None and not self._agent.versions.since(pinned):
+                self._leave(session, "no migration from it")
                 self._awaited.pop(session.run_id, None)
                 continue
             if session.run_id not in self._awaited:
                 self._start(session)
         self._outcomes.clear()
+
+    def _leave(self, session: RunSession, why: str) -> None:
+        """A run that this worker cannot go on with waits for one that can."""
+        pinned = session.history.pinned or {}
+        self._agent.context.progress(
+            f"run {session.run_id} waits for {pinned.get('graph_id')} {pinned.get('version')} "
+            f"({pinned.get('fingerprint', '')[:8]}); this worker has {self.graph.version} "
+            f"({self.graph.fingerprint[:8]}), and {why}"
+        )
 
     def _restored(self, records: Sequence[Record], first_offset: int) -> RunSession:
         events = [record.envelope for record in records]
@@ -265,6 +271,12 @@ class PartitionOwner:
         session.begun = True
         try:
             ended = await run_to_end(self._agent, session, self.graph)
+        except MigrationError as error:
+            session.begun, session.task = False, None
+            self._leave(session, f"cannot move it: {error.message}")
+            if session.history.cancel is not None:
+                self._start(session)  # who asked for it came meanwhile; ending it takes no graph
+            return
         except Exception as error:
             self._on_failure(error)
             return

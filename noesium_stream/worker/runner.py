@@ -25,6 +25,7 @@ from noesium_stream.kernel import NO_LONGER_OWNER, Destination
 from noesium_stream.kernel.compensation import Compensation, left_under_way, must_compensate
 from noesium_stream.kernel.recordable import check_size, said_of
 from noesium_stream.worker.inherit import begin_fork
+from noesium_stream.worker.moving import move
 from noesium_stream.worker.session import RunSession
 
 
@@ -33,9 +34,12 @@ async def run_to_end(agent: BaseGraphicAgent, session: RunSession, graph: GraphR
 
     False: the partition is not this process's any more, or the process is stopping; the run goes on with
     the next owner.
+
+    Raises:
+        MigrationError: it is pinned to another version of the graph and cannot be moved to `graph`.
     """
     try:
-        return await _attempt(agent, session)
+        return await _attempt(agent, session, graph)
     except asyncio.CancelledError:
         if session.history.cancel is None:
             return False
@@ -44,7 +48,7 @@ async def run_to_end(agent: BaseGraphicAgent, session: RunSession, graph: GraphR
         return False
 
 
-async def _attempt(agent: BaseGraphicAgent, session: RunSession) -> bool:
+async def _attempt(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef) -> bool:
     history = session.history
     started = history.started
     if started is None:
@@ -56,9 +60,13 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession) -> bool:
     expired = _expired(session)
     if expired is not None and not history.entered:
         return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
+    await move(agent, session, graph)
     try:
-        initial = agent.initial_state(input_of(session.command.payload), started.payload.get("capability_id"))
-        if started.payload.get("forked_from") is not None:
+        initial = None  # its graph begins with what the move says
+        if history.migrated is None:
+            asked = input_of(session.command.payload)
+            initial = agent.initial_state(asked, started.payload.get("capability_id"))
+        if history.migrated is None and started.payload.get("forked_from") is not None:
             initial = await begin_fork(agent.context.log, agent.agent_type, session, initial)
         final = await agent.durable.execute(session, initial, {"recursion_limit": agent.max_supersteps})
         with said_of("The run"):

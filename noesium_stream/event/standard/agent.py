@@ -133,6 +133,31 @@ class RunStarted(DomainEvent, event_type="run.started"):
     on_failure: str | None = None
 
 
+class RunMigrated(DomainEvent, event_type="run.migrated"):
+    """An open run goes on with another graph from superstep `step` on, which begins with this `state`.
+
+    Attributes:
+        from_graph, to_graph: what it was pinned to, and is from here on.
+        step: the superstep that the old graph would have begun or had not ended; steps keep on counting.
+        state: the state before `step`, by channel of the new graph, with types as deltas keep them.
+        next: nodes of the new graph that run in `step`.
+        joins: nodes that have arrived at a join which others are still awaited at, by the join's channel.
+        deferred: nodes that are due when nothing else is left to do.
+        renamed: names of the new graph's nodes, by those of the old one; nodes that are not here kept theirs.
+    """
+
+    run_id: str
+    agent_version: str
+    from_graph: GraphRef
+    to_graph: GraphRef
+    step: int = Field(ge=1)
+    state: dict[str, Any]
+    next: list[str]
+    joins: dict[str, list[str]] = Field(default_factory=dict)
+    deferred: list[str] = Field(default_factory=list)
+    renamed: dict[str, str] = Field(default_factory=dict)
+
+
 class RunCompleted(DomainEvent, event_type="run.completed"):
     """The run has its result; nothing follows."""
 

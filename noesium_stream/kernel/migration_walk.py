@@ -1,0 +1,168 @@
+"""Where a run stands in the graph that it was begun with: found by walking that graph, nothing new happens.
+
+Its reducers fold the recorded deltas, and its edges say which nodes come next. The walk ends where a node
+would begin that has no recorded end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from langgraph._internal._typing import MISSING
+from langgraph.channels.named_barrier_value import NamedBarrierValue, NamedBarrierValueAfterFinish
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import MigrationError, brief
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import EventEnvelope, TraceContext
+from noesium_stream.kernel.activity import Activity
+from noesium_stream.kernel.history import RunHistory
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
+from noesium_stream.kernel.migration import Version
+from noesium_stream.kernel.resume import ResumePoint
+from noesium_stream.kernel.verify_journal import EndOfRecording
+
+_TASKS = "__pregel_tasks"
+_START = "__start__"
+
+
+class WalkJournal:
+    """A journal that holds the ends of nodes and ends where something new would begin.
+
+    Args:
+        history: it stays as it is.
+        identity: the run.
+        clock: nobody waits for it.
+    """
+
+    def __init__(self, history: RunHistory, identity: RunIdentity, clock: Clock) -> None:
+        self.history = RunHistory(
+            started=history.started,
+            migrated=history.migrated,
+            last_event_id=history.last_event_id,
+            # A node that has begun and not ended begins anew, and that is where the walk ends.
+            entered={key: event for key, event in history.entered.items() if key in history.completed},
+            completed=dict(history.completed),
+            failed={
+                key: event
+                for key, event in history.failed.items()
+                if key not in history.completed and event.payload.get("retry_in_ms") is None
+            },
+            steps={step: list(done) for step, done in history.steps.items()},
+            checkpoints=set(history.checkpoints),
+        )
+        self.identity = identity
+        self.clock = clock
+        self.activity = Activity()
+
+    def stage(
+        self,
+        event: DomainEvent,
+        *,
+        trace: TraceContext,
+        causation_id: str | None,
+        idempotency_key: str | None = None,
+        to: Destination | None = None,
+    ) -> EventEnvelope:
+        """A checkpoint between recorded steps is no work; anything else is new."""
+        if event.event_type() != "kernel.checkpoint.created":
+            self._end()
+        return event.to_envelope(self.identity.agent, trace, causation_id, clock=self.clock)
+
+    def flush(self) -> None:
+        """Nothing is written."""
+
+    def savepoint(self) -> int:
+        """Nothing is staged."""
+        return 0
+
+    def rollback(self, savepoint: int) -> None:
+        """Nothing is staged."""
+
+    async def commit(self) -> None:
+        """Nothing is written."""
+
+    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+        """Nothing is asked."""
+        self._end()
+
+    async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
+        """Nothing comes."""
+        self._end()
+
+    def _end(self) -> NoReturn:
+        raise EndOfRecording
+
+
+async def stand(
+    version: Version, history: RunHistory, identity: RunIdentity, clock: Clock, initial_state: Any
+) -> ResumePoint:
+    """Where the run stands in the graph of `version`.
+
+    Raises:
+        MigrationError: the graph cannot take what is recorded.
+    """
+    try:
+        return await version.durable.walk(WalkJournal(history, identity, clock), initial_state)
+    except Exception as error:
+        raise MigrationError(
+            f"The graph {version.ref.graph_id} {version.ref.version} cannot take what the run has recorded: "
+            f"{type(error).__name__}: {brief(error)}",
+            hint="`noesium verify --graph` of that version says where it parts from the log.",
+        ) from error
+
+
+def due(version: Version, point: ResumePoint) -> list[str]:
+    """The nodes that the graph runs in the superstep of `point`.
+
+    Raises:
+        MigrationError: one of them is run by a `Send`.
+    """
+    values = point.checkpoint["channel_values"]
+    sends = values.get(_TASKS) or ()
+    if sends:
+        nodes = ", ".join(sorted({send.node for send in sends}))
+        raise MigrationError(
+            f"The node {nodes} is run by a Send in step {point.step}, and a Send cannot be moved.",
+            hint="The run can be moved when a worker with its graph has finished that step.",
+        )
+    return sorted(
+        name
+        for name, node in version.graph.nodes.items()
+        if name != _START and any(_available(version, trigger, values) for trigger in node.triggers)
+    )
+
+
+def _available(version: Version, trigger: str, values: dict[str, Any]) -> bool:
+    if trigger not in values:
+        return False
+    specs: Any = version.graph.channels
+    return bool(specs[trigger].from_checkpoint(values[trigger]).is_available())
+
+
+def arrivals(version: Version, point: ResumePoint) -> dict[str, set[str]]:
+    """Who has arrived at joins that wait for others, or for all else to end, by channel."""
+    found = {}
+    for name, found_channel in version.graph.channels.items():
+        if not isinstance(found_channel, NamedBarrierValue | NamedBarrierValueAfterFinish):
+            continue
+        join: Any = found_channel
+        seen = join.from_checkpoint(point.checkpoint["channel_values"].get(name, MISSING))
+        if seen.seen and not seen.is_available():
+            found[name] = set(seen.seen)
+    return found
+
+
+def renamed_now(name: str, step: int, history: RunHistory) -> str:
+    """What a node that ran in `step` is called since the run's last move."""
+    for until, names in history.renames:
+        if step < until:
+            name = names.get(name, name)
+    return name
+
+
+def scratch(history: RunHistory) -> RunHistory:
+    """A history to try a move on."""
+    return replace(history, entered=dict(history.entered), renames=list(history.renames))
