@@ -35,7 +35,8 @@ class OpenEffect:
 
     `reason` says why; `since_ms` is the time of that, in milliseconds since the epoch. `idempotency_key` is
     what the function was called with: ask the other side for it. `compensates` is set where it undoes
-    another effect (its id) or a node (`step/task_path`). `outcome_id` is the event that waits.
+    another effect (its id), a node (`step/task_path`) or a run, or is a part of that. `outcome_id` is the
+    event that waits. `ended`: its run has ended, and nothing is decided any more.
     """
 
     run_id: str
@@ -49,10 +50,15 @@ class OpenEffect:
     arguments: Any
     compensates: str | None
     outcome_id: str
+    ended: bool = False
 
 
-async def open_ledgers(log: EventLog, agent_type: str, run_id: str | None = None) -> dict[str, EffectLedger]:
-    """The effects of the open runs of an agent type, or of one run if it is open, by run id."""
+async def open_ledgers(
+    log: EventLog, agent_type: str, run_id: str | None = None, *, ended: bool = False
+) -> dict[str, EffectLedger]:
+    """The effects of the open runs of an agent type (`ended`: of those that have ended), by run id; of one run
+    alone, if it is such.
+    """
     journal = log.topology.journal(agent_type)
     await log.ensure_topics([log.topology.spec(journal)])
     until = await log.end(journal)
@@ -61,6 +67,7 @@ async def open_ledgers(log: EventLog, agent_type: str, run_id: str | None = None
         until = {partition: until[partition]}
     seen: defaultdict[str, int] = defaultdict(int)
     found: dict[str, EffectLedger] = {}
+    over: dict[str, EffectLedger] = {}
     async for record in log.read(journal, {}, until=until, types=_TYPES):
         number = record.header(SEQUENCE)
         if number is None or int(number) < seen[record.key] or run_id not in (None, record.key):
@@ -70,14 +77,16 @@ async def open_ledgers(log: EventLog, agent_type: str, run_id: str | None = None
         if event.event_type == "run.started":
             found[record.key] = EffectLedger()
         elif event.event_type in ENDED:
-            found.pop(record.key, None)  # the first terminal event wins, and nothing is opened again
+            ledger = found.pop(record.key, None)  # the first terminal event wins; nothing is opened again
+            if ledger is not None:
+                over[record.key] = ledger
         elif record.key in found:
             EFFECT_HANDLERS[event.event_type](found[record.key], event, event.payload)
-    return found
+    return over if ended else found
 
 
-def open_effects(ledger: EffectLedger, agent_type: str) -> list[OpenEffect]:
-    """What waits for a person in one run, in the order in which it was recorded."""
+def open_effects(ledger: EffectLedger, agent_type: str, *, ended: bool = False) -> list[OpenEffect]:
+    """What waits for a person in one run, or did when it ended, in the order in which it was recorded."""
     found = []
     for outcome in undecided(ledger):
         requested = ledger.requested[outcome.payload["effect_id"]].payload
@@ -95,6 +104,7 @@ def open_effects(ledger: EffectLedger, agent_type: str) -> list[OpenEffect]:
                 arguments=requested.get("arguments"),
                 compensates=requested.get("compensates"),
                 outcome_id=outcome.event_id,
+                ended=ended,
             )
         )
     return found

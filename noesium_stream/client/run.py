@@ -172,6 +172,15 @@ class Run:
         ledgers = await open_ledgers(self._log, self.agent_type, self.id)
         return [effect for ledger in ledgers.values() for effect in open_effects(ledger, self.agent_type)]
 
+    async def left_effects(self) -> list[OpenEffect]:
+        """The effects of which nobody knows what came of them, and the run has ended: nothing is decided."""
+        ledgers = await open_ledgers(self._log, self.agent_type, self.id, ended=True)
+        return [
+            effect
+            for ledger in ledgers.values()
+            for effect in open_effects(ledger, self.agent_type, ended=True)
+        ]
+
     async def resolve_effect(
         self,
         effect_id: str,

@@ -110,6 +110,10 @@ class SyncRun:
         """See `Run.open_effects`."""
         return self._portal.call(self._run.open_effects)
 
+    def left_effects(self) -> Sequence[OpenEffect]:
+        """See `Run.left_effects`."""
+        return self._portal.call(self._run.left_effects)
+
     def resolve_effect(
         self, effect_id: str, decision: Decision, result: Any = None, **options: Any
     ) -> EffectResolved:

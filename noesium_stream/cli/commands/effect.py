@@ -26,6 +26,8 @@ _ID_WIDTH: Final = 8
 async def effects_command(run_id: str | None, log_url: str | None, as_json: bool) -> None:
     """List effects that wait for a person to decide, the oldest first; of one run or of all.
 
+    Of a run that has ended: those of which nobody knows what came of them.
+
     Their outcome is unknown (a process died between the call and its record, or it took too long), or they
     undo something and have failed.
     """
@@ -34,7 +36,7 @@ async def effects_command(run_id: str | None, log_url: str | None, as_json: bool
     if as_json:
         out_json([asdict(effect) for effect in found])
     elif not found:
-        note(f"No effect on {log.url} waits for a decision.")
+        note(f"No effect {'of the run' if run_id else f'on {log.url}'} waits for a decision.")
     else:
         now_ms = SystemClock().now_ms()
         header = ("run", "effect", "agent", "what", "class", "key", "age")
@@ -83,7 +85,8 @@ async def resolve(
 
 
 async def _of_run(client: Client, run_id: str) -> list[OpenEffect]:
-    return await (await client.run(run_id)).open_effects()
+    run = await client.run(run_id)
+    return [*await run.open_effects(), *await run.left_effects()]
 
 
 def _decision(result: str | None, retry: bool, fail: bool) -> tuple[Decision, Any]:
