@@ -4,13 +4,17 @@ Rows and the cursor that they belong to are written in one transaction. A file m
 any time: whatever is read of it is either what was written, or `StateFileError`, and then it is made anew
 from the log. So nothing that SQLite returns is taken on trust:
 
-- a row carries a checksum of its key, value, successor and the commit that wrote it,
-- a row of a later commit than the manifest's is of another time than the cursor,
+- a row carries a checksum of its key, value, successor and the stamp of the commit that wrote it,
+- a row with a later stamp than the manifest's is of another time than the cursor. Stamps grow with the
+  cursor, not with the number of commits: where SQLite has lost its newest commits and kept some of their
+  pages, the events of these commits are folded again, and each reads the row that it changes while the cursor
+  lies before it. So a row that has seen an event is found out before it sees it again,
 - a key that is not found is proven absent by the row before it, which names the key that comes next (as NSEC
   does in DNSSEC, RFC 4034 §4): a damaged tree cannot hide a row,
 - the manifest has a checksum, and names projection, version, shape of the state and the topic's id.
 
-Deleted content is overwritten (`secure_delete`), so that no old copy of a row can come back.
+Deleted content is overwritten (`secure_delete`), so that no old copy of a row can come back. What SQLite
+keeps beside the file (`-wal`) belongs to it: neither may be copied or put back without the other.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import fcntl
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,7 +31,8 @@ from typing import IO, Final, NamedTuple
 
 import orjson
 
-from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError, brief
+from noesium_stream.errors import StateBusyError, StateFileError
+from noesium_stream.projection.state_db import Translating, connect, connect_to_read, not_writable
 
 FORMAT: Final = 1
 _APPLICATION_ID: Final = 0x6E6F6573
@@ -37,9 +42,13 @@ _SCHEMA: Final = (
     " written INTEGER NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID",
 )
 _HEAD: Final = b""
+_PAGE_BYTES = 4096
+_SCAN_BYTES: Final = 4_000_000
+_TURNS: Final = 1 << 20
+"""Commits at one cursor (letters are redriven) that stamps can tell apart; more still grow."""
 _READ: Final = "SELECT key, value, next, written, sum FROM row WHERE key = ?"
 _BEFORE: Final = "SELECT key, value, next, written, sum FROM row WHERE key < ? ORDER BY key DESC LIMIT 1"
-_FROM: Final = "SELECT key, value, next, written, sum FROM row WHERE key >= ? ORDER BY key"
+_FROM: Final = "SELECT key, value, next, written, sum FROM row WHERE key >= ? ORDER BY key LIMIT 256"
 _PUT: Final = "INSERT OR REPLACE INTO row (key, value, next, written, sum) VALUES (?, ?, ?, ?, ?)"
 _DELETE: Final = "DELETE FROM row WHERE key = ?"
 
@@ -66,7 +75,9 @@ class Manifest:
         last_event_id: of the last record that was read; None before the first.
         last_ms: when the log took that record, in milliseconds.
         commits: how many times it was written.
+        stamp: of the last commit; a later one has a greater one.
         held: dead letters in it.
+        blocked: keys whose later events are held back.
     """
 
     identity: Identity
@@ -75,7 +86,9 @@ class Manifest:
     last_event_id: str | None = None
     last_ms: int = 0
     commits: int = 0
+    stamp: int = 0
     held: int = 0
+    blocked: int = 0
     format: int = FORMAT
 
 
@@ -100,8 +113,8 @@ class StateFile:
         self._db = db
         self._lock = lock
         self._manifest = manifest
-        self._commit = manifest.commits
-        """The newest commit that a row may be of; while one is written, that one."""
+        self._newest = manifest.stamp
+        """The newest stamp that a row may have; while a commit is written, that one's."""
 
     @property
     def manifest(self) -> Manifest:
@@ -109,8 +122,15 @@ class StateFile:
         return self._manifest
 
     @classmethod
-    def open(cls, path: Path, identity: Identity) -> StateFile:
+    def open(
+        cls, path: Path, identity: Identity, *, instead: Callable[[StateFileError], None] | None = None
+    ) -> StateFile:
         """Open the file to write it, or make it.
+
+        Args:
+            path: where it lies.
+            identity: what it has to be of.
+            instead: told why a file that cannot be used is discarded and made anew; None raises.
 
         Raises:
             StateFileError: it is damaged, foreign, or of something else; says what.
@@ -121,25 +141,37 @@ class StateFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = locked(path)
         except OSError as error:
-            raise _not_writable(path, error) from error
+            raise not_writable(path, error) from error
         try:
-            new = not path.exists() or path.stat().st_size == 0
-            db = _connect(path)
             try:
+                return cls._opened(path, identity, lock)
+            except StateFileError as error:
+                if instead is None:
+                    raise
+                instead(error)
+                discard(path)  # while it is locked: whoever comes next finds the new one
+                return cls._opened(path, identity, lock)
+        except OSError as error:
+            lock.close()
+            raise not_writable(path, error) from error
+        except BaseException:
+            lock.close()
+            raise
+
+    @classmethod
+    def _opened(cls, path: Path, identity: Identity, lock: IO[bytes]) -> StateFile:
+        new = not path.exists() or path.stat().st_size == 0
+        db = connect(path)
+        try:
+            with Translating(path):
                 if new:
                     _create(db, identity)
                 db.execute("PRAGMA secure_delete = ON").fetchone()
                 manifest = _read_manifest(db, path)
-                _require(path, manifest.identity, identity)
-                return cls(path, db, manifest, lock)
-            except sqlite3.Error as error:
-                db.close()
-                raise _translated(path, error) from error
-            except BaseException:
-                db.close()
-                raise
+            _require(path, manifest.identity, identity)
+            return cls(path, db, manifest, lock)
         except BaseException:
-            lock.close()
+            db.close()
             raise
 
     @classmethod
@@ -149,17 +181,11 @@ class StateFile:
         Raises:
             StateFileError: it is damaged or no such file; says what.
         """
+        db = connect_to_read(path)
         try:
-            db = sqlite3.connect(f"file:{path.absolute().as_posix()}?mode=ro", uri=True, isolation_level=None)
-        except sqlite3.Error as error:
-            raise _translated(path, error) from error
-        try:
-            db.execute("PRAGMA query_only = ON")
-            db.execute("BEGIN")
-            return cls(path, db, _read_manifest(db, path), None)
-        except sqlite3.Error as error:
-            db.close()
-            raise _translated(path, error) from error
+            with Translating(path):
+                db.execute("BEGIN")
+                return cls(path, db, _read_manifest(db, path), None)
         except BaseException:
             db.close()
             raise
@@ -170,7 +196,7 @@ class StateFile:
             self._db.execute("ROLLBACK")
             self._db.execute("BEGIN")
             self._manifest = _read_manifest(self._db, self.path)
-            self._commit = self._manifest.commits
+            self._newest = self._manifest.stamp
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key; None where it is certain that there is none.
@@ -181,30 +207,45 @@ class StateFile:
         with self._sound():
             row = self._row(key)
             if row is None:
-                self._before(key)
+                self._before(key, absent=True)
                 return None
             return row.value
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """All rows whose keys begin with `prefix`, in the order of their bytes.
 
+        Some are read at a time, so that the file may be written meanwhile: each is as it is when it is read.
+
         Raises:
             StateFileError: what is there is not what was written.
         """
+        start: bytes | None = prefix or b"\0"
+        while start is not None:
+            rows, start = self._some(start, prefix)
+            yield from rows
+
+    def _some(self, start: bytes, prefix: bytes) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """The next rows, and where to go on; None: there are no more."""
+        rows: list[tuple[bytes, bytes]] = []
+        room = _SCAN_BYTES
         with self._sound():
-            last = self._before(prefix)
-        expected = last.next
-        with self._sound():
-            for found in self._db.execute(_FROM, (prefix or b"\0",)):
+            expected = self._before(start).next
+            for found in self._db.execute(_FROM, (start,)):
+                if not expected.startswith(prefix) or expected == _HEAD:
+                    return rows, None
                 row = self._sound_row(found)
                 if row.key != expected:
-                    raise self._broken(f"a row is missing before {row.key!r}")
-                if not row.key.startswith(prefix):
-                    return
+                    raise self._broken(f"the row {expected!r} is missing")
+                rows.append((row.key, row.value))
                 expected = row.next
-                yield row.key, row.value
-        if expected.startswith(prefix) and expected != _HEAD:
+                room -= len(row.value)
+                if room < 0:
+                    break
+        if not expected.startswith(prefix) or expected == _HEAD:
+            return rows, None
+        if not rows:
             raise self._broken(f"the row {expected!r} is missing")
+        return rows, rows[-1][0] + b"\0"
 
     def commit(self, changes: Mapping[bytes, bytes | None], manifest: Manifest) -> None:
         """Write rows (None removes one) and the manifest, all or nothing.
@@ -213,31 +254,41 @@ class StateFile:
             StateFileError: what is there is not what was written.
             ProjectionError: it cannot be written (a full disk); nothing was.
         """
-        manifest = replace(manifest, commits=self._manifest.commits + 1)
+        before = self._manifest
+        stamp = max(before.stamp + 1, manifest.cursor * _TURNS)
+        manifest = replace(manifest, commits=before.commits + 1, stamp=stamp)
         with self._sound():
             self._db.execute("BEGIN IMMEDIATE")
-            self._commit = manifest.commits
+            self._newest = stamp
             try:
                 for key in sorted(changes):
-                    self._write(key, changes[key], manifest.commits)
+                    self._write(key, changes[key], stamp)
                 body = orjson.dumps(asdict(manifest))
                 self._db.execute("UPDATE manifest SET body = ?, sum = ? WHERE id = 1", (body, _digest(body)))
                 self._db.execute("COMMIT")
             except BaseException:
-                self._commit = self._manifest.commits
+                self._newest = before.stamp
                 with suppress(sqlite3.Error):  # a full disk may have rolled it back already
                     self._db.execute("ROLLBACK")
                 raise
         self._manifest = manifest
 
     def copy_to(self, path: Path) -> None:
-        """Write a compact copy as of the last commit, to a path where nothing is.
+        """Write a compact copy as of the last commit (of any process), to a path where nothing is.
 
         Raises:
             ProjectionError: it cannot be written there.
         """
         with self._sound():
-            self._db.execute("VACUUM INTO ?", (str(path),))
+            if self._lock is None:
+                self._db.execute("ROLLBACK")  # a reader's view of one moment; VACUUM has its own
+            try:
+                self._db.execute("VACUUM INTO ?", (str(path),))
+            finally:
+                if self._lock is None:
+                    self._db.execute("BEGIN")
+        if self._lock is None:
+            self.refresh()
 
     def close(self) -> None:
         """Let go; harmless when repeated."""
@@ -245,38 +296,42 @@ class StateFile:
         if self._lock is not None:
             self._lock.close()
 
-    def _write(self, key: bytes, value: bytes | None, commit: int) -> None:
+    def discard(self) -> None:
+        """Remove the file and let go: nobody else can have opened it before it is gone."""
+        self._db.close()
+        discard(self.path)
+        self.close()
+
+    def _write(self, key: bytes, value: bytes | None, stamp: int) -> None:
         found = self._row(key)
         if value is None:
+            before = self._before(key, absent=found is None)
             if found is not None:
-                before = self._before(key)
-                self._put(before.key, before.value, found.next, commit)
+                if before.next != key:
+                    raise self._broken(f"the row {before.key!r} does not lead to {key!r}")
+                self._put(before.key, before.value, found.next, stamp)
                 self._db.execute(_DELETE, (key,))
         elif found is not None:
-            self._put(key, value, found.next, commit)
+            self._put(key, value, found.next, stamp)
         else:
-            before = self._before(key)
-            self._put(before.key, before.value, key, commit)
-            self._put(key, value, before.next, commit)
+            before = self._before(key, absent=True)
+            self._put(before.key, before.value, key, stamp)
+            self._put(key, value, before.next, stamp)
 
-    def _put(self, key: bytes, value: bytes, following: bytes, commit: int) -> None:
-        row_sum = _row_sum(key, value, following, commit)
-        self._db.execute(_PUT, (key, value, following, commit, row_sum))
+    def _put(self, key: bytes, value: bytes, following: bytes, stamp: int) -> None:
+        self._db.execute(_PUT, (key, value, following, stamp, _row_sum(key, value, following, stamp)))
 
     def _row(self, key: bytes) -> _Row | None:
         found = self._db.execute(_READ, (key,)).fetchone()
         return None if found is None else self._sound_row(found, key)
 
-    def _before(self, key: bytes) -> _Row:
-        """The row before `key`, which says that nothing lies between."""
-        if key == _HEAD:
-            found = self._db.execute(_READ, (_HEAD,)).fetchone()
-        else:
-            found = self._db.execute(_BEFORE, (key,)).fetchone()
+    def _before(self, key: bytes, *, absent: bool = False) -> _Row:
+        """The row before `key`, which says that nothing lies between; with `absent` also not `key` itself."""
+        found = self._db.execute(_BEFORE, (key,)).fetchone()
         if found is None:
             raise self._broken("its first row is missing")
         row = self._sound_row(found)
-        if row.next != _HEAD and row.next < key:
+        if row.key >= key or (row.next != _HEAD and (row.next < key or (absent and row.next == key))):
             raise self._broken(f"the row {row.next!r} is missing")
         return row
 
@@ -284,35 +339,19 @@ class StateFile:
         row = _Row(*found)
         try:
             sound = (key is None or row.key == key) and _row_sum(*row[:4]) == row.sum
-        except (TypeError, AttributeError, OverflowError):
+        except (TypeError, OverflowError):
             sound = False
         if not sound:
             raise self._broken(f"the row {row.key!r} is damaged")
-        if row.written > self._commit:
+        if row.written > self._newest:
             raise self._broken(f"the row {row.key!r} is newer than the manifest")
         return row
 
     def _broken(self, what: str) -> StateFileError:
         return StateFileError(f"{self.path}: {what}.")
 
-    def _sound(self) -> _Translating:
-        return _Translating(self.path)
-
-
-class _Translating:
-    """Turns what SQLite raises into this project's errors."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, sqlite3.Error):
-            raise _translated(self._path, error) from error
+    def _sound(self) -> Translating:
+        return Translating(self.path)
 
 
 def discard(path: Path) -> None:
@@ -340,22 +379,8 @@ def locked(path: Path) -> IO[bytes]:
     return lock
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    try:
-        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
-        raise _translated(path, error) from error
-    try:
-        db.execute("PRAGMA journal_mode = WAL").fetchone()
-        db.execute("PRAGMA synchronous = NORMAL")
-        db.execute("PRAGMA trusted_schema = OFF")
-    except sqlite3.Error as error:
-        db.close()
-        raise _translated(path, error) from error
-    return db
-
-
 def _create(db: sqlite3.Connection, identity: Identity) -> None:
+    db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
     db.execute("BEGIN IMMEDIATE")
     for statement in _SCHEMA:
@@ -374,8 +399,8 @@ def _read_manifest(db: sqlite3.Connection, path: Path) -> Manifest:
     if found is None or not isinstance(found[0], bytes) or _digest(found[0]) != found[1]:
         raise StateFileError(f"{path}: its manifest is damaged.")
     fields = orjson.loads(found[0])
-    if fields["format"] != FORMAT:
-        raise StateFileError(f"{path} has the format {fields['format']}, not {FORMAT}.")
+    if fields.get("format") != FORMAT:
+        raise StateFileError(f"{path} has the format {fields.get('format')}, not {FORMAT}.")
     return Manifest(**{**fields, "identity": Identity(**fields["identity"])})
 
 
@@ -399,31 +424,6 @@ def _digest(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=16).digest()
 
 
-def _row_sum(key: bytes, value: bytes, following: bytes, commit: int) -> bytes:
-    lengths = b"%d,%d,%d:" % (len(key), len(following), commit)
+def _row_sum(key: bytes, value: bytes, following: bytes, stamp: int) -> bytes:
+    lengths = b"%d,%d,%d:" % (len(key), len(following), stamp)
     return hashlib.blake2b(b"".join((lengths, key, following, value)), digest_size=8).digest()
-
-
-_NO_ROOM: Final = frozenset(
-    {
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR_WRITE,
-        sqlite3.SQLITE_IOERR_FSYNC,
-        sqlite3.SQLITE_IOERR_TRUNCATE,
-    }
-)
-_NO_RIGHT: Final = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
-
-
-def _translated(path: Path, error: sqlite3.Error) -> ProjectionError:
-    code = getattr(error, "sqlite_errorcode", 0)
-    if code in _NO_ROOM or code & 0xFF in _NO_RIGHT:
-        return _not_writable(path, error)
-    return StateFileError(f"{path}: SQLite cannot read it: {brief(error, 200)}.")
-
-
-def _not_writable(path: Path, error: BaseException) -> ProjectionError:
-    return ProjectionError(
-        f"The state file {path} cannot be written: {brief(error, 200)}.",
-        hint="Make room or grant the right, or name another folder (--state DIR); nothing is lost.",
-    )

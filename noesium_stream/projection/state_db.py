@@ -1,0 +1,107 @@
+"""State files as SQLite sees them: connections, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError, brief
+
+_NO_ROOM: Final = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR_WRITE,
+        sqlite3.SQLITE_IOERR_FSYNC,
+        sqlite3.SQLITE_IOERR_TRUNCATE,
+        sqlite3.SQLITE_IOERR_SHMSIZE,
+        sqlite3.SQLITE_IOERR_SHMOPEN,
+        sqlite3.SQLITE_IOERR_SHMMAP,
+    }
+)
+_NO_RIGHT: Final = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+
+
+class Translating:
+    """Turns what SQLite raises into this project's errors."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise _translated(self._path, error) from error
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection to write the file, which need not be there yet.
+
+    Raises:
+        StateFileError: it is no database.
+        ProjectionError: it cannot be written.
+    """
+    with Translating(path):
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        with Translating(path):
+            db.execute("PRAGMA journal_mode = WAL").fetchone()
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA trusted_schema = OFF")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing.
+
+    Raises:
+        StateFileError: there is no such database.
+    """
+    try:
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    except sqlite3.Error as error:
+        raise StateFileError(f"{path}: SQLite cannot read it: {brief(error, 200)}.") from error
+    try:
+        with Translating(path):
+            db.execute("PRAGMA query_only = ON")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _translated(path: Path, error: sqlite3.Error) -> ProjectionError:
+    code = getattr(error, "sqlite_errorcode", 0)
+    if (
+        code in _NO_ROOM
+        or code & 0xFF in _NO_RIGHT
+        or (code & 0xFF == sqlite3.SQLITE_READONLY and not _mine(path))
+    ):
+        return not_writable(path, error)
+    if code & 0xFF in _BUSY:
+        return StateBusyError(f"{path} is locked by another program: {brief(error, 200)}.")
+    if isinstance(error, sqlite3.ProgrammingError):
+        return ProjectionError(f"{path} is used after it was closed.")
+    return StateFileError(f"{path}: SQLite cannot read it: {brief(error, 200)}.")
+
+
+def _mine(path: Path) -> bool:
+    """Whether nothing forbids to write the file: then it is the file itself that says so, being damaged."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
+
+
+def not_writable(path: Path, error: BaseException) -> ProjectionError:
+    """The error of a file for which room or a right is missing."""
+    return ProjectionError(
+        f"The state file {path} cannot be written: {brief(error, 200)}.",
+        hint="Make room or grant the right, or name another folder (--state DIR); nothing is lost.",
+    )
