@@ -1,14 +1,18 @@
 """A graph with all that a kernel has to carry over a death: for sweeps of kill points.
 
 It books a flight and hotels (a fork, a fan-out with Send, a subgraph, a gather, a sync node, a retry), asks a
-person, and pays; where payment is refused, what was booked is cancelled again.
+person, sends a letter that must not go out twice, and pays; where payment is refused, what was booked is
+cancelled again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import operator
+import os
 from collections import Counter
+from pathlib import Path
 from typing import Annotated, Any, Final, TypedDict
 
 from langgraph.graph import START, StateGraph
@@ -18,13 +22,64 @@ from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step, kernel_node
 
 IDEMPOTENT: Final = SideEffectClass.IDEMPOTENT
+EXTERNAL: Final = SideEffectClass.EXTERNAL
 NIGHTS: Final = (1, 2, 3)
+
+BOOKED: Final = sorted(
+    [
+        "planned",
+        "planned",  # the subgraph hands it back
+        "booked flight",
+        *(f"booked night {n}" for n in NIGHTS),
+        "booked museum",
+        "booked tower",
+        "packed",
+        "at last",
+    ]
+)
+"""What is booked at the end, sorted."""
 
 done: Counter[tuple[str, str]] = Counter()
 """What was done outside: by name and idempotency key."""
 
-bodies: Counter[str] = Counter()
-"""How often each node's body began."""
+_diary: int | None = None
+
+
+def keep_diary(path: Path) -> None:
+    """Write what happens outside to this file too, a world that survives the process; what it holds counts.
+
+    One JSON object per line: `did` and `key` of an effect, or `body`, `step` and `path` of a node's begin.
+    """
+    global _diary
+    done.clear()
+    for line in read_diary(path):
+        if "did" in line:
+            done[line["did"], line["key"]] += 1
+    _diary = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+
+def read_diary(path: Path) -> list[dict[str, Any]]:
+    """What was written so far."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def note(**line: Any) -> None:
+    """Write a line, if there is a diary."""
+    if _diary is not None:
+        os.write(_diary, f"{json.dumps(line)}\n".encode())
+
+
+def do(name: str, key: str) -> None:
+    """Something happens outside."""
+    done[name, key] += 1
+    note(did=name, key=key)
+
+
+def begin() -> None:
+    """A node's body begins."""
+    step = current_step()
+    number, path = step.key
+    note(body=step.node, step=number, path=path)
 
 
 class Trip(TypedDict, total=False):
@@ -32,41 +87,42 @@ class Trip(TypedDict, total=False):
     night: int
     booked: Annotated[list[str], operator.add]
     verdict: str
+    letter: str
     paid: str
 
 
 async def book(what: str, idempotency_key: str) -> str:
-    done["book", idempotency_key] += 1
+    do("book", idempotency_key)
     return f"booked {what}"
 
 
 async def cancel(result: str, what: str, idempotency_key: str) -> str:
-    done["cancel", idempotency_key] += 1
+    do("cancel", idempotency_key)
     return f"cancelled {what}"
 
 
 def pay(refuse: bool, idempotency_key: str) -> str:
-    done["pay", idempotency_key] += 1
+    do("pay", idempotency_key)
     if refuse:
         raise ValueError("the card is refused")
     return "paid"
 
 
 async def flight(state: Trip) -> dict[str, Any]:
-    bodies["flight"] += 1
+    begin()
     step = current_step()
     got = await step.effect("book", book, "flight", effect_class=IDEMPOTENT, compensate=cancel)
     return {"booked": [got]}
 
 
 async def hotel(state: Trip) -> dict[str, Any]:
-    bodies[f"hotel {state['night']}"] += 1
+    begin()
     step, what = current_step(), f"night {state['night']}"
     return {"booked": [await step.effect("book", book, what, effect_class=IDEMPOTENT, compensate=cancel)]}
 
 
 async def sights(state: Trip) -> dict[str, Any]:
-    bodies["sights"] += 1
+    begin()
     step = current_step()
     names = ("museum", "tower")
     return {
@@ -77,36 +133,46 @@ async def sights(state: Trip) -> dict[str, Any]:
 
 
 def pack(state: Trip) -> dict[str, Any]:
-    bodies["pack"] += 1
+    begin()
     return {"booked": ["packed"]}
 
 
 @kernel_node()
 async def plan(state: Trip) -> dict[str, Any]:
-    bodies["plan"] += 1
+    begin()
     return {"booked": ["planned"]}
 
 
 async def flaky(state: Trip) -> dict[str, Any]:
-    bodies["flaky"] += 1
+    begin()
     outcome = await current_step().effect("try", _third_time, effect_class=IDEMPOTENT)
     return {"booked": [outcome]}
 
 
 def _third_time(idempotency_key: str) -> str:
-    done["try", idempotency_key] += 1
+    do("try", idempotency_key)
     if len({key for name, key in done if name == "try"}) < 3:
         raise ConnectionError("not yet")
     return "at last"
 
 
 async def confirm(state: Trip) -> dict[str, Any]:
-    bodies["confirm"] += 1
+    begin()
     return {"verdict": (await current_step().interrupt("Go?")).value}
 
 
+def post(idempotency_key: str) -> str:
+    do("letter", idempotency_key)
+    return "posted"
+
+
+async def letter(state: Trip) -> dict[str, Any]:
+    begin()
+    return {"letter": await current_step().effect("letter", post, effect_class=EXTERNAL)}
+
+
 async def buy(state: Trip) -> dict[str, Any]:
-    bodies["buy"] += 1
+    begin()
     return {"paid": await current_step().effect("pay", pay, state["refuse"], effect_class=IDEMPOTENT)}
 
 
@@ -125,6 +191,7 @@ def trip() -> StateGraph[Any, Any, Any, Any]:
     retry = RetryPolicy(max_attempts=3, initial_interval=0.001, jitter=False)
     graph.add_node("flaky", flaky, retry_policy=retry)
     graph.add_node("confirm", confirm)
+    graph.add_node("letter", letter)
     graph.add_node("buy", buy)
     graph.add_edge(START, "plan")
     graph.add_edge("plan", "flight")
@@ -132,5 +199,6 @@ def trip() -> StateGraph[Any, Any, Any, Any]:
     graph.add_edge("plan", "stay")
     graph.add_edge("plan", "flaky")
     graph.add_edge(["flight", "stay", "flaky"], "confirm")
-    graph.add_edge("confirm", "buy")
+    graph.add_edge("confirm", "letter")
+    graph.add_edge("letter", "buy")
     return graph
