@@ -362,7 +362,11 @@ class SequenceGapError(ProjectionError):
 
 
 class KeyElsewhereError(ProjectionError):
-    """A key's state lives in another process; names the owner."""
+    """A key's state lives in another process; `owner` says which: `host/pid`."""
+
+    def __init__(self, message: str, *, owner: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.owner = owner
 
 
 class CapabilityError(NoesiumError):

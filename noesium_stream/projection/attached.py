@@ -2,36 +2,52 @@
 
 Where a partition goes on is said by its state file, not by the group's offset. Events are folded as they come
 and written together, at the latest `FLUSH_S` after they were folded, and before a partition goes to another
-process.
+process. Processes of one machine may share the folder: a file is locked by the one that has the partition.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from heapq import merge as in_order
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from noesium_stream.errors import KeyElsewhereError, ProjectionError, StateFileError
-from noesium_stream.log.port import EventLog, Position, Subscription, TopicPartition
+from noesium_stream.errors import (
+    EventStoreError,
+    KeyElsewhereError,
+    LogCorruptError,
+    ProjectionError,
+    StateFileError,
+    TopicNotFoundError,
+    brief,
+)
+from noesium_stream.log.port import (
+    EventLog,
+    Position,
+    Subscription,
+    TopicPartition,
+    TopicShape,
+    process_of,
+)
 from noesium_stream.log.record import Record
-from noesium_stream.log.topics import TopicKind, partition_of
+from noesium_stream.log.topics import partition_of
 from noesium_stream.projection.base import AnyProjection
-from noesium_stream.projection.engine import begin
 from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.folder import Report, matching, merged, open_fold
-from noesium_stream.projection.redrive import answer_request
-from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import discard
+from noesium_stream.projection.folder import Report, matching, merged
+from noesium_stream.projection.share import Share
 
 FLUSH_S: Final = 0.05
 DISCOVER_S: Final = 5.0
 """How often topics are looked for that the projection's patterns match and that it does not read yet."""
 LOOK_S: Final = 0.5
 """How often requests beside the state files are looked for (`redrive.py`)."""
+RETRY_S: Final = 1.0
+"""How long to wait before joining the group anew, where the log was away."""
+_ASK_S: Final = 0.2
 
 
 def group_of(log: EventLog, projection: AnyProjection) -> str:
@@ -46,7 +62,7 @@ class AttachedProjection:
         log: what is folded.
         projection: its patterns say which topics.
         folder: where states are kept; a partition that moves away keeps its file there.
-        report: told in one sentence when a state file had to be discarded.
+        report: told in one sentence when a state file had to be discarded, or the log is away.
         call: how `key` and `apply` are called; see `PartitionFold`.
         discover_s: how often new topics are looked for, in seconds.
 
@@ -66,30 +82,29 @@ class AttachedProjection:
         self.projection = projection
         self.group = group_of(log, projection)
         self._log = log
-        self._folder = folder
         self._report = report
-        self._call = call
         self._discover_s = discover_s
-        self._codec: StateCodec[Any] = StateCodec(projection)
-        self._folds: dict[TopicPartition, PartitionFold[Any]] = {}
-        self._topics: list[str] = []
-        self._partitions: dict[str, int] = {}
+        self._share = Share(log, projection, folder, report, call)
+        self._layout: dict[str, TopicShape] = {}
         self._subscription: Subscription | None = None
         self._flusher: asyncio.TimerHandle | None = None
-        self._moved = asyncio.Condition()
-        self._trouble: asyncio.Future[None] | None = None
+        self._moved = asyncio.Event()
+        self._wake = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
+        self._trouble: BaseException | None = None
         self._failure: BaseException | None = None
+        self._away = False
+        self._corrupt = False
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this process folds now."""
-        return frozenset(self._folds)
+        return frozenset(self._share.folds)
 
     @property
     def folds(self) -> Mapping[TopicPartition, PartitionFold[Any]]:
         """Their folds."""
-        return self._folds
+        return self._share.folds
 
     async def __aenter__(self) -> AttachedProjection:
         await self.start()
@@ -109,48 +124,56 @@ class AttachedProjection:
         self._main = asyncio.create_task(self._run(), name=f"noesium projection {self.projection.name}")
 
     async def wait(self) -> None:
-        """Return when it is closed.
+        """Return when it is closed, or its log is.
 
         Raises:
             EventHeldError, SequenceGapError, ProjectionError: what stopped the fold; see `PartitionFold`.
             LogTruncatedError: the log lacks events that were not folded yet; nothing is skipped.
-            StateBusyError: another process writes the same state folder.
+            StateBusyError: another process goes on writing a state file that is this one's now.
         """
         if self._main is not None:
-            await asyncio.shield(self._main)
+            await asyncio.wait((self._main,))
+        if self._failure is not None:
+            raise self._failure
 
     async def close(self) -> None:
         """Write what is folded and leave the group; harmless when repeated. `wait` tells what had failed."""
-        main, self._main = self._main, None
-        if main is not None:
-            main.cancel()
-            await asyncio.wait((main,))
-        await self._unsubscribe()
+        if self._main is not None:
+            self._main.cancel()
+            await asyncio.wait((self._main,))
 
     async def barrier(self, position: Position) -> None:
         """Return when the state has seen this position: read your own writes.
 
+        A partition that is changing hands is waited for.
+
         Raises:
-            KeyElsewhereError: its partition is folded by another process.
-            ProjectionError: the projection does not fold this topic, or has stopped.
+            KeyElsewhereError: its partition is folded by another process; names it.
+            ProjectionError: the projection does not fold this partition, or has stopped.
+            LogUnavailableError
         """
         tp = TopicPartition(position.topic, position.partition)
-        if not matching([tp.topic], self.projection, self._log.topology):
-            raise ProjectionError(f"The projection {self.projection.name} does not fold {tp.topic}.")
-        async with self._moved:
-            await self._moved.wait_for(lambda: self._failure is not None or self._seen(tp, position.offset))
-        if self._failure is not None:
-            raise ProjectionError(f"The projection {self.projection.name} has stopped.") from self._failure
+        if not self._folds_partition(tp):
+            await self._discover()
+        if not self._folds_partition(tp):
+            where = f"{tp.topic}/{tp.partition}"
+            raise ProjectionError(f"The projection {self.projection.name} does not fold {where}.")
+        what = f"{tp.topic}/{tp.partition} is folded"
+        while not self._seen(tp, position.offset):
+            await self._here(lambda: {tp}, what)
+            if not self._seen(tp, position.offset):
+                await self._change(FLUSH_S)
+                self._check_running()
 
-    def query(self, key: str) -> Any | None:
+    async def query(self, key: str) -> Any | None:
         """The state of a row, as of what is folded now; None if there is no such row.
 
         Raises:
-            KeyElsewhereError: its partition is folded by another process.
+            KeyElsewhereError: it may have been folded by another process; names it.
             ProjectionError: it has parts in several partitions, and no `merge` is declared.
         """
-        self._require_here(key)
-        states = [fold.state(key) for fold in self._folds.values()]
+        await self._here(lambda: self._partitions_of(key), f"The key {key!r} may live elsewhere: a part is")
+        states = [fold.state(key) for fold in self.folds.values()]
         return merged(self.projection, (state for state in states if state is not None), key)
 
     def scan(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -160,9 +183,7 @@ class AttachedProjection:
             ProjectionError: as `query`.
         """
         self.flush()
-        rows = in_order(
-            *(fold.rows(prefix) for fold in self._folds.values()), key=lambda row: row[0].encode()
-        )
+        rows = in_order(*(fold.rows(prefix) for fold in self.folds.values()), key=lambda row: row[0].encode())
         for key, same in groupby(rows, key=itemgetter(0)):
             yield key, merged(self.projection, (state for _, state in same), key)
 
@@ -170,170 +191,240 @@ class AttachedProjection:
         """Write what is folded.
 
         Raises:
-            StateFileError, ProjectionError: as `PartitionFold.flush`.
+            ProjectionError: as `PartitionFold.flush`; a damaged file is made anew instead.
         """
         if self._flusher is not None:
             self._flusher.cancel()
             self._flusher = None
-        for fold in self._folds.values():
-            fold.flush()
+        self._share.flush()
+        if self._share.broken:
+            self._wake.set()
+
+    def _folds_partition(self, tp: TopicPartition) -> bool:
+        shape = self._layout.get(tp.topic)
+        return shape is not None and tp.partition < shape.partitions
 
     def _seen(self, tp: TopicPartition, offset: int) -> bool:
-        fold = self._folds.get(tp)
-        if fold is not None:
-            return fold.cursor > offset
-        return False
+        fold = self.folds.get(tp)
+        if fold is None or self._subscription is None:
+            return False
+        # Events that are not wanted are read and not handed over.
+        return max(fold.cursor, self._subscription.position(tp) or 0) > offset
 
-    def _require_here(self, key: str) -> None:
-        if self.projection.merges():
-            wanted = {
-                TopicPartition(topic, p) for topic in self._topics for p in range(self._partitions[topic])
+    def _partitions_of(self, key: str) -> set[TopicPartition]:
+        """Where a row's parts may be."""
+        if self.projection.keyed() and not self.projection.merges():
+            return {
+                TopicPartition(topic, partition_of(key, shape.partitions))
+                for topic, shape in self._layout.items()
             }
-        else:
-            wanted = {TopicPartition(topic, partition_of(key, n)) for topic, n in self._partitions.items()}
-        elsewhere = sorted(wanted - self._folds.keys())
-        if elsewhere:
-            where = ", ".join(f"{tp.topic}/{tp.partition}" for tp in elsewhere[:3])
-            raise KeyElsewhereError(
-                f"The key {key!r} of the projection {self.projection.name} may live in another process, "
-                f"which folds {where}.",
-                hint="Ask there, or attach fewer processes.",
-            )
+        return {
+            TopicPartition(topic, partition)
+            for topic, shape in self._layout.items()
+            for partition in range(shape.partitions)
+        }
+
+    async def _here(self, wanted: Callable[[], set[TopicPartition]], what: str) -> None:
+        """Return when this process has these partitions.
+
+        Raises:
+            KeyElsewhereError: another one has some of them.
+        """
+        self._check_running()
+        while missing := wanted() - self.folds.keys():
+            mine = None if self._subscription is None else self._subscription.member
+            for share in await self._log.members(self.group):
+                others = sorted(missing & share.partitions)
+                if share.member != mine and others:
+                    owner = process_of(share.member)
+                    where = ", ".join(f"{tp.topic}/{tp.partition}" for tp in others[:3])
+                    raise KeyElsewhereError(
+                        f"{what} by the process {owner} ({where}), not by this one, for the projection "
+                        f"{self.projection.name}.",
+                        owner=owner,
+                        hint="Ask there, or attach fewer processes.",
+                    )
+            await self._change(_ASK_S)
+            self._check_running()
+
+    def _check_running(self) -> None:
+        if self._failure is not None:
+            raise ProjectionError(f"The projection {self.projection.name} has stopped.") from self._failure
+        if self._main is None or self._main.done():
+            raise ProjectionError(f"The projection {self.projection.name} is not attached.")
+
+    async def _change(self, timeout_s: float) -> None:
+        """Return when something was folded, or has come or gone; at the latest after this time."""
+        moved = self._moved
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await moved.wait()
+
+    def _changed(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     async def _run(self) -> None:
-        """Follow; subscribe anew when topics came or a state file had to be discarded."""
-        looked = 0.0
+        """Follow, and join anew after the log was away; in the end leave, whatever happened."""
         try:
-            while True:
-                subscription = self._subscription
-                assert subscription is not None
-                ended = asyncio.ensure_future(subscription.wait())
-                try:
-                    trouble = self._trouble = asyncio.get_running_loop().create_future()
-                    done, _ = await asyncio.wait(
-                        (ended, trouble),
-                        timeout=min(LOOK_S, self._discover_s),
-                        return_when=asyncio.FIRST_COMPLETED,
-                    )
-                    if done:
-                        await self._after_end(done.pop())
-                        continue
-                    self._answer_requests()
-                    looked += LOOK_S
-                    if looked < self._discover_s:
-                        continue
-                    looked = 0.0
-                    if await self._find_topics():
-                        await self._unsubscribe()
-                        await self._subscribe()
-                finally:
-                    ended.cancel()
+            while not await self._follow():
+                await self._rejoin()
         except asyncio.CancelledError:
-            raise
+            pass
         except BaseException as error:
             self._failure = error
-            async with self._moved:
-                self._moved.notify_all()
-            raise
+        finally:
+            try:
+                await self._leave()
+            except BaseException as error:
+                self._failure = self._failure or error
+            self._changed()
 
-    async def _after_end(self, ended: asyncio.Future[None]) -> None:
+    async def _follow(self) -> bool:
+        """Whether the log was closed; False: the group has to be joined anew."""
+        subscription = self._subscription
+        assert subscription is not None
+        ended = asyncio.ensure_future(subscription.wait())
         try:
-            await ended
-        except StateFileError as error:
-            self._report(f"{error} It is discarded; the events are folded again.")
-            for tp in list(self._folds):
-                self._close(tp, broken=error)
-        await self._unsubscribe()
-        await self._subscribe()
+            looked_s = 0.0
+            while not ended.done():
+                waking = asyncio.ensure_future(self._wake.wait())
+                pause_s = min(LOOK_S, self._discover_s)
+                await asyncio.wait((ended, waking), timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+                self._wake.clear()
+                looked_s += pause_s
+                if not ended.done():
+                    looked_s = await self._tend(subscription, looked_s)
+            ended.result()
+        except EventStoreError as error:
+            if not (error.retriable or isinstance(error, TopicNotFoundError) or self._made_anew(error)):
+                raise
+            self._say_away(error)
+            return False
+        finally:
+            ended.cancel()
+        return True
 
-    def _answer_requests(self) -> None:
-        for fold in self._folds.values():
-            done = answer_request(self._log, fold)
-            if done is not None:
-                self._report(f"{fold.file.path}: {done.folded} letters folded again, {done.stayed} stay.")
+    def _made_anew(self, error: EventStoreError) -> bool:
+        """Whether it may be that a topic has fewer records than before; joining anew looks, once."""
+        if not isinstance(error, LogCorruptError) or self._corrupt:
+            return False
+        self._corrupt = True
+        return True
 
-    async def _find_topics(self) -> bool:
-        infos = {info.name: info.partitions for info in await self._log.topics()}
-        topics = matching(infos, self.projection, self._log.topology)
-        changed = topics != self._topics
-        self._topics, self._partitions = topics, {topic: infos[topic] for topic in topics}
-        return changed
+    async def _tend(self, subscription: Subscription, looked_s: float) -> float:
+        """What has to be done now and then; how long ago topics were looked for."""
+        if self._trouble is not None:
+            raise self._trouble
+        try:
+            if self._share.broken:
+                subscription.seek(await self._share.open_broken())
+                self._changed()
+            self._share.answer_requests()
+            if looked_s >= self._discover_s:
+                await self._discover()
+                looked_s = 0.0
+        except EventStoreError as error:
+            if not (error.retriable or isinstance(error, TopicNotFoundError)):
+                raise
+            self._say_away(error)
+        return looked_s
+
+    async def _discover(self) -> None:
+        """Look for topics that came, went, or were made anew."""
+        before = self._layout.keys()
+        await self._find_topics()
+        subscription = self._subscription
+        if subscription is None:
+            return
+        for tp, fold in list(self.folds.items()):
+            shape, identity = self._layout.get(tp.topic), fold.manifest.identity
+            if shape is not None and shape.topic_id != identity.topic_id:
+                text = (
+                    f"{fold.file.path}: the topic was deleted and made anew (its id was {identity.topic_id})."
+                )
+                self._share.start_over(tp, StateFileError(text))
+                self._wake.set()
+            else:
+                fold.advance(subscription.position(tp) or 0)
+        self._flush_soon()
+        if self._layout.keys() != before:
+            subscription.change_topics(list(self._layout))
+        self._away = self._corrupt = False
+
+    async def _find_topics(self) -> None:
+        found = await self._log.layout()
+        self._layout = {topic: found[topic] for topic in matching(found, self.projection, self._log.topology)}
 
     async def _subscribe(self) -> None:
-        kinds = {self._log.topology.kind(topic) for topic in self._topics}
+        # A journal's records are numbered: all of them have to be seen.
+        facts = all(pattern.startswith("events.") for pattern in self.projection.topics)
         self._subscription = await self._log.subscribe(
             self.group,
-            self._topics,
+            list(self._layout),
             self._take,
             on_assigned=self._assigned,
             on_revoked=self._revoked,
-            types=None if TopicKind.JOURNAL in kinds else self.projection.event_types,
+            types=self.projection.event_types if facts else None,
         )
 
-    async def _unsubscribe(self) -> None:
+    async def _rejoin(self) -> None:
+        await self._leave()
+        while True:
+            await asyncio.sleep(RETRY_S)
+            try:
+                await self._find_topics()
+                await self._subscribe()
+            except EventStoreError as error:
+                if not (error.retriable or isinstance(error, TopicNotFoundError)):
+                    raise
+                self._say_away(error)
+            else:
+                return
+
+    def _say_away(self, error: EventStoreError) -> None:
+        if not self._away:
+            self._away = True
+            self._report(f"{brief(error)} The projection goes on when it can.")
+
+    async def _leave(self) -> None:
+        if self._flusher is not None:
+            self._flusher.cancel()
+            self._flusher = None
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.close()
-        for tp in list(self._folds):
-            self._close(tp)
+            with suppress(EventStoreError):  # what had ended it is known
+                await subscription.wait()
+        self._share.let_go_of_all()
 
     async def _assigned(self, tps: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
-        starts = {}
-        for topic in sorted({tp.topic for tp in tps}):
-            first, end = await self._log.beginning(topic), await self._log.end(topic)
-            topic_id = await self._log.topic_id(topic)
-            for tp in sorted(tp for tp in tps if tp.topic == topic):
-                fold = self._open(tp, topic_id)
-                if fold.cursor > end[tp.partition]:
-                    reason = f"{fold.file.path}: it is ahead of the log, which has lost its newest events."
-                    self._report(f"{reason} It is discarded; the events are folded again.")
-                    fold.file.close()
-                    discard(fold.file.path)
-                    fold = self._open(tp, topic_id)
-                self._folds[tp] = fold
-                begin(fold, first[tp.partition])
-                starts[tp] = fold.cursor
-        async with self._moved:
-            self._moved.notify_all()
+        starts = await self._share.take_over(tps)
+        self._changed()
         return starts
 
-    def _open(self, tp: TopicPartition, topic_id: str) -> PartitionFold[Any]:
-        return open_fold(
-            self._folder, self.projection, self._codec, self._log, tp, topic_id, self._report, self._call
-        )
-
     async def _revoked(self, tps: frozenset[TopicPartition]) -> None:
-        for tp in tps:
-            self._close(tp)
-        async with self._moved:
-            self._moved.notify_all()
-
-    def _close(self, tp: TopicPartition, broken: StateFileError | None = None) -> None:
-        fold = self._folds.pop(tp, None)
-        if fold is None:
-            return
         try:
-            if broken is None:
-                fold.flush()
+            self._share.let_go(tps)
         finally:
-            fold.file.close()
-        if broken is not None and str(fold.file.path) in broken.message:
-            discard(fold.file.path)
+            self._changed()
 
     async def _take(self, records: Sequence[Record]) -> None:
-        for tp, same in groupby(records, key=lambda record: TopicPartition(record.topic, record.partition)):
-            fold = self._folds.get(tp)
-            if fold is not None:
-                fold.take(list(same))
+        self._share.take(records)
+        if self._share.broken:
+            self._wake.set()
+        self._flush_soon()
+        self._changed()
+
+    def _flush_soon(self) -> None:
         if self._flusher is None:
             self._flusher = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_later)
-        async with self._moved:
-            self._moved.notify_all()
 
     def _flush_later(self) -> None:
         self._flusher = None
         try:
             self.flush()
-        except ProjectionError as error:
-            if self._trouble is not None and not self._trouble.done():
-                self._trouble.set_exception(error)
+        except Exception as error:
+            self._trouble = error
+            self._wake.set()

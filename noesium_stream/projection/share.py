@@ -1,0 +1,214 @@
+"""The folds of the partitions that one process has: opened when they come, written and closed when they go.
+
+A file whose content cannot be trusted is discarded here, while its lock is held, and its partition waits in
+`broken` to be opened anew and folded from the beginning; the other partitions go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError, brief
+from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.log.record import Record
+from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.engine import begin
+from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.folder import Report, open_fold
+from noesium_stream.projection.redrive import answer_request
+from noesium_stream.projection.state_codec import StateCodec
+from noesium_stream.projection.state_file import discard
+
+BUSY_TRIES: Final = 250
+BUSY_PAUSE_S: Final = 0.02
+"""A partition that comes from another process of this machine may still be locked by it, for a moment."""
+
+
+class _Topic(NamedTuple):
+    topic_id: str
+    first: Mapping[int, int]
+    end: Mapping[int, int]
+
+
+class Share:
+    """What one process folds of a projection; see `AttachedProjection` for the arguments."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        projection: AnyProjection,
+        folder: Path,
+        report: Report,
+        call: Callable[..., Any] | None,
+    ) -> None:
+        self.folds: dict[TopicPartition, PartitionFold[Any]] = {}
+        self.broken: set[TopicPartition] = set()
+        self._mine: set[TopicPartition] = set()
+        self._log = log
+        self._projection = projection
+        self._folder = folder
+        self._report = report
+        self._call = call
+        self._codec: StateCodec[Any] = StateCodec(projection)
+        self._opening = asyncio.Lock()
+
+    async def take_over(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Open the folds of new partitions; return where each goes on.
+
+        Raises:
+            LogTruncatedError: the log lacks events that a state has not seen.
+            StateBusyError: another process goes on writing a file.
+            ProjectionError: a file cannot be written.
+            TopicNotFoundError, LogUnavailableError
+        """
+        self._mine.update(tps)
+        return await self._open(tps)
+
+    async def open_broken(self) -> dict[TopicPartition, int]:
+        """Open those anew whose files were discarded; return where each goes on. Raises as `take_over`."""
+        return await self._open(self.broken & self._mine)
+
+    async def _open(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        async with self._opening:
+            topics = sorted({tp.topic for tp in tps if tp not in self.folds})
+            found = dict(
+                zip(topics, await asyncio.gather(*(self._topic(topic) for topic in topics)), strict=True)
+            )
+            opened: dict[TopicPartition, PartitionFold[Any]] = {}
+            try:
+                for tp in sorted(tps):
+                    if tp not in self.folds:
+                        opened[tp] = await self._open_one(tp, found[tp.topic])
+            except BaseException:
+                for fold in opened.values():
+                    fold.file.close()
+                raise
+            for tp, fold in opened.items():
+                if tp in self._mine:
+                    self.folds[tp] = fold
+                    self.broken.discard(tp)
+                else:
+                    fold.file.close()
+            return {tp: self.folds[tp].cursor for tp in tps if tp in self.folds}
+
+    async def _topic(self, topic: str) -> _Topic:
+        log = self._log
+        return _Topic(*await asyncio.gather(log.topic_id(topic), log.beginning(topic), log.end(topic)))
+
+    async def _open_one(self, tp: TopicPartition, topic: _Topic) -> PartitionFold[Any]:
+        fold = await self._open_file(tp, topic.topic_id)
+        try:
+            if fold.cursor > topic.end[tp.partition]:
+                reason = StateFileError(
+                    f"{fold.file.path}: it is ahead of the log, which has lost its newest events."
+                )
+                self._discard(fold, reason)
+                fold = await self._open_file(tp, topic.topic_id)
+            begin(fold, topic.first[tp.partition])
+        except BaseException:
+            fold.file.close()
+            raise
+        return fold
+
+    async def _open_file(self, tp: TopicPartition, topic_id: str) -> PartitionFold[Any]:
+        for left in reversed(range(BUSY_TRIES)):
+            try:
+                return open_fold(
+                    self._folder,
+                    self._projection,
+                    self._codec,
+                    self._log,
+                    tp,
+                    topic_id,
+                    self._report,
+                    self._call,
+                )
+            except StateBusyError:
+                if not left:
+                    raise
+                await asyncio.sleep(BUSY_PAUSE_S)
+        raise AssertionError
+
+    def let_go(self, tps: Iterable[TopicPartition]) -> None:
+        """Write and close the folds of partitions that go, all of them.
+
+        Raises:
+            ProjectionError: a file could not be written; what it lacks is folded again.
+        """
+        failure: ProjectionError | None = None
+        for tp in tps:
+            self._mine.discard(tp)
+            self.broken.discard(tp)
+            fold = self.folds.pop(tp, None)
+            if fold is None:
+                continue
+            try:
+                fold.flush()
+            except StateFileError as error:
+                self._discard(fold, error)
+            except ProjectionError as error:
+                failure = failure or error
+            finally:
+                fold.file.close()
+        if failure is not None:
+            raise failure
+
+    def let_go_of_all(self) -> None:
+        """As `let_go`, of everything."""
+        self.let_go(list(self.folds))
+        self._mine.clear()
+        self.broken.clear()
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Fold records; those of partitions that are not open are left out.
+
+        Raises:
+            EventHeldError, SequenceGapError, ProjectionError: see `PartitionFold.take`.
+        """
+        for (topic, partition), same in groupby(records, key=lambda r: (r.topic, r.partition)):
+            tp = TopicPartition(topic, partition)
+            fold = self.folds.get(tp)
+            if fold is not None:
+                try:
+                    fold.take(list(same))
+                except StateFileError as error:
+                    self.start_over(tp, error)
+
+    def flush(self) -> None:
+        """Write what is folded.
+
+        Raises:
+            ProjectionError: a file or a state cannot be written.
+        """
+        for tp, fold in list(self.folds.items()):
+            try:
+                fold.flush()
+            except StateFileError as error:
+                self.start_over(tp, error)
+
+    def answer_requests(self) -> None:
+        """Do what requests beside the state files ask (`redrive.py`)."""
+        for tp, fold in list(self.folds.items()):
+            try:
+                done = answer_request(self._log, fold)
+            except StateFileError as error:
+                self.start_over(tp, error)
+                continue
+            if done is not None:
+                self._report(f"{fold.file.path}: {done.folded} letters folded again, {done.stayed} stay.")
+
+    def start_over(self, tp: TopicPartition, reason: StateFileError) -> None:
+        """Discard a partition's file; `open_broken` makes it anew."""
+        fold = self.folds.pop(tp)
+        self.broken.add(tp)
+        self._discard(fold, reason)
+
+    def _discard(self, fold: PartitionFold[Any], reason: StateFileError) -> None:
+        """Remove the file while it is locked: afterwards it may be another process's."""
+        self._report(f"{brief(reason)} It is discarded; the events are folded again.")
+        discard(fold.file.path)
+        fold.file.close()
