@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jsonschema_rs
 from pydantic import ValidationError
@@ -58,6 +58,14 @@ class _Entry:
             ) from None
 
 
+class _Claim(NamedTuple):
+    """What of an envelope the catalogue judges."""
+
+    event_type: str
+    event_version: str
+    payload: dict[str, Any]
+
+
 class Catalogue:
     """Event types by name and version; makes and compiles each schema once."""
 
@@ -65,6 +73,7 @@ class Catalogue:
         self._entries: dict[str, dict[_Version, _Entry]] = {}
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
         self._found: dict[tuple[str, str], _Entry] = {}
+        self._current: set[tuple[str, str]] = set()
 
     def register(self, event_class: EventClass, *, lazily: bool = False) -> EventClass:
         """Make a class known under its type and version; returns it, so that it serves as a decorator.
@@ -115,7 +124,11 @@ class Catalogue:
         newest = max(self._entries.get(event_type, {(from_major, 0, 0): None}))[0]
         return all((event_type, major) in self._upcasters for major in range(from_major, newest))
 
-    def validate(self, envelope: EventEnvelope) -> None:
+    def check(self, event_type: str, version: str, payload: dict[str, Any]) -> None:
+        """As `validate`, before there is an envelope."""
+        self.validate(_Claim(event_type, version, payload))
+
+    def validate(self, envelope: EventEnvelope | _Claim) -> None:
         """Check the payload against the schema of its type and version.
 
         Raises:
@@ -144,9 +157,14 @@ class Catalogue:
             EventValidationError: an upcaster made a payload that its schema refuses, or failed.
         """
         event_type = envelope.event_type
+        kind = (event_type, envelope.event_version)
+        if kind in self._current:
+            return envelope
         entry = self._find(event_type, envelope.event_version)
         newest = max(self._entries[event_type])
         if entry.version[0] == newest[0]:
+            if len(self._current) < 4096:
+                self._current.add(kind)
             return envelope
         payload = _copied(envelope.payload)
         for major in range(entry.version[0], newest[0]):
@@ -201,6 +219,7 @@ class Catalogue:
         elif known.event_class is None:
             entries[entry.version] = entry
         self._found.clear()
+        self._current.clear()
 
     def _find(self, event_type: str, version: str) -> _Entry:
         entries = self._entries.get(event_type)

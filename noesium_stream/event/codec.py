@@ -131,6 +131,10 @@ class EnvelopeCodec:
             self._verify(event, data, self._verifier)
         return event
 
+    def upcast(self, event: EventEnvelope) -> EventEnvelope:
+        """The event in the newest known major version of its type; see `Catalogue.upcast`."""
+        return self.catalogue.upcast(event)
+
     def _read(self, data: bytes) -> EventEnvelope:
         if not isinstance(data, bytes):
             raise EventValidationError("value", f"is not bytes but {type(data).__name__}")

@@ -18,6 +18,9 @@ class Decoder(Protocol):
     def decode_unchecked(self, data: bytes) -> EventEnvelope:
         """Decode without the catalogue's validation of the payload; raises `EventValidationError`."""
 
+    def upcast(self, event: EventEnvelope) -> EventEnvelope:
+        """The event in the newest known major version of its type; raises `EventValidationError`."""
+
 
 class Record:
     """One committed record: position, key, headers, broker's append time (ms), raw value."""
@@ -66,6 +69,10 @@ class Record:
         headers: list[tuple[str, bytes]] = self._headers or []
         return headers
 
+    def release(self) -> None:
+        """Forget the decoded event; whoever asks for it again has it decoded again."""
+        self._envelope = None
+
     def header(self, name: str) -> bytes | None:
         """The first header of this name."""
         for key, value in self.headers:
@@ -92,6 +99,19 @@ class Record:
             except EventValidationError as error:
                 raise CorruptRecordError(self.topic, self.partition, self.offset, error) from error
         return self._envelope
+
+    @property
+    def newest(self) -> EventEnvelope:
+        """The event in the newest major version of its type that is known here.
+
+        Raises:
+            CorruptRecordError: it cannot be decoded, is not valid, or no upcaster leads on from its version.
+        """
+        event = self.envelope
+        try:
+            return self._decoder.upcast(event)
+        except EventValidationError as error:
+            raise CorruptRecordError(self.topic, self.partition, self.offset, error) from error
 
     @property
     def unchecked(self) -> EventEnvelope:
