@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from noesium_stream.agent.base import AgentContext, BaseGraphicAgent
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
+from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import Durability
 from noesium_stream.kernel.migration import Migration
@@ -31,6 +32,7 @@ def agent_of(
     execution_mode: ExecutionMode = ExecutionMode.PRAGMATIC,
     capabilities: tuple[Capability, ...] = (),
     companions: tuple[str, ...] = (),
+    events: tuple[type[DomainEvent], ...] = (),
     on_failure: Undo | None = None,
     migrations: Sequence[Migration] = (),
 ) -> type[BaseGraphicAgent]:
@@ -38,7 +40,7 @@ def agent_of(
 
     `agent_type` names its topics for good: give your own outside of tests. `capabilities` are what it offers
     to other agents, such as `tool_capability("shop", "price")`; `companions` are agents that `noesium run`
-    starts along. `on_failure` is done last for a run that
+    starts along, `events` its own event types. `on_failure` is done last for a run that
     fails or is cancelled: see `BaseGraphicAgent`.
 
     Raises:
@@ -52,6 +54,7 @@ def agent_of(
         "execution_mode": execution_mode,
         "capabilities": capabilities,
         "companions": companions,
+        "events": events,
         "on_failure": staticmethod(on_failure) if callable(on_failure) else on_failure,
         "migrations": tuple(migrations),
     }

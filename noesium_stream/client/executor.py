@@ -18,6 +18,7 @@ from noesium_stream.client.client import Client
 from noesium_stream.client.run import Run
 from noesium_stream.clock import Clock
 from noesium_stream.config import ExecutionMode, load_config
+from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.kernel import Durability
 from noesium_stream.kernel.migration import Migration
@@ -37,6 +38,7 @@ class KernelExecutor:
         durability: when a step is on the log.
         mode: what nodes may do.
         max_supersteps: LangGraph's `recursion_limit`.
+        events: the graph's own event types.
         migrations: older versions of the graph, oldest first, whose open runs are moved to this one.
         home: folder for what is kept on this machine; default: the configured one.
         clock: time and ids.
@@ -54,6 +56,7 @@ class KernelExecutor:
         durability: Durability = Durability.ASYNC,
         mode: ExecutionMode = ExecutionMode.PRAGMATIC,
         max_supersteps: int = BaseGraphicAgent.max_supersteps,
+        events: tuple[type[DomainEvent], ...] = (),
         migrations: Sequence[Migration] = (),
         home: Path | None = None,
         clock: Clock | None = None,
@@ -65,6 +68,7 @@ class KernelExecutor:
             durability=durability,
             execution_mode=mode,
             max_supersteps=max_supersteps,
+            events=events,
             migrations=migrations,
         )
         self._given = log

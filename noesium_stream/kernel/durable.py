@@ -33,6 +33,7 @@ from noesium_stream.kernel.messages import identified, message_keys
 from noesium_stream.kernel.node import DurableNode
 from noesium_stream.kernel.resume import ResumePoint, ResumeSaver, WalkSaver, migrated_point, resume_point
 from noesium_stream.kernel.run_context import Durability, RunContext, running
+from noesium_stream.kernel.targets import targets_of, watched
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -228,11 +229,12 @@ def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int]) -> dict[str, Pregel
         name for name in graph.channels if not name.startswith(("__", "branch:", "join:"))
     ) | frozenset(getattr(getattr(graph, "builder", None), "managed", {}))
     known = keys if isinstance(graph, CompiledStateGraph) and keys else None
+    targets = targets_of(graph)
     messages = message_keys(graph)
     wrapped = {}
     for name, node in graph.nodes.items():
         if name == _START:
-            wrapped[name] = node
+            wrapped[name] = node.copy({"writers": watched(node.writers, targets, name)})
             continue
         for inner in node.subgraphs:
             if id(inner) not in seen and isinstance(inner, Pregel):
@@ -252,7 +254,9 @@ def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int]) -> dict[str, Pregel
                     ask_after=_listed(name, graph.interrupt_after_nodes),
                     handled=bool(getattr(node, "error_handler_node", None)),
                     messages=messages,
+                    targets=targets,
                 ),
+                "writers": watched(node.writers, targets, name),
                 "retry_policy": (),
                 "timeout": None,
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.event.domain import DomainEvent
@@ -72,6 +72,12 @@ class RunJournal(Protocol):
         """Put an event into the run's next commit, and into another's inbox with it.
 
         Raises `EventValidationError`, `RecordTooLargeError`; nothing is staged then.
+        """
+
+    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
+        """Refuse an event that the log would refuse; nothing is staged.
+
+        Raises `EventValidationError`; `UnknownSchemaError` where the log does not know its type.
         """
 
     def flush(self) -> None:

@@ -71,6 +71,9 @@ class WalkJournal:
             self._end()
         return event.to_envelope(self.identity.agent, trace, causation_id, clock=self.clock)
 
+    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
+        """Nothing is new here."""
+
     def flush(self) -> None:
         """Nothing is written."""
 

@@ -42,6 +42,7 @@ from noesium_stream.kernel.node_retry import NodeTimedOutError, pause_ms
 from noesium_stream.kernel.recordable import check_size, said_of
 from noesium_stream.kernel.run_context import RunContext, current_run
 from noesium_stream.kernel.step import Step, enclosing_step
+from noesium_stream.kernel.targets import Targets, check_goto
 from noesium_stream.kernel.values import record, restore, take_events, update_keys
 
 NO_LONGER_OWNER = (FencedError, CommitUnknownError, LogClosedError)
@@ -61,6 +62,7 @@ class DurableNode(Runnable[Any, Any]):
         ask_after: wait for a person after it.
         handled: whether the graph routes the node's failure to another node.
         messages: keys of the state that hold chat messages.
+        targets: the nodes that it can name as where to go next.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class DurableNode(Runnable[Any, Any]):
         ask_after: bool = False,
         handled: bool = False,
         messages: frozenset[str] = frozenset(),
+        targets: Targets = None,
     ) -> None:
         self.name = name
         self._bound = bound
@@ -86,6 +89,7 @@ class DurableNode(Runnable[Any, Any]):
         self._ask_before, self._ask_after = ask_before, ask_after
         self._handled = handled
         self._messages = messages
+        self._targets = targets
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """For a graph that a sync node calls: the kernel itself runs on the run's event loop."""
@@ -242,6 +246,7 @@ class DurableNode(Runnable[Any, Any]):
         with said_of(who):
             value, events = take_events(value)
         self._check_keys(value)
+        check_goto(value, self._targets, str(self.name))
         with said_of(who):
             delta = record(identified(value, self._messages, step.uuid))
         check_size(delta, "delta", who)

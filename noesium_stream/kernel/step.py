@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 
 from noesium_stream.clock import to_datetime
 from noesium_stream.config import ExecutionMode
-from noesium_stream.errors import KernelError, ReplayDivergenceError, StateError, StrictModeError
+from noesium_stream.errors import (
+    EventValidationError,
+    KernelError,
+    ReplayDivergenceError,
+    StateError,
+    StrictModeError,
+    UnknownSchemaError,
+)
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel.answer import Answer
@@ -173,7 +180,8 @@ class Step:
         """Stage what was emitted, then what the node returned; a node that fails emits nothing.
 
         Raises:
-            StateError: an event has a type that the kernel alone writes.
+            StateError: an event has a type that the kernel alone writes, or the log would refuse it: its type
+                is not known there, or its payload is not as the type's schema wants it.
         """
         for index, event in enumerate([*self._events, *returned]):
             if event.event_type().startswith(_RESERVED):
@@ -181,8 +189,25 @@ class Step:
                     f"The node {self.node} emits {event.event_type()}, which the kernel alone writes.",
                     hint="Give the event a domain of its own, such as `ticket.answered`.",
                 )
-            check_size(event.payload(), event.event_type(), f"The node {self.node}")
+            payload = event.payload()
+            check_size(payload, event.event_type(), f"The node {self.node}")
+            self._check_known(event, payload)
             self._place.stage(event, key=self._place.event_key(str(index)))
+
+    def _check_known(self, event: DomainEvent, payload: dict[str, Any]) -> None:
+        try:
+            self.journal.check(event, payload)
+        except UnknownSchemaError as error:
+            raise StateError(
+                f"The node {self.node} emits {event.event_type()} {event.event_version()}, an event that is "
+                f"not registered: {error.message}",
+                hint=f"Name its class {type(event).__name__} in the agent's `events`.",
+            ) from error
+        except EventValidationError as error:
+            raise StateError(
+                f"The node {self.node} emits {event.event_type()}, which its schema refuses: {error.message}",
+                hint=error.hint,
+            ) from error
 
     async def invoke(
         self, capability_id: str, arguments: Mapping[str, Any], *, version: str | None = None

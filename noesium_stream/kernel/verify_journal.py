@@ -167,6 +167,9 @@ class VerifyJournal:
                 self.history.apply(answer)
         return found
 
+    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
+        """Whether the log took it is on record."""
+
     def flush(self) -> None:
         """Nothing is sent."""
 

@@ -51,6 +51,9 @@ class StateJournal:
             self._end()
         return event.to_envelope(self.identity.agent, trace, causation_id, clock=self.clock)
 
+    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
+        """Nothing comes after."""
+
     def flush(self) -> None:
         """Nothing is written."""
 

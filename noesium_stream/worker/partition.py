@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import Any, Final
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.capability import CapabilityRegistry
@@ -28,6 +28,7 @@ from noesium_stream.errors import (
     MigrationError,
     NoesiumError,
 )
+from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import GraphRef, PartitionAcquired, RunStarted
 from noesium_stream.kernel import NO_LONGER_OWNER, Provider
@@ -449,6 +450,10 @@ class PartitionOwner:
             given_up.end(LogClosedError(f"{self.journal}/{self.partition} was given up"))
             return given_up
         return self._committer.submit(records)
+
+    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
+        """See `SessionOwner.check`."""
+        self.log.catalogue.check(event.event_type(), event.event_version(), payload)
 
     def inbox_of(self, agent_type: str) -> tuple[str, int]:
         """See `SessionOwner.inbox_of`."""

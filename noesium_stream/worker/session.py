@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError, LogClosedError, RecordTooLargeError
@@ -35,6 +35,9 @@ class SessionOwner(Protocol):
 
     def submit(self, records: list[Outgoing]) -> Submission:
         """Queue records for the next commit of the partition; see `Committer.submit`."""
+
+    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
+        """See `RunJournal.check`."""
 
     def inbox_of(self, agent_type: str) -> tuple[str, int]:
         """Inbox topic of an agent type and its number of partitions; `learn_inbox` comes first."""
@@ -177,6 +180,10 @@ class RunSession:
             self._staged.append(Outgoing(envelope, inbox, partition, to.run_id, (origin,)))
         self._put(envelope, ())
         return envelope
+
+    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
+        """See `RunJournal.check`."""
+        self._owner.check(event, payload)
 
     async def commit(self) -> None:
         """See `RunJournal.commit`."""

@@ -59,6 +59,9 @@ class ListJournal:
         self.history.apply(envelope)
         return envelope
 
+    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
+        """Every event is known here."""
+
     def flush(self) -> None:
         if not self._staged:
             return
