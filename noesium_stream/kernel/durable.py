@@ -33,7 +33,11 @@ from noesium_stream.kernel.messages import identified, message_keys
 from noesium_stream.kernel.node import DurableNode
 from noesium_stream.kernel.resume import ResumePoint, ResumeSaver, WalkSaver, migrated_point, resume_point
 from noesium_stream.kernel.run_context import Durability, RunContext, running
+<<<<<<< HEAD
 from noesium_stream.kernel.targets import targets_of, watched
+=======
+from noesium_stream.kernel.state_hash import StateHash, state_channels
+>>>>>>> 4444b88 (wip)
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -69,6 +73,7 @@ class DurableGraph:
             require_strict(graph)
         self.graph = graph
         self._messages = message_keys(graph)
+        self._channels = state_channels(graph)
         self._mode = mode
         self._durability = durability
         self._walk_steps = walk_steps
@@ -93,7 +98,7 @@ class DurableGraph:
                 reached. What a node raises on this one is raised as it is; it is on the log.
             FencedError, CommitUnknownError: this process does not own the run any more.
         """
-        run = RunContext(journal, self._durability, self._mode)
+        run = RunContext(journal, self._durability, self._mode, state=StateHash(self._channels))
         graph, given, settings, options = self._from_where(journal, initial_state, config)
         try:
             with running(run), _clear_errors(journal, config):
@@ -123,7 +128,7 @@ class DurableGraph:
         stream_mode: Any = "values",
     ) -> AsyncIterator[Any]:
         """As `execute`; yields what LangGraph's `astream` yields for this `stream_mode`."""
-        run = RunContext(journal, self._durability, self._mode)
+        run = RunContext(journal, self._durability, self._mode, state=StateHash(self._channels))
         graph, given, settings, options = self._from_where(journal, initial_state, config)
         stream: Any = graph.astream(given, settings, stream_mode=stream_mode, **options)
         async with aclosing(stream) as chunks:

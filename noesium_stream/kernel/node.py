@@ -118,7 +118,7 @@ class DurableNode(Runnable[Any, Any]):
             outer.check_open()
         key, call_hash = step_key(config, outer, input, run.within)
         if outer is None:
-            run.superstep(key[0])
+            run.superstep(key[0], config)
         while True:
             done = run.journal.history.completed.get(key)
             if done is not None:

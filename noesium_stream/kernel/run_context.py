@@ -12,10 +12,13 @@ from contextvars import ContextVar
 from enum import StrEnum
 from typing import Final
 
+from langchain_core.runnables import RunnableConfig
+
 from noesium_stream.config import ExecutionMode
 from noesium_stream.event.standard import CheckpointCreated
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.modes import in_mode
+from noesium_stream.kernel.state_hash import Reader, StateHash, state_reader
 
 SHARE_S: Final = 0.01
 """How long a step may wait for others to share its commit with."""
@@ -51,7 +54,13 @@ class RunContext:
     """
 
     def __init__(
-        self, journal: RunJournal, durability: Durability, mode: ExecutionMode, within: str | None = None
+        self,
+        journal: RunJournal,
+        durability: Durability,
+        mode: ExecutionMode,
+        within: str | None = None,
+        *,
+        state: StateHash | None = None,
     ) -> None:
         self.journal = journal
         self.mode = mode
@@ -61,6 +70,8 @@ class RunContext:
         self._unsettled = 0
         self._timer: asyncio.TimerHandle | None = None
         self._current: int | None = None
+        self._state = state
+        self._read: Reader | None = None
 
     def on_its_loop(self) -> bool:
         """Whether the caller runs in the run's event loop, which must not be blocked."""
@@ -69,16 +80,22 @@ class RunContext:
         except RuntimeError:
             return False
 
-    def superstep(self, number: int) -> None:
+    def superstep(self, number: int, config: RunnableConfig | None = None) -> None:
         """A node of this superstep begins: the superstep before it is complete."""
-        if self._current is not None and number > self._current:
-            self._checkpoint(self._current)
-        self._current = number
+        before = self._current
+        if number == before:
+            return
+        self._current, self._read = number, state_reader(config)
+        # Nothing has to be known of the state before a node's body can run.
+        known = number in self.journal.history.checkpoints
+        state_hash = None if known else self._hash(before)
+        if before is not None and number > before:
+            self._checkpoint(before, state_hash)
 
     def end(self) -> None:
         """The graph has ended."""
         if self._current is not None:
-            self._checkpoint(self._current)
+            self._checkpoint(self._current, self._hash(self._current))
 
     async def reached(self, pure: bool) -> None:
         """A step is complete and staged; return when that is as safe as the run's durability says."""
@@ -108,7 +125,13 @@ class RunContext:
         self._timer = None
         self.journal.flush()
 
-    def _checkpoint(self, number: int) -> None:
+    def _hash(self, number: int | None) -> str | None:
+        """The hash of the state, which superstep `number` has come to."""
+        if self._state is None or self._read is None:
+            return None
+        return self._state.take(self._read, self.journal.history.steps.get(number or 0, ()))
+
+    def _checkpoint(self, number: int, state_hash: str | None) -> None:
         journal, history = self.journal, self.journal.history
         if number in history.checkpoints or self.within is not None:
             return
@@ -120,6 +143,7 @@ class RunContext:
             parent_id=history.last_checkpoint,
             step=number,
             nodes=sorted({event.payload["node"] for event in done}),
+            state_hash=state_hash,
         )
         cause = done[-1].event_id if done else history.last_event_id
         trace = journal.identity.trace.child(journal.clock.token(8))

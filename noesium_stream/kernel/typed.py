@@ -197,12 +197,40 @@ def _object(value: Any, path: str, depth: int) -> Any:
 
 def _of_model(value: BaseModel, path: str) -> Any:
     try:
+        if _holds_sets(value):
+            dumped = value.model_dump(by_alias=True, round_trip=True)
+            return _sorted_sets(dumped, value.model_dump(mode="json", by_alias=True, round_trip=True))
         return orjson.loads(value.model_dump_json(by_alias=True, round_trip=True))
     except PydanticSerializationError as error:
         raise StateError(
             f"{path} is a {type(value).__name__}, which pydantic cannot write as JSON: {error}.",
             hint="Its fields have to have a JSON form, or a serializer of their own.",
         ) from error
+
+
+def _holds_sets(value: Any) -> bool:
+    kind = type(value)
+    if kind in _PLAIN or kind is int or kind is float:
+        return False
+    if isinstance(value, BaseModel):
+        return any(map(_holds_sets, value.__dict__.values()))
+    if isinstance(value, Mapping):
+        return any(map(_holds_sets, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_sets, value))
+    return isinstance(value, set | frozenset)
+
+
+def _sorted_sets(dumped: Any, written: Any) -> Any:
+    """`written` (JSON types) with the elements of what are sets in `dumped` sorted, as `_unordered` does."""
+    if isinstance(dumped, Mapping) and isinstance(written, dict) and len(dumped) == len(written):
+        pairs = zip(dumped.values(), written.items(), strict=True)
+        return {key: _sorted_sets(item, text) for item, (key, text) in pairs}
+    if isinstance(written, list) and isinstance(dumped, list | tuple) and len(dumped) == len(written):
+        return [_sorted_sets(item, text) for item, text in zip(dumped, written, strict=True)]
+    if isinstance(dumped, set | frozenset) and isinstance(written, list):
+        return sorted(written, key=lambda item: orjson.dumps(item, option=orjson.OPT_SORT_KEYS))
+    return written
 
 
 def _rebuild(name: str, body: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from noesium_stream.event.domain import DomainEvent
 
@@ -90,13 +90,39 @@ class NodeRetried(DomainEvent, event_type="kernel.node.retried"):
 
 
 class CheckpointCreated(DomainEvent, event_type="kernel.checkpoint.created"):
-    """A superstep ended and the state is recorded (RFC-0003 §10)."""
+    """A superstep ended and the state is recorded (RFC-0003 §10).
+
+    `checkpoint_id` is `RUN/STEP`; `parent_id` is left out where it is the run's own `RUN/STEP-1`.
+    `state_hash` is the SHA-256 of the canonical form of the state after the superstep (see
+    `noesium_stream.kernel.state_hash`); journals of earlier releases have none.
+    """
 
     run_id: str
     checkpoint_id: str
     parent_id: str | None = None
     step: int
     nodes: list[str] = Field(default_factory=list)
+    state_hash: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        """Put the usual parent back where it was left out."""
+        if not isinstance(given, dict) or "parent_id" in given or not isinstance(given.get("step"), int):
+            return given
+        parent = cls._usual_parent(given.get("run_id"), given["step"])
+        return {**given, "parent_id": parent}
+
+    @staticmethod
+    def _usual_parent(run_id: Any, step: int) -> str | None:
+        return f"{run_id}/{step - 1}" if step > 1 else None
+
+    def payload(self) -> dict[str, Any]:
+        """As that of `NodeEntered`."""
+        payload = _without_empty(super().payload(), "state_hash")
+        if self.parent_id == self._usual_parent(self.run_id, self.step):
+            del payload["parent_id"]
+        return payload
 
 
 def _without_empty(payload: dict[str, Any], *names: str) -> dict[str, Any]:

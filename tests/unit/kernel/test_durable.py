@@ -26,7 +26,7 @@ from noesium_stream.errors import (
     StateError,
     failure_of,
 )
-from noesium_stream.event.standard import SideEffectClass
+from noesium_stream.event.standard import CheckpointCreated, SideEffectClass
 from noesium_stream.kernel import Durability, DurableGraph, current_step, kernel_node, place
 from tests.support.journal import ListJournal
 
@@ -386,10 +386,11 @@ async def test_a_checkpoint_follows_every_superstep() -> None:
     journal = ListJournal()
     await run(wide(), {"n": 2, "items": []}, journal)
     await journal.commit()
-    created = [event.payload for event in journal.log if event.event_type == "kernel.checkpoint.created"]
-    assert [item["step"] for item in created] == list(range(1, len(created) + 1))
-    assert [item["parent_id"] for item in created[1:]] == [item["checkpoint_id"] for item in created[:-1]]
-    assert created[0]["nodes"] == ["left", "right"]
+    events = [event for event in journal.log if event.event_type == "kernel.checkpoint.created"]
+    created = [CheckpointCreated.model_validate(event.payload) for event in events]
+    assert [item.step for item in created] == list(range(1, len(created) + 1))
+    assert [item.parent_id for item in created] == [None, *(item.checkpoint_id for item in created[:-1])]
+    assert created[0].nodes == ["left", "right"]
 
 
 async def test_effects_of_a_node_are_not_repeated_when_it_runs_again() -> None:
