@@ -56,8 +56,8 @@ class OpenEffect:
 async def open_ledgers(
     log: EventLog, agent_type: str, run_id: str | None = None, *, ended: bool = False
 ) -> dict[str, EffectLedger]:
-    """The effects of the open runs of an agent type (`ended`: of those that have ended), by run id; of one run
-    alone, if it is such.
+    """The effects of the open runs of an agent type (`ended`: of those that have ended), by run id; of one
+    run alone, if it is such.
     """
     journal = log.topology.journal(agent_type)
     await log.ensure_topics([log.topology.spec(journal)])

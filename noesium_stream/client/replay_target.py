@@ -109,6 +109,7 @@ def agent_target(
         agent_type=kind.agent_type,
         reference=reference,
         mode=kind.execution_mode,
+        agent=agent,
     )
 
 

@@ -8,6 +8,8 @@ the difference is what a deploy would change.
 - An open run is compared as far as its recording goes; that it goes no further is no difference.
 - A run that was cancelled is one that ends where it was cancelled.
 - A failed attempt is a recorded fact (see `verify_recording`); a node's last failure is made again.
+- Graphs that undid parts of a run that failed or was cancelled are replayed as well, where they are found;
+  functions that undid are effects, and are not called.
 - An effect or a call that is not recorded is never made. What a body does outside without an effect it does
   again: bodies run.
 
@@ -20,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +38,7 @@ from noesium_stream.kernel.canonical_history import RecordedRun
 from noesium_stream.kernel.durable import DurableGraph
 from noesium_stream.kernel.fork import initial_of
 from noesium_stream.kernel.typed import readable
+from noesium_stream.kernel.verify_compensation import undoing_graphs
 from noesium_stream.kernel.verify_difference import (
     NOTHING,
     Difference,
@@ -69,6 +72,7 @@ class ReplayTarget:
         mode: what its nodes may do.
         agent_type: whose runs they are; None takes runs of any agent.
         reference: `MODULE:NAME`, where it was loaded from.
+        agent: whose attributes may be graphs that undo.
     """
 
     graph: CompiledStateGraph[Any, Any, Any, Any]
@@ -79,6 +83,7 @@ class ReplayTarget:
     agent_type: str | None = None
     reference: str | None = None
     mode: ExecutionMode = ExecutionMode.PRAGMATIC
+    agent: object = None
 
     def durable(self) -> DurableGraph:
         """The graph behind a journal; it walks a run from its beginning."""
@@ -122,7 +127,7 @@ async def verify_run(target: ReplayTarget, run: RecordedRun, in_range: InRange) 
     if status == "expired":
         return Verdict(run.run_id, 0, status)  # it never ran
     journal = VerifyJournal(Recording(run), in_range)
-    outcome = await _replay(target, journal, run)
+    outcome = await _replay(journal, _execute(target, journal, run))
     difference = journal.difference or _judge(target, journal, outcome)
     if difference is not None and difference.node is not None:
         node = target.graph.nodes.get(difference.node)
@@ -130,7 +135,31 @@ async def verify_run(target: ReplayTarget, run: RecordedRun, in_range: InRange) 
         version = run.started.payload["agent_version"]
         where = f"{where} (recorded with {version})" if where else f"recorded with {version}"
         difference = dataclasses.replace(difference, where=where)
-    return Verdict(run.run_id, len(journal.done), status, difference)
+    if difference is not None:
+        return Verdict(run.run_id, len(journal.done), status, difference)
+    undone, difference = await _replay_undoing(target, run, in_range)
+    return Verdict(run.run_id, len(journal.done) + undone, status, difference)
+
+
+async def _replay_undoing(
+    target: ReplayTarget, run: RecordedRun, in_range: InRange
+) -> tuple[int, Difference | None]:
+    """Replay the graphs that undid parts of the run: the number of steps made again, the first difference."""
+    steps = 0
+    for part, graph in undoing_graphs(run, target.agent):
+        journal = VerifyJournal(Recording(run, part), in_range)
+        durable = DurableGraph(graph, mode=target.mode)
+        config: RunnableConfig = {"recursion_limit": target.recursion_limit}
+        work = durable.execute_within(journal, part.state, part.within, config)
+        outcome = await _replay(journal, _caught(journal, work))
+        difference = journal.difference or _judge_undoing(journal, outcome)
+        steps += len(journal.done)
+        if difference is not None:
+            node = graph.nodes.get(difference.node or "")
+            where = source_of(node.bound) if node else None
+            what = f"{difference.what}, undoing {part.name}"
+            return steps, dataclasses.replace(difference, what=what, where=where)
+    return steps, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +170,9 @@ class _Outcome:
     error: Exception | None = None
 
 
-async def _replay(target: ReplayTarget, journal: VerifyJournal, run: RecordedRun) -> _Outcome:
+async def _replay(journal: VerifyJournal, execution: Coroutine[Any, Any, _Outcome]) -> _Outcome:
     """Run the graph until it ends or the first difference is found."""
-    work = asyncio.create_task(_execute(target, journal, run))
+    work = asyncio.create_task(execution)
     decided = asyncio.create_task(journal.decided.wait())
     try:
         await asyncio.wait((work, decided), return_when=asyncio.FIRST_COMPLETED)
@@ -159,10 +188,17 @@ async def _replay(target: ReplayTarget, journal: VerifyJournal, run: RecordedRun
 
 
 async def _execute(target: ReplayTarget, journal: VerifyJournal, run: RecordedRun) -> _Outcome:
-    try:
+    async def work() -> Any:
         config: RunnableConfig = {"recursion_limit": target.recursion_limit}
         state = await target.durable().execute(journal, target.begin(run), config)
-        return _Outcome(None if journal.ended else to_json(target.result(state), "result"))
+        return None if journal.ended else to_json(target.result(state), "result")
+
+    return await _caught(journal, work())
+
+
+async def _caught(journal: VerifyJournal, work: Coroutine[Any, Any, Any]) -> _Outcome:
+    try:
+        return _Outcome(await work)
     except GraphBubbleUp:
         return _Outcome()
     except Exception as error:
@@ -190,6 +226,18 @@ def _judge(target: ReplayTarget, journal: VerifyJournal, outcome: _Outcome) -> D
     if kind == "run.completed":
         return _judge_result(journal, payload.get("result"), outcome)
     return None
+
+
+def _judge_undoing(journal: VerifyJournal, outcome: _Outcome) -> Difference | None:
+    """What differs in a graph that undid a part of the run, where no step of it differed by itself."""
+    if journal.strange is not None:
+        return _strange(journal)
+    recording = journal.recording
+    failing = any(step.final_failure and step.key in journal.done for step in recording.steps.values())
+    if outcome.error is not None and not journal.ended and not failing:
+        now = f"{type(outcome.error).__name__}: {brief(outcome.error)}"
+        return _last(journal, "it fails now", "completed" if recording.is_complete else "open", text(now))
+    return _left_out(journal)
 
 
 def _strange(journal: VerifyJournal) -> Difference:

@@ -252,7 +252,7 @@ class VerifyJournal:
             self.decided.set()
             raise ReplayDivergenceError(f"The node {payload['node']} does not run there in the recording.")
         self.entered.add(key)
-        if step.frontier and step.unmade() is None:
+        if self.recording.ends_at(step):
             self._end()
         return step.entered
 
@@ -261,7 +261,7 @@ class VerifyJournal:
         if step.node != payload["node"]:
             self._differs(key, "another node runs here", step.node, payload["node"])
         self.entered.add(key)
-        if step.frontier and step.unmade() is None:
+        if self.recording.ends_at(step):
             self._end()
         return step.retried.get(payload["attempt"])
 

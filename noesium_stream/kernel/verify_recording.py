@@ -18,7 +18,8 @@ from typing import Final
 from noesium_stream.event.calls import ANSWERS
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel.canonical_history import RecordedRun, call_key, is_call
-from noesium_stream.kernel.history import RunHistory, StepKey, undo_id
+from noesium_stream.kernel.compensation_plan import Undoing
+from noesium_stream.kernel.history import RunHistory, StepKey, nested_in, step_id, undo_id
 
 _LIFE: Final = ("run.", "command.")
 SERVED: Final = frozenset(
@@ -78,10 +79,14 @@ class RecordedStep:
 
 
 class Recording:
-    """The recording of one run by steps; `history` is what a replay begins with."""
+    """The recording of one run by steps; `history` is what a replay begins with.
 
-    def __init__(self, run: RecordedRun) -> None:
+    With `part` it is that of the graph alone which undid this part of the run.
+    """
+
+    def __init__(self, run: RecordedRun, part: Undoing | None = None) -> None:
         self.run = run
+        self._part = part
         self.steps: dict[StepKey, RecordedStep] = {}
         self.checkpoints: dict[int, EventEnvelope] = {}
         self.history = RunHistory()
@@ -95,7 +100,9 @@ class Recording:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run ended with a result."""
+        """Whether the run ended with a result, or the part of it was undone."""
+        if self._part is not None:
+            return self._part_is_undone
         terminal = self.run.terminal
         return terminal is not None and terminal.event_type == "run.completed"
 
@@ -117,6 +124,13 @@ class Recording:
         if parent is not None and not parent.frontier:
             return False
         return key[0] >= self._last_step.get(group, 0)
+
+    def ends_at(self, step: RecordedStep) -> bool:
+        """Whether the recording has no more of a step that has begun, nor of a graph that it runs."""
+        within = step_id(step.key)
+        return (
+            step.frontier and step.unmade() is None and not any(nested_in(key) == within for key in self.steps)
+        )
 
     def siblings(self, key: StepKey) -> list[RecordedStep]:
         """The recorded steps of the same superstep."""
@@ -140,16 +154,23 @@ class Recording:
         call = self._calls.get(call_key(event.payload) or "")
         return call is not None and self._homes.get(call.event.event_id) == key
 
+    def _is_elsewhere(self, event: EventEnvelope) -> bool:
+        """Whether it is of another graph than this one: what undoes a run is none of its own steps."""
+        payload = event.payload
+        of_node = event.event_type.startswith(_NODE)
+        base = undo_id((payload["step"], payload["task_path"])) if of_node else None
+        if self._part is not None:
+            return of_node and base != self._part.base
+        return payload.get("compensates") is not None or base is not None
+
     def _read(self) -> None:
         started = False
         for index, item in enumerate(self.run.events):
             event, kind = item.event, item.event.event_type
             if kind == "run.started":
                 started = True
-            elif not started or kind.startswith(_LIFE):
+            elif not started or kind.startswith(_LIFE) or self._is_elsewhere(event):
                 continue
-            elif event.payload.get("compensates") is not None or _undoes(event):
-                continue  # the end of the run that undoes it, and no step of its graph
             elif kind.startswith(_NODE):
                 self._node(index, event)
             elif kind == "kernel.checkpoint.created":
@@ -229,12 +250,22 @@ class Recording:
             begins = kind in ("run.requested", "run.started") or event is self.run.command
             if begins or by_itself or event.event_id in early or key in answered:
                 self.history.apply(event)
+        if self._part is not None:
+            self.history.undoing[self._part.base] = self._part.what
+            over = (failed for step in self.steps.values() for failed in step.failures)
+            final = {step.final_failure.event_id for step in self.steps.values() if step.final_failure}
+            self.history.forgiven.update({failed.event_id for failed in over} - final)
 
-
-def _undoes(event: EventEnvelope) -> bool:
-    """Whether it is of a node of a graph that undoes."""
-    payload = event.payload
-    return event.event_type.startswith(_NODE) and undo_id((payload["step"], payload["task_path"])) is not None
+    @property
+    def _part_is_undone(self) -> bool:
+        part, effects = self._part, set()
+        for item in self.run.events:
+            payload = item.event.payload
+            if item.event.event_type == "effect.requested" and part and payload["fingerprint"] == part.base:
+                effects.add(payload["effect_id"])
+            elif item.event.event_type == "effect.completed" and payload["effect_id"] in effects:
+                return True
+        return False
 
 
 def _group(key: StepKey) -> str:
@@ -244,7 +275,7 @@ def _group(key: StepKey) -> str:
 
 def _parent(group: str) -> StepKey:
     step, _, path = group.rpartition("|")[0].partition(":")
-    return int(step), path
+    return (int(step), path) if step.isdigit() else (0, group)  # a graph that undoes has none
 
 
 def superstep(key: StepKey) -> int:
