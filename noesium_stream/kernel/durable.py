@@ -33,11 +33,9 @@ from noesium_stream.kernel.messages import identified, message_keys
 from noesium_stream.kernel.node import DurableNode
 from noesium_stream.kernel.resume import ResumePoint, ResumeSaver, WalkSaver, migrated_point, resume_point
 from noesium_stream.kernel.run_context import Durability, RunContext, running
-<<<<<<< HEAD
 from noesium_stream.kernel.targets import targets_of, watched
-=======
 from noesium_stream.kernel.state_hash import StateHash, state_channels
->>>>>>> 4444b88 (wip)
+from noesium_stream.kernel.targets import targets_of, watched
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
