@@ -31,6 +31,7 @@ from noesium_stream.projection.letters import (
     read_letter,
     write_letter,
 )
+from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import Manifest, StateFile
 
@@ -41,7 +42,7 @@ _NEXT: Final = b"q"
 DIRTY_ROWS: Final = 4_000
 """Changed rows that are kept in memory at most."""
 CACHED_ROWS: Final = 10_000
-UNFLUSHED: Final = 20_000
+UNFLUSHED: Final = 5_000
 """Folded events that are not written yet, at most."""
 _MISSING: Final[Any] = object()
 
@@ -56,6 +57,7 @@ class PartitionFold(Generic[TState]):
         journal: whether the partition is a journal's: its records are numbered per run, and copies of what a
             run received from other runs are passed over.
         call: how `key` and `apply` are called; a guard may stand in between.
+        snapshots: told of each flush; None keeps no copies.
     """
 
     def __init__(
@@ -66,11 +68,13 @@ class PartitionFold(Generic[TState]):
         *,
         journal: bool,
         call: Callable[..., Any] | None = None,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self.projection = projection
         self.file = file
         self._codec = codec
         self._journal = journal
+        self._snapshots = snapshots
         self._apply = _through(call, projection.apply)
         self._key = _through(call, projection.key)
         types = projection.event_types
@@ -144,6 +148,8 @@ class PartitionFold(Generic[TState]):
             self._states.clear()
         if len(self._numbers) > CACHED_ROWS:
             self._numbers.clear()
+        if self._snapshots is not None:
+            self._snapshots.after_flush(self.manifest)
 
     def state(self, key: str) -> TState | None:
         """The state of a row, with what is not flushed yet; None if there is none.

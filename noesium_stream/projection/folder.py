@@ -16,6 +16,7 @@ from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.topics import TopicKind, Topology
 from noesium_stream.projection.base import AnyProjection, BaseProjection
 from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import Identity, StateFile, discard
 
@@ -66,7 +67,8 @@ def open_fold(
     def fold() -> PartitionFold[TState]:
         file = StateFile.open(path, identity)
         try:
-            return PartitionFold(projection, codec, file, journal=journal, call=call)
+            copies = Snapshots(file)
+            return PartitionFold(projection, codec, file, journal=journal, call=call, snapshots=copies)
         except BaseException:
             file.close()
             raise

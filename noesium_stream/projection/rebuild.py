@@ -21,6 +21,7 @@ from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.folder import SUFFIX, Report, version_folder
+from noesium_stream.projection.snapshots import FOLDER as SNAPSHOTS
 from noesium_stream.projection.state_file import StateFile, discard, locked
 from noesium_stream.projection.stored import current_version, make_current
 
@@ -142,6 +143,9 @@ def _take_over(projection: AnyProjection, folder: Path, built: Path) -> None:
             for path in sorted(built.glob(f"*{SUFFIX}")):
                 discard(target / path.name)
                 path.replace(target / path.name)
+            shutil.rmtree(target / SNAPSHOTS, ignore_errors=True)
+            if (built / SNAPSHOTS).exists():
+                (built / SNAPSHOTS).replace(target / SNAPSHOTS)
         make_current(folder, projection)
     except OSError as error:
         raise ProjectionError(

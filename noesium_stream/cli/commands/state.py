@@ -10,8 +10,18 @@ import click
 
 from noesium_stream.cli.exits import FAILED
 from noesium_stream.cli.output import note, out, out_json
-from noesium_stream.cli.session import json_option, log_option, projections_folder, settings, state_option
-from noesium_stream.projection.load import load_projection
+from noesium_stream.cli.session import (
+    asynchronous,
+    json_option,
+    log_option,
+    opened,
+    projections_folder,
+    settings,
+    state_option,
+)
+from noesium_stream.errors import ProjectionError
+from noesium_stream.projection.load import catalogue_for, load_projection
+from noesium_stream.projection.past import parse_at, state_at
 from noesium_stream.projection.stored import StoredProjection, stored_projection
 
 
@@ -19,14 +29,23 @@ from noesium_stream.projection.stored import StoredProjection, stored_projection
 @click.argument("name")
 @click.argument("key", required=False)
 @click.option("--prefix", default="", metavar="TEXT", help="Only rows whose keys begin so.")
+@click.option(
+    "--at",
+    "moment",
+    metavar="WHEN",
+    help="As it was: TOPIC/PARTITION@OFFSET (that partition, which has seen it), or a time of the log "
+    "(2026-03-01T12:00:00Z).",
+)
 @click.option("--version", "version", type=click.IntRange(1), help="Another version than the current one.")
 @log_option
 @state_option
 @json_option
-def state_command(
+@asynchronous
+async def state_command(
     name: str,
     key: str | None,
     prefix: str,
+    moment: str | None,
     version: int | None,
     log_url: str | None,
     state_dir: Path | None,
@@ -37,10 +56,34 @@ def state_command(
     It is read from this machine's state files, as of what was written last: at most a moment ago while
     `noesium project` runs.
     """
+    at = None if moment is None else parse_at(moment)
     folder = projections_folder(settings(log_url), state_dir)
     found = stored_projection(folder, name, load_projection, version)
     if key is None and not found.about.keyed:
         key = ""
+    if at is None:
+        _print(found, key, prefix, as_json)
+        return
+    if found.about.reference is None:
+        raise ProjectionError(
+            f"The code of the projection {name} is not known: it was attached by a program.",
+            hint="Attach it with: noesium project MODULE:NAME",
+        )
+    projection = load_projection(found.about.reference)
+    if projection.version != found.about.version:
+        raise ProjectionError(
+            f"{found.about.reference} is version {projection.version} now, and the state is of version "
+            f"{found.about.version}: an earlier state is folded with the code that made it.",
+            hint="Attach the new version first, or name it: --version",
+        )
+    async with (
+        opened(log_url, catalogue_for(projection)) as log,
+        state_at(log, projection, found, at, key=key, load=load_projection) as past,
+    ):
+        _print(past, key, prefix, as_json)
+
+
+def _print(found: StoredProjection, key: str | None, prefix: str, as_json: bool) -> None:
     if key is not None:
         _one(found, key, as_json)
     elif as_json:

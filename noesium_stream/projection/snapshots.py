@@ -1,0 +1,93 @@
+"""Copies of a partition's state on the way, so that an earlier state is near (RFC-0004 §7, §13).
+
+One is kept whenever a sixteenth more events were folded than the last one has, so that folding from the
+nearest copy to any position takes at most a sixteenth of what a full replay takes. They are derived: any of
+them may be deleted. Where they take more room than `BUDGET` allows, those go whose absence costs least.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from noesium_stream.projection.state_file import Manifest, StateFile
+
+FOLDER: Final = "snapshots"
+FEWEST_EVENTS: Final = 5_000
+SHARE: Final = 16
+BUDGET: Final = 64_000_000
+"""Bytes that the copies of one partition may take, or four times its state file where that is more."""
+
+
+class Snapshot(NamedTuple):
+    """A copy of a state: how many events it has, its cursor, when the log took the last of them (ms)."""
+
+    events: int
+    cursor: int
+    last_ms: int
+    path: Path
+
+
+def snapshots_of(state: Path) -> list[Snapshot]:
+    """The copies of a state file that are there, the oldest first."""
+    found = []
+    for path in (state.parent / FOLDER).glob(f"{state.stem}@*{state.suffix}"):
+        with suppress(ValueError):  # a name that is none of ours
+            events, cursor, last_ms = path.stem.rpartition("@")[2].split("-")
+            found.append(Snapshot(int(events), int(cursor), int(last_ms), path))
+    return sorted(found)
+
+
+class Snapshots:
+    """Keeps the copies of one partition's state file.
+
+    Args:
+        file: open to be written.
+    """
+
+    def __init__(self, file: StateFile) -> None:
+        self._file = file
+        self._kept = snapshots_of(file.path)
+        if self._kept and self._kept[-1].events > file.manifest.events:
+            self.forget()  # they are of a state that was discarded
+
+    def after_flush(self, manifest: Manifest) -> None:
+        """Copy the state if it is time.
+
+        Raises:
+            ProjectionError: it cannot be written.
+            StateFileError: what is there is not what was written.
+        """
+        before = self._kept[-1].events if self._kept else 0
+        if manifest.events - before < max(FEWEST_EVENTS, before // SHARE):
+            return
+        folder = self._file.path.parent / FOLDER
+        folder.mkdir(exist_ok=True)
+        name = f"{self._file.path.stem}@{manifest.events}-{manifest.cursor}-{manifest.last_ms}"
+        path, beside = folder / f"{name}{self._file.path.suffix}", folder / f".{name}.new"
+        beside.unlink(missing_ok=True)
+        self._file.copy_to(beside)
+        beside.replace(path)
+        self._kept.append(Snapshot(manifest.events, manifest.cursor, manifest.last_ms, path))
+        self._thin()
+
+    def forget(self) -> None:
+        """Remove all copies."""
+        for snapshot in self._kept:
+            snapshot.path.unlink(missing_ok=True)
+        self._kept = []
+
+    def _thin(self) -> None:
+        sizes = {snapshot: snapshot.path.stat().st_size for snapshot in self._kept}
+        budget = max(BUDGET, 4 * sizes[self._kept[-1]])
+        while sum(sizes.values()) > budget and len(self._kept) > 2:
+            _, index = min(
+                ((after.events - before.events) / (before.events + 1), index)
+                for index, (before, after) in enumerate(
+                    zip(self._kept[:-2], self._kept[2:], strict=True), start=1
+                )
+            )
+            gone = self._kept.pop(index)
+            del sizes[gone]
+            gone.path.unlink(missing_ok=True)
