@@ -32,14 +32,14 @@ from noesium_stream.worker.session import BRIEF_S, RunSession
 IDLE_S: Final = 60.0
 """For so long a run has to have waited, by the owner's clock, before it is parked."""
 
-CROWD: Final = 16
+CROWD: Final = 8
 """More waiting runs than these of a partition are parked sooner, the one that waits longest first."""
 
 CROWDED_IDLE_S: Final = BRIEF_S
 """After so long those of a crowd are parked that were expected to go on soon."""
 
 SWEEP_S: Final = 5.0
-SETTLE_S: Final = 0.05
+SETTLE_S: Final = 0.02
 _SETTLING_TURNS: Final = 50
 
 

@@ -37,10 +37,12 @@ from noesium_stream.log.record import Record
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
+from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.restore import Restored, answers_in, read_runs, restore
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
+from noesium_stream.worker.starting import Starting
 from noesium_stream.worker.submission import Submission
 from noesium_stream.worker.timers import Timers
 
@@ -78,6 +80,7 @@ class PartitionOwner:
         self._timers: Timers | None = None
         self._parking: Parking | None = None
         self._runs: dict[str, RunSession] = {}
+        self._starting = Starting(self._runs, self._begin_task)
         self._ended: set[str] = set()
         self._outcomes: dict[str, EventEnvelope] = {}
         self._accepted = 0
@@ -165,6 +168,7 @@ class PartitionOwner:
         if self._parking is not None:
             await self._parking.close()
             self._parking = None
+        await self._starting.close()
         tasks = [session.task for session in self._runs.values() if session.task is not None]
         for session in self._runs.values():
             # Should the records be lost with the writer, what was done outside is not forgotten.
@@ -237,17 +241,12 @@ class PartitionOwner:
                 self._awaited.pop(session.run_id, None)
                 continue
             if session.run_id not in self._awaited:
-                self._start(session)
+                self._starting.start(session)
         self._outcomes.clear()
 
     def _leave(self, session: RunSession, why: str) -> None:
         """A run that this worker cannot go on with waits for one that can."""
-        pinned = session.history.pinned or {}
-        self._agent.context.progress(
-            f"run {session.run_id} waits for {pinned.get('graph_id')} {pinned.get('version')} "
-            f"({pinned.get('fingerprint', '')[:8]}); this worker has {self.graph.version} "
-            f"({self.graph.fingerprint[:8]}), and {why}"
-        )
+        self._agent.context.progress(leave(session, self.graph, why))
 
     def _restored(self, records: Sequence[Record], first_offset: int) -> RunSession:
         events = [record.envelope for record in records]
@@ -265,11 +264,12 @@ class PartitionOwner:
             session.restage(self._outcomes[effect_id])
         session.flush()
 
-    def _start(self, session: RunSession) -> None:
+    def _begin_task(self, session: RunSession) -> None:
         session.task = asyncio.create_task(self._execute(session), name=f"run {session.run_id}")
 
     async def _execute(self, session: RunSession) -> None:
         session.begun = True
+        go_on(session, self.graph)
         try:
             ended = await run_to_end(self._agent, session, self.graph)
         except MigrationError as error:
@@ -318,7 +318,7 @@ class PartitionOwner:
                 hint="The journal was changed from outside or lost data; restore it before you go on.",
             )
         session = self._restored(records, first)
-        self._start(session)
+        self._starting.start(session)
         return session
 
     # -- the inbox -----------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ class PartitionOwner:
         self._accepted = records[-1].offset + 1
         for session in started:
             if self._runs.get(session.run_id) is session:  # else the partition was lost again by now
-                self._start(session)
+                self._starting.start(session)
         for session in touched.values():
             self._deliver(session)
         self._start_answered()
@@ -388,7 +388,7 @@ class PartitionOwner:
             del self._awaited[run_id]
             session = self._runs.get(run_id)
             if session is not None and session.task is None:
-                self._start(session)
+                self._starting.start(session)
 
     def _begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
         command: EventEnvelope = record.envelope
@@ -420,7 +420,7 @@ class PartitionOwner:
             return  # it is ending already, and what undoes it must not be broken off
         session.cancelling = True
         if session.task is None:
-            self._start(session)  # it waits for its graph, which nobody needs to end it
+            self._begin_task(session)  # it waits for its turn, or for its graph, which nobody needs to end it
         elif session.begun:
             # Once: a second time would break off what ends the run. A task that has not begun sees the
             # request by itself; cancelled now it would never begin.

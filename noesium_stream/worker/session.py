@@ -132,6 +132,11 @@ class RunSession:
             return False
         return self.activity.only_waits and not history.calls_under_way()
 
+    @property
+    def committing(self) -> bool:
+        """Whether something of it is on its way to the log."""
+        return bool(self._sent)
+
     def waits_for_agents(self) -> bool:
         """Whether another agent has still to answer it."""
         history = self.history

@@ -1,12 +1,16 @@
-"""Runs that wait for a person: resident memory of each, while it is loaded and once it is parked.
+"""Runs that wait for a person: resident memory of each, while they come and once they are idle.
 
 python -m tests.bench.waiting [RUNS]                      measures and prints
 python -m tests.bench.waiting worker URL HOME RUNS HOW    the worker; prints its memory, in bytes
 
-The worker is a process of its own, which is given the runs over a SQLite log. It is warmed up by some runs
-that are parked again, and its memory is read after a collection. HOW is `resident`, after the allocator has
-given back what it can, or `objects`, what Python's objects take: what the allocator keeps of the former when
-runs are parked is free for the next ones.
+The worker is a process of its own, which is given the runs over a SQLite log, one after the other. It is
+warmed up by some runs that are parked again, and its memory is read after a collection. HOW is one of
+ - `resident`: the worker as it is. It keeps some of the runs that wait and parks the others at once. Read
+   when all of them wait and it has come to rest, after the allocator has given back what it can; and the
+   peak on the way there, of which nothing was given back.
+ - `loaded`: the same with no run parked before it was idle for a minute, for comparison.
+ - `objects`: what Python's objects take: what the allocator keeps of the former when runs are parked is free
+   for the next ones.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import ctypes
 import gc
 import json
 import os
+import re
 import sys
 import tempfile
 import tracemalloc
@@ -31,11 +36,12 @@ from noesium_stream.client import Client
 from noesium_stream.clock import SystemClock
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
-from noesium_stream.worker import PartitionOwner, Worker
-from noesium_stream.worker.parking import CROWDED_IDLE_S, IDLE_S
+from noesium_stream.worker import PartitionOwner, Worker, parking
+from noesium_stream.worker.parking import CROWD, IDLE_S
 from tests.bench.harness import Figure, Side, progress
 
 WARM_UP = 50
+PARTITIONS = 8
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 120.0
 
@@ -68,13 +74,11 @@ class Clerk(BaseGraphicAgent):
 
 @dataclass(frozen=True)
 class Waiting:
-    """Bytes per run: all of them `loaded`, as in the first seconds; when those that are too many of a `crowd`
-    are parked; all `parked`.
-    """
+    """Bytes per run: when all of them `wait`, the `peak` until then, and when all are `idle` for a minute."""
 
-    loaded: float
-    crowd: float
-    parked: float
+    wait: float
+    peak: float
+    idle: float
 
 
 async def measure_waiting(folder: Path, runs: int = 1_000, how: str = "resident") -> Waiting:
@@ -87,9 +91,10 @@ async def measure_waiting(folder: Path, runs: int = 1_000, how: str = "resident"
             try:
                 await _line(worker)
                 await _begin(client, WARM_UP)
-                empty = await _line(worker)
+                empty = (await _line(worker))[0]
                 await _begin(client, runs)
-                found = [(await _line(worker) - empty) / runs for _ in range(3)]
+                wait, peak = await _line(worker)
+                idle = (await _line(worker))[0]
             finally:
                 if worker.returncode is None:
                     worker.kill()
@@ -97,26 +102,28 @@ async def measure_waiting(folder: Path, runs: int = 1_000, how: str = "resident"
             assert len(await client.approvals()) == runs + WARM_UP
     finally:
         await log.close()
-    return Waiting(*found)
+    return Waiting(*((found - empty) / runs for found in (wait, peak, idle)))
 
 
 async def measure(folder: Path, runs: int = 1_000) -> list[Figure]:
     """The figures of `python -m tests.bench kernel`: kB per run."""
     progress(f"waiting: {runs:,} runs that wait for a person")
     resident = await measure_waiting(folder, runs)
+    loaded = await measure_waiting(folder, runs, "loaded")
     objects = await measure_waiting(folder, runs, "objects")
     name = f"memory of one of {runs:,} runs that wait for a person"
     note = (
-        f"Objects: {objects.loaded / 1e3:.1f} kB loaded, most of them LangGraph's, "
-        f"{objects.crowd / 1e3:.1f} kB after {CROWDED_IDLE_S:.0f} s. Resident when all are parked: "
-        f"{resident.parked / 1e3:.1f} kB, free for the next runs."
+        f"The runs come one after the other; up to {CROWD} of a partition, of {PARTITIONS}, stay loaded. "
+        f"Resident memory at its peak: {resident.peak / 1e3:.1f} kB. "
+        f"Objects: {objects.wait / 1e3:.1f} kB. Resident when all are idle for a minute: "
+        f"{resident.idle / 1e3:.1f} kB, free for the next runs."
     )
-    loaded = Side("resident, loaded", [resident.loaded / 1e3])
-    crowd = Side(f"resident, after {CROWDED_IDLE_S:.0f} s", [resident.crowd / 1e3])
-    parked = Side("objects, idle for a minute", [objects.parked / 1e3])
+    side = Side("resident, were all loaded", [loaded.wait / 1e3])
+    wait = Side("resident, all wait", [resident.wait / 1e3])
+    idle = Side("objects, idle for a minute", [objects.idle / 1e3])
     return [
-        Figure("waiting", name, "kB", crowd, loaded, 20.0, at_least=False, absolute=True, note=note),
-        Figure("waiting", f"{name}, idle", "kB", parked, loaded, 1.0, at_least=False, absolute=True),
+        Figure("waiting", name, "kB", wait, side, 20.0, at_least=False, absolute=True, note=note),
+        Figure("waiting", f"{name}, idle", "kB", idle, side, 1.0, at_least=False, absolute=True),
     ]
 
 
@@ -130,11 +137,12 @@ async def _start(*arguments: str) -> Process:
     return await create_subprocess_exec(*command, cwd=_ROOT, stdout=PIPE)
 
 
-async def _line(worker: Process) -> float:
+async def _line(worker: Process) -> list[float]:
     assert worker.stdout is not None
     async with asyncio.timeout(_TIMEOUT_S):
         line = await worker.stdout.readline()
-    return float(json.loads(line))
+    found: list[float] = json.loads(line)
+    return found
 
 
 class _Clock(SystemClock):
@@ -149,17 +157,17 @@ class _Clock(SystemClock):
 async def _work(url: str, home: Path, runs: int, how: str) -> None:
     if how == "objects":
         tracemalloc.start()
+    if how == "loaded":
+        parking.CROWD = sys.maxsize  # type: ignore[misc]
     log, clock = await open_log(url), _Clock()
     async with Worker(log, [(Clerk, None)], home=home, clock=clock) as worker:
         _say()
-        await _waiting(worker, WARM_UP)
-        await _park(worker, clock)
+        await _at_rest(worker, WARM_UP)
+        await _idle(worker, clock)
         _say()
-        await _waiting(worker, runs)
+        await _at_rest(worker, WARM_UP + runs)
         _say()
-        await _park(worker, clock, CROWDED_IDLE_S)
-        _say()
-        await _park(worker, clock)
+        await _idle(worker, clock)
         _say()
     await log.close()
 
@@ -168,34 +176,45 @@ def _owners(worker: Worker) -> list[PartitionOwner]:
     return list(worker._hosts[0]._owners.values())
 
 
-async def _waiting(worker: Worker, runs: int) -> None:
-    """Until so many runs are loaded, and all of them wait."""
+async def _at_rest(worker: Worker, runs: int) -> None:
+    """Until so many runs are open, all of them wait, and those that are too many have left the memory."""
     while True:
-        sessions = [session for owner in _owners(worker) for session in owner._runs.values()]
-        if len(sessions) == runs and all(session.begun and session.only_waits() for session in sessions):
-            return
+        loaded = [session for owner in _owners(worker) for session in owner._runs.values()]
+        crowds = any(len(owner._runs) > parking.CROWD for owner in _owners(worker))
+        wait = all(session.begun and session.only_waits() for session in loaded)
+        if sum(owner.open_runs for owner in _owners(worker)) == runs and wait and not crowds:
+            return await _tasks_end(len(loaded))
         await asyncio.sleep(0.05)
 
 
-async def _park(worker: Worker, clock: _Clock, after_s: float = IDLE_S) -> None:
+async def _idle(worker: Worker, clock: _Clock) -> None:
+    """Set the clock forward, and let the worker look."""
     for owner in _owners(worker):
         owner.park_idle()
-    clock.forward_s += after_s
+    clock.forward_s += IDLE_S
     for owner in _owners(worker):
         owner.park_idle()
-    left = {run_id for owner in _owners(worker) for run_id in owner._runs}
-    while [name for task in asyncio.all_tasks() if (name := task.get_name()).startswith("run ")][len(left) :]:
+    await _tasks_end(sum(len(owner._runs) for owner in _owners(worker)))
+
+
+async def _tasks_end(left: int) -> None:
+    """Until no more runs than these have a task."""
+    while sum(task.get_name().startswith("run ") for task in asyncio.all_tasks()) > left:
         await asyncio.sleep(0.05)
 
 
 def _say() -> None:
+    """What it takes now, and at most since it was last said."""
     gc.collect()
     if tracemalloc.is_tracing():
-        print(tracemalloc.get_traced_memory()[0], flush=True)
+        print(json.dumps(tracemalloc.get_traced_memory()), flush=True)
+        tracemalloc.reset_peak()
         return
+    peak = int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024  # type: ignore[index]
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    print(pages * os.sysconf("SC_PAGE_SIZE"), flush=True)
+    print(json.dumps([pages * os.sysconf("SC_PAGE_SIZE"), peak]), flush=True)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
 
 
 def main(arguments: list[str]) -> None:

@@ -1,0 +1,163 @@
+"""Runs begin a few at a time and in their order; none that works outside holds up another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from langgraph.graph import END, START, StateGraph
+
+from noesium_stream.client import Client
+from noesium_stream.errors import RunCancelledError
+from noesium_stream.event.standard import SideEffectClass
+from noesium_stream.kernel import current_step
+from noesium_stream.log import open_log
+from noesium_stream.testing import agent_of
+from noesium_stream.worker import PartitionOwner, Worker, starting
+from noesium_stream.worker.starting import AT_ONCE
+from tests.support.failing import FailingLog
+from tests.support.reading import eventually
+
+MANY = 5 * AT_ONCE
+
+
+class State(TypedDict, total=False):
+    value: Any
+
+
+class Host:
+    """One partition, whose commits wait while its gate is closed."""
+
+    def __init__(self, log: FailingLog, home: Path) -> None:
+        self.log = log
+        self.home = home
+
+    def worker(self, node: Any) -> Worker:
+        graph = StateGraph(State)
+        graph.add_node("node", node)
+        graph.add_edge(START, "node")
+        graph.add_edge("node", END)
+        self.current = Worker(self.log, [(agent_of(graph), None)], home=self.home)  # type: ignore[arg-type]
+        return self.current
+
+    @property
+    def owner(self) -> PartitionOwner:
+        [owner] = self.current._hosts[0]._owners.values()
+        return owner
+
+    @property
+    def begun(self) -> int:
+        return sum(session.begun for session in self.owner._runs.values())
+
+
+@pytest.fixture
+async def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Host]:
+    monkeypatch.setattr(starting, "ROUND_S", 0.0)
+    inner = await open_log("memory://?partitions=1")
+    yield Host(FailingLog(inner, lambda *_: False, RuntimeError("never"), reaches_log=False), tmp_path)
+    await inner.close()
+
+
+async def several_rounds() -> None:
+    """Many more turns of the event loop than a few rounds have."""
+    for _ in range(2_000):
+        await asyncio.sleep(0)
+
+
+async def test_runs_that_are_on_their_way_to_the_log_hold_the_next_ones_up(host: Host) -> None:
+    order: list[int] = []
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        order.append(state["value"])
+        if len(order) == AT_ONCE:
+            host.log.gate.clear()
+        return {"value": (await current_step().interrupt("Go on?")).answered_by}
+
+    async with Client(host.log.inner) as client:
+        runs = [await client.start("sample", {"value": number}) for number in range(MANY)]
+        async with host.worker(node):
+            await eventually(lambda: len(order) == AT_ONCE)
+            await several_rounds()
+            assert host.begun == len(order) == AT_ONCE
+            host.log.gate.set()
+            await eventually(lambda: len(order) == MANY)
+            assert order == list(range(MANY))
+            for run in runs:
+                await run.approve(by="ann")
+            for run in runs:
+                assert (await run.result(timeout=10))["value"] == "ann"
+
+
+@pytest.mark.parametrize("journaled", [True, False])
+async def test_runs_that_work_outside_do_so_side_by_side(host: Host, journaled: bool) -> None:
+    together, gate = 0, asyncio.Event()
+
+    async def outside() -> str:
+        nonlocal together
+        together += 1
+        await gate.wait()
+        return "done"
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        if not journaled:
+            return {"value": await outside()}
+        step = current_step()
+        return {"value": await step.effect("outside", outside, effect_class=SideEffectClass.EXTERNAL)}
+
+    async with Client(host.log.inner) as client:
+        runs = [await client.start("sample", {}) for _ in range(MANY)]
+        async with host.worker(node):
+            await eventually(lambda: together == MANY)
+            gate.set()
+            for run in runs:
+                assert (await run.result(timeout=10))["value"] == "done"
+
+
+async def test_a_run_that_is_cancelled_before_its_turn_ends_and_never_begins(host: Host) -> None:
+    begun: list[int] = []
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        begun.append(state["value"])
+        if len(begun) == AT_ONCE:
+            host.log.gate.clear()
+        return {"value": (await current_step().interrupt("Go on?")).answered_by}
+
+    async with Client(host.log.inner) as client:
+        runs = [await client.start("sample", {"value": number}) for number in range(MANY)]
+        async with host.worker(node):
+            await eventually(lambda: len(begun) == AT_ONCE)
+            await runs[-1].cancel("not needed")
+            await eventually(lambda: host.owner._runs[runs[-1].id].held)
+            host.log.gate.set()
+            with pytest.raises(RunCancelledError, match="not needed"):
+                await runs[-1].result(timeout=10)
+            await eventually(lambda: len(begun) == MANY - 1)
+            assert MANY - 1 not in begun
+
+
+async def test_what_has_not_begun_when_the_worker_leaves_begins_with_the_next_one(host: Host) -> None:
+    begun: set[int] = set()
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        begun.add(state["value"])
+        if len(begun) == AT_ONCE and not host.log.failed:
+            host.log.gate.clear()
+            asyncio.get_running_loop().call_later(0.05, host.log.gate.set)
+            host.log.failed = True
+            leave.set()
+        return {"value": (await current_step().interrupt("Go on?")).answered_by}
+
+    leave = asyncio.Event()
+    async with Client(host.log.inner) as client:
+        runs = [await client.start("sample", {"value": number}) for number in range(MANY)]
+        async with host.worker(node):
+            await leave.wait()
+        assert len(begun) == AT_ONCE
+        async with host.worker(node):
+            await eventually(lambda: len(begun) == MANY)
+            for run in runs:
+                await run.approve(by="ann")
+                assert (await run.result(timeout=10))["value"] == "ann"
