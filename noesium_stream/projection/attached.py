@@ -141,6 +141,7 @@ class AttachedProjection:
         if self._main is not None:
             self._main.cancel()
             await asyncio.wait((self._main,))
+            await self._end()  # a task that is cancelled before it began has left nothing
 
     async def barrier(self, position: Position) -> None:
         """Return when the state has seen this position: read your own writes.
@@ -274,11 +275,14 @@ class AttachedProjection:
         except BaseException as error:
             self._failure = error
         finally:
-            try:
-                await self._leave()
-            except BaseException as error:
-                self._failure = self._failure or error
-            self._changed()
+            await self._end()
+
+    async def _end(self) -> None:
+        try:
+            await self._leave()
+        except BaseException as error:
+            self._failure = self._failure or error
+        self._changed()
 
     async def _follow(self) -> bool:
         """Whether the log was closed; False: the group has to be joined anew."""
