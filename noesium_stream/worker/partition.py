@@ -37,7 +37,6 @@ from noesium_stream.log.record import Record
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
-from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.restore import Restored, answers_in, read_runs, restore
 from noesium_stream.worker.runner import run_to_end
@@ -246,7 +245,12 @@ class PartitionOwner:
 
     def _leave(self, session: RunSession, why: str) -> None:
         """A run that this worker cannot go on with waits for one that can."""
-        self._agent.context.progress(leave(session, self.graph, why))
+        pinned = session.history.pinned or {}
+        self._agent.context.progress(
+            f"run {session.run_id} waits for {pinned.get('graph_id')} {pinned.get('version')} "
+            f"({pinned.get('fingerprint', '')[:8]}); this worker has {self.graph.version} "
+            f"({self.graph.fingerprint[:8]}), and {why}"
+        )
 
     def _restored(self, records: Sequence[Record], first_offset: int) -> RunSession:
         events = [record.envelope for record in records]
@@ -269,14 +273,13 @@ class PartitionOwner:
 
     async def _execute(self, session: RunSession) -> None:
         session.begun = True
-        go_on(session, self.graph)
         try:
             ended = await run_to_end(self._agent, session, self.graph)
         except MigrationError as error:
             session.begun, session.task = False, None
             self._leave(session, f"cannot move it: {error.message}")
             if session.history.cancel is not None:
-                self._start(session)  # who asked for it came meanwhile; ending it takes no graph
+                self._begin_task(session)  # who asked for it came meanwhile; ending it takes no graph
             return
         except Exception as error:
             self._on_failure(error)
