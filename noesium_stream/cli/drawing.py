@@ -28,8 +28,8 @@ def draw(run: RunTree) -> Iterator[str]:
         quoted,
     )
     yield "  ".join(part for part in (*head, *_takeovers(run)) if part)
-    if run.error:
-        yield f"   {run.error}"
+    if run.error or run.reason:
+        yield f"   {run.error or run.reason}"
     yield from _steps(run, "")
 
 

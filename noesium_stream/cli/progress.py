@@ -92,6 +92,14 @@ def _compensating(payload: dict[str, Any], run_id: str) -> str:
     return f"  {payload['cause']}: what it did is being undone"
 
 
+def _parked(payload: dict[str, Any], run_id: str) -> str:
+    return f"  parked: {payload['reason']}"
+
+
+def _resumed(payload: dict[str, Any], run_id: str) -> str:
+    return "  goes on"
+
+
 _LINES: Final[dict[str, Callable[[dict[str, Any], str], str | None]]] = {
     "run.started": _started,
     "kernel.node.completed": _completed,
@@ -105,4 +113,6 @@ _LINES: Final[dict[str, Callable[[dict[str, Any], str], str | None]]] = {
     "effect.outcome.unknown": _effect_unknown,
     "effect.resolved": _effect_resolved,
     "run.compensation.started": _compensating,
+    "run.parked": _parked,
+    "run.resumed": _resumed,
 }

@@ -83,7 +83,8 @@ async def verify_open(client: Client, target: ReplayTarget, agent_type: str | No
             f"There is no agent of type {kind} on {client.log.url}.",
             hint=f"It has {', '.join(known) or 'none'}; say which one with --agent TYPE.",
         )
-    found = await client.list(agent_type=kind, status="running")
+    listed = await client.list(agent_type=kind)
+    found = [info for info in listed if info.status in ("running", "parked")]
     runs = [await client.run(info.run_id) for info in sorted(found, key=lambda info: info.requested_ms)]
     recorded = [await recording(run) for run in runs]
     return [_pinned(await verify_run(target, run, in_range), run, target.ref) for run in recorded]

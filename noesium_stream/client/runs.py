@@ -15,12 +15,16 @@ from noesium_stream.log.topics import TopicKind
 RUN_TYPES: Final = (
     *COMMANDS,
     "run.started",
+    "run.parked",
+    "run.resumed",
+    "run.migrated",
     "run.compensation.started",
     "run.completed",
     "run.failed",
     "run.cancelled",
     "command.expired",
 )
+GOES_ON: Final = ("run.resumed", "run.migrated")
 ENDED: Final = {
     "run.completed": "completed",
     "run.failed": "failed",
@@ -33,9 +37,9 @@ ENDED: Final = {
 class RunInfo:
     """One run at a glance.
 
-    `status` is requested, running, compensating (it is ending, and what it did is being undone), completed,
-    failed, cancelled or expired. `label` is what it was asked, in one line. Times are milliseconds since the
-    epoch.
+    `status` is requested, running, parked (its worker does not carry its graph: `reason`), compensating (it
+    is ending, and what it did is being undone), completed, failed, cancelled or expired. `label` is what it
+    was asked, in one line. Times are milliseconds since the epoch.
     """
 
     run_id: str
@@ -50,6 +54,7 @@ class RunInfo:
     result: Any = None
     parent_run_id: str | None = None
     root_run_id: str | None = None
+    reason: str | None = None
 
 
 def fold_record(runs: dict[str, RunInfo], record: Record, agent_type: str) -> None:
@@ -86,12 +91,18 @@ def fold_runs(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -
         runs[run.run_id] = replace(
             run, status="running", agent_version=payload["agent_version"], started_ms=event.timestamp_ms
         )
+    elif event.event_type == "run.parked":
+        runs[run.run_id] = replace(run, status="parked", reason=payload["reason"])
+    elif event.event_type in GOES_ON:
+        version = payload.get("agent_version", run.agent_version)
+        runs[run.run_id] = replace(run, status="running", reason=None, agent_version=version)
     elif event.event_type == "run.compensation.started":
-        runs[run.run_id] = replace(run, status="compensating", error=payload["message"])
+        runs[run.run_id] = replace(run, status="compensating", reason=None, error=payload["message"])
     elif event.event_type in ENDED:
         runs[run.run_id] = replace(
             run,
             status=ENDED[event.event_type],
+            reason=None,
             ended_ms=event.timestamp_ms,
             error=payload.get("message"),
             result=payload.get("result"),

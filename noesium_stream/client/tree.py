@@ -89,8 +89,9 @@ class Takeover:
 class RunTree:
     """A run: who, what, when, how long; its steps in the order in which they were entered.
 
-    `status` is `requested` (not taken up yet), `running`, `compensating` (what it did is being undone),
-    `completed`, `failed`, `cancelled` or `expired`; times are the producers' (ms), None where unknown.
+    `status` is `requested` (not taken up yet), `running`, `parked` (`reason` says why), `compensating` (what
+    it did is being undone), `completed`, `failed`, `cancelled` or `expired`; times are the producers' (ms),
+    None where unknown.
     """
 
     run_id: str
@@ -100,6 +101,7 @@ class RunTree:
     input: dict[str, Any] = field(default_factory=dict)
     result: Any = None
     error: str | None = None
+    reason: str | None = None
     requested_ms: int | None = None
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -187,7 +189,7 @@ class _Growth:
         run, instance = self.run, event.producer.instance_id
         if run.started_ms is None or event.producer.agent_type != run.agent_type or not instance:
             return
-        if not event.event_type.startswith(_OWNER_ALONE):
+        if not event.event_type.startswith(_OWNER_ALONE) or event.event_type == "run.parked":
             return  # an answer may come from another process of the same agent type
         if self._instance and instance != self._instance:
             after = max(0, event.timestamp_ms - run.started_ms)
@@ -215,6 +217,16 @@ class _Growth:
         run.started_ms, run.status = event.timestamp_ms, "running"
         self._instance = event.producer.instance_id
 
+    def _on_run_parked(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        self.run.status, self.run.reason = "parked", payload["reason"]
+
+    def _on_run_resumed(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        self.run.status, self.run.reason = "running", None
+
+    def _on_run_migrated(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        self.run.status, self.run.reason = "running", None
+        self.run.agent_version = payload["agent_version"]
+
     def _on_run_signalled(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         self.run.signals.append(payload["name"])
 
@@ -222,7 +234,7 @@ class _Growth:
         run = self.run
         if run.ended_ms is not None:
             return  # the first terminal record wins (law 3)
-        run.status, run.ended_ms = _ENDINGS[event.event_type], event.timestamp_ms
+        run.status, run.ended_ms, run.reason = _ENDINGS[event.event_type], event.timestamp_ms, None
         run.result = payload.get("result")
         run.error = payload.get("message") or payload.get("reason")
         elapsed = None if run.started_ms is None else max(0, event.timestamp_ms - run.started_ms)
@@ -321,6 +333,7 @@ class _Growth:
 
     def _on_run_compensation_started(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         self.run.status, self.run.error = "compensating", payload["message"]
+        self.run.reason = None
 
     def _settle(self, payload: dict[str, Any], status: str, error: str | None) -> None:
         effect = self._effects.get(payload["effect_id"])

@@ -21,6 +21,9 @@ StepKey = tuple[int, str]
 TERMINAL = frozenset({"run.completed", "run.failed", "run.cancelled", "command.expired"})
 
 
+_PARKING: Final = frozenset({"run.parked", "run.resumed"})
+
+
 @dataclass(slots=True)
 class RunHistory(EffectLedger):
     """All that one run has on the log; `apply` takes its records in order.
@@ -30,6 +33,7 @@ class RunHistory(EffectLedger):
             input by the path of a node, of those that a call begins with.
         spent: numbers of the calls that failed attempts of a step have made; the next one makes its own.
         undoing: what each compensation undoes, by the id that the task paths of its graph's nodes carry.
+        parked: why the owner could not go on with it; None where it could, or has again.
         forgiven: last failures of nodes (event ids) after which a compensating graph was begun again.
         migrated: the last `run.migrated`: the graph that it names begins there, with the state in it.
         pinned: the graph that the run goes on with, as `GraphRef` has it.
@@ -50,6 +54,7 @@ class RunHistory(EffectLedger):
     failed: dict[StepKey, EventEnvelope] = field(default_factory=dict)
     steps: dict[int, list[EventEnvelope]] = field(default_factory=dict)
     subcalls: dict[str, dict[str, dict[str, str | None]]] = field(default_factory=dict)
+    parked: str | None = None
     spent: dict[str, frozenset[str]] = field(default_factory=dict)
     checkpoints: set[int] = field(default_factory=set)
     last_checkpoint: str | None = None
@@ -72,6 +77,11 @@ class RunHistory(EffectLedger):
     def apply(self, event: EventEnvelope) -> None:
         """Take the next record; the first terminal one wins (law 3)."""
         self.records += 1
+        if event.event_type in _PARKING:
+            # Nothing that the run itself does: what follows has the cause that it would have had.
+            if self.started is not None and self.started.payload["run_id"] == event.payload["run_id"]:
+                self.parked = event.payload.get("reason")  # else of the run that this one is a fork of
+            return
         self.last_event_id = event.event_id
         if event.event_type in TERMINAL:
             self.terminal = self.terminal or event
@@ -162,6 +172,7 @@ def _migrated(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]
     if not own and latest is not None and latest.payload["step"] > payload["step"]:
         return  # of the run that this one is a fork of, and before its own
     history.migrated = event
+    history.parked = None
     if own:
         history.pinned = payload["to_graph"]
     step = payload["step"]

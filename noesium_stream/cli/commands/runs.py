@@ -11,8 +11,8 @@ from noesium_stream.cli.session import asynchronous, json_option, log_option, op
 from noesium_stream.client import Client, RunInfo
 from noesium_stream.clock import to_rfc3339
 
-STATUSES = ("requested", "running", "compensating", "completed", "failed", "cancelled", "expired")
-_ERROR_WIDTH = 110
+STATUSES = ("requested", "running", "parked", "compensating", "completed", "failed", "cancelled", "expired")
+_ERROR_WIDTH = 160
 
 
 @click.command("runs")
@@ -35,7 +35,7 @@ async def runs_command(
 ) -> None:
     """List runs, newest first; without those that other runs delegated.
 
-    Under a run that failed stands its error.
+    Under a run that failed stands its error, under one that is parked what it waits for.
     """
     async with opened(log_url) as log, Client(log) as client:
         found = await client.list(agent_type=agent_type, status=status)
@@ -45,7 +45,7 @@ async def runs_command(
     elif not runs:
         note(f"There are no such runs on {log.url}.")
     else:
-        errors = [shorten(run.error or "", _ERROR_WIDTH) for run in runs]
+        errors = [shorten(run.error or run.reason or "", _ERROR_WIDTH) for run in runs]
         table(("run", "agent", "status", "started", "took", "what"), map(_row, runs), below=errors)
 
 

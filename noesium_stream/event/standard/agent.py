@@ -158,6 +158,23 @@ class RunMigrated(DomainEvent, event_type="run.migrated"):
     renamed: dict[str, str] = Field(default_factory=dict)
 
 
+class RunParked(DomainEvent, event_type="run.parked"):
+    """The owner cannot go on with an open run: the run waits for a worker that carries its `graph`.
+
+    Written once per reason; over with `run.resumed`, `run.migrated` or the end of the run.
+    """
+
+    run_id: str
+    reason: str
+    graph: GraphRef
+
+
+class RunResumed(DomainEvent, event_type="run.resumed"):
+    """A worker that carries the graph of a parked run goes on with it."""
+
+    run_id: str
+
+
 class RunCompleted(DomainEvent, event_type="run.completed"):
     """The run has its result; nothing follows."""
 
