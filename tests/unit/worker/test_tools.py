@@ -14,7 +14,7 @@ from langgraph.graph import START, StateGraph
 from noesium_stream.agent import agent_of, agent_of_tools
 from noesium_stream.capability import tool_capability
 from noesium_stream.client import Client, Run
-from noesium_stream.client.replay import verify
+from noesium_stream.client.replay import fork, verify
 from noesium_stream.client.replay_target import agent_target
 from noesium_stream.client.tree import causal_tree
 from noesium_stream.clock import VirtualClock
@@ -30,6 +30,7 @@ from noesium_stream.event.standard import (
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
+from noesium_stream.testing import Rehearsal
 from noesium_stream.worker import Worker
 from tests.support.failing import FailingLog
 
@@ -410,6 +411,24 @@ async def test_both_runs_survive_a_commit_that_fails(tmp_path: Path, at: int, re
     assert called["bread"] <= 2, "an idempotent tool may be called again under the same key"
     assert failing.commits < COMMITS
     await inner.close()
+
+
+async def test_a_rehearsal_answers_tools_from_a_script() -> None:
+    async with Rehearsal(Buyer, capabilities={"tool.shop.price": [3, 9]}) as rehearsal:
+        rehearsal.crash_after(ASKED, 2)
+        run = await rehearsal.start({"items": ["bread", "oil"]})
+        assert (await run.result())["total"] == 12
+        types = Counter(event.event_type for event in await run.history())
+    assert types[ASKED] == types[ANSWERED] == 2
+
+
+async def test_a_fork_calls_its_tools_again(log: EventLog, tmp_path: Path) -> None:
+    async with worker(log, tmp_path, Shop, Buyer), Client(log) as client:
+        run = await client.start("buyer", {"items": ["oil"]})
+        await run.result(timeout=20)
+        branch = await fork(client, run, 0, {"items": ["bread"]}, agent_target(Buyer, log))
+        assert (await branch.result(timeout=20))["total"] == 3
+    assert called == {"oil": 1, "bread": 1}
 
 
 def no_names(*items: str) -> int:
