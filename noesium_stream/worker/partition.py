@@ -37,6 +37,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
+from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.restore import Restored, answers_in, read_runs, restore
 from noesium_stream.worker.runner import run_to_end
@@ -245,12 +246,7 @@ class PartitionOwner:
 
     def _leave(self, session: RunSession, why: str) -> None:
         """A run that this worker cannot go on with waits for one that can."""
-        pinned = session.history.pinned or {}
-        self._agent.context.progress(
-            f"run {session.run_id} waits for {pinned.get('graph_id')} {pinned.get('version')} "
-            f"({pinned.get('fingerprint', '')[:8]}); this worker has {self.graph.version} "
-            f"({self.graph.fingerprint[:8]}), and {why}"
-        )
+        self._agent.context.progress(leave(session, self.graph, why))
 
     def _restored(self, records: Sequence[Record], first_offset: int) -> RunSession:
         events = [record.envelope for record in records]
@@ -273,6 +269,7 @@ class PartitionOwner:
 
     async def _execute(self, session: RunSession) -> None:
         session.begun = True
+        go_on(session, self.graph)
         try:
             ended = await run_to_end(self._agent, session, self.graph)
         except MigrationError as error:
