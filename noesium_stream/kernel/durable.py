@@ -33,7 +33,6 @@ from noesium_stream.kernel.messages import identified, message_keys
 from noesium_stream.kernel.node import DurableNode
 from noesium_stream.kernel.resume import ResumePoint, ResumeSaver, WalkSaver, migrated_point, resume_point
 from noesium_stream.kernel.run_context import Durability, RunContext, running
-from noesium_stream.kernel.targets import targets_of, watched
 from noesium_stream.kernel.state_hash import StateHash, state_channels
 from noesium_stream.kernel.targets import targets_of, watched
 
