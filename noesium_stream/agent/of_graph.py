@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 
-from noesium_stream.agent.base import AgentContext, BaseGraphicAgent
+from noesium_stream.agent.base import BaseGraphicAgent
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain import DomainEvent
@@ -59,11 +60,15 @@ def agent_of(
         "migrations": tuple(migrations),
     }
 
+    @cache
+    def compiled() -> CompiledStateGraph[Any, Any, Any, Any]:
+        return graph if isinstance(graph, CompiledStateGraph) else graph.compile()
+
     class OfGraph(BaseGraphicAgent):
-        def __init__(self, options: BaseModel, context: AgentContext) -> None:
-            super().__init__(options, context)
-            if isinstance(graph, CompiledStateGraph):
-                self._compiled = graph
+        @property
+        def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
+            """The compiled graph, one for all agents: LangGraph compiles one with node defaults only once."""
+            return compiled()
 
         def get_state_class(self) -> type[Any]:
             return dict

@@ -256,6 +256,15 @@ def test_what_was_done_is_undone_when_a_run_fails(clone: Clone) -> None:
 
 
 @pytest.mark.timeout(INSTALL_S)
+def test_a_graph_undoes_a_part_of_a_run_and_another_one_has_the_last_word(clone: Clone) -> None:
+    clone.save("file tour.py")
+    failed = clone.bash("tour", code=1)
+    assert "ValueError: the tour is sold out" in failed.stderr
+    lines = (clone.path / "tour.txt").read_text().splitlines()
+    assert lines == ["the bus", "refund of the bus", "bill of 10", "sorry: the tour is sold out"]
+
+
+@pytest.mark.timeout(INSTALL_S)
 def test_a_rehearsal_and_golden_histories_are_tests_and_fail_when_the_graph_changes(
     tested: tuple[Clone, str],
 ) -> None:
