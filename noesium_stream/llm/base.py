@@ -1,7 +1,7 @@
 """Language models behind one small interface (RFC-1001 §5 `llm/`); every call is an effect of its step.
 
-The call's event says how the model samples: `model`, `version`, `temperature`, `seed` (RFC-0003 §7). STRICT
-mode refuses a call that leaves one of them out.
+The call's event says how the model samples: `model`, `version`, `temperature`, `seed` (RFC-0003 §7), and in
+`more` what else the provider is given. STRICT mode refuses a call that leaves one of the four out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `noesium run` says of questions to people."""
+"""What `noesium run` says of questions to people, and of tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import click
 
 from noesium_stream.cli.progress import progress_line
 from noesium_stream.event.domain import DomainEvent
-from noesium_stream.event.standard import ApprovalAnswered, ApprovalRequested
+from noesium_stream.event.standard import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    ReplyTo,
+    ToolInvocationCompleted,
+    ToolInvocationRequested,
+)
 from tests.support.envelopes import envelope
 
 RUN = "01a2009b-1d4b-7316-ad32-5d1ed0b8c685"
@@ -41,3 +47,16 @@ def test_an_answer_is_shown_with_who_gave_it() -> None:
         run_id=RUN, approval_id="780e5dae", fingerprint="f", approved=False, answered_by="ada"
     )
     assert said(answer) == "  ada rejected"
+
+
+def test_a_tool_of_another_agent_is_shown_with_what_was_asked_and_what_became_of_it() -> None:
+    both = {"call_id": "c1", "toolkit_name": "shop", "tool_name": "price"}
+    shared = {**both, "run_id": "c1", "capability_id": "tool.shop.price", "caller_run_id": RUN}
+    reply_to = ReplyTo(agent_type="buyer", run_id=RUN, call_id="c1")
+    asked = ToolInvocationRequested(
+        **shared, target_agent_type="shop", arguments={"item": "oil"}, reply_to=reply_to
+    )
+    assert said(asked) == "  → tool.shop.price (shop)  oil"
+    assert (
+        said(ToolInvocationCompleted(**shared, error="sold out")) == "  ← tool.shop.price  failed: sold out"
+    )
