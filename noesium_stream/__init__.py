@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from noesium_stream.agent import BaseAgent, BaseGraphicAgent, BaseResearcher, agent_of, agent_of_tools
     from noesium_stream.capability import tool_capability
     from noesium_stream.client import Client, SyncClient
+    from noesium_stream.client.checkpoints import CheckpointManager
     from noesium_stream.client.executor import KernelExecutor
     from noesium_stream.config import AgentConfig, ExecutionMode, NoesiumConfig, load_config
     from noesium_stream.errors import NoesiumError
@@ -36,6 +37,7 @@ __all__ = [
     "BaseGraphicAgent",
     "BaseProjection",
     "BaseResearcher",
+    "CheckpointManager",
     "Client",
     "DomainEvent",
     "Durability",
@@ -65,6 +67,7 @@ _LAYERS: Final = {
     "agent": ("BaseAgent", "BaseGraphicAgent", "BaseResearcher", "agent_of", "agent_of_tools"),
     "capability": ("tool_capability",),
     "client": ("Client", "SyncClient"),
+    "client.checkpoints": ("CheckpointManager",),
     "client.executor": ("KernelExecutor",),
     "config": ("AgentConfig", "ExecutionMode", "NoesiumConfig", "load_config"),
     "errors": ("NoesiumError",),

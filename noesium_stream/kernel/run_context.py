@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 
@@ -19,6 +19,7 @@ from noesium_stream.event.standard import CheckpointCreated
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.modes import in_mode
 from noesium_stream.kernel.state_hash import Reader, StateHash, state_reader
+from noesium_stream.kernel.typed import encode
 
 SHARE_S: Final = 0.01
 """How long a step may wait for others to share its commit with."""
@@ -91,6 +92,21 @@ class RunContext:
         state_hash = None if known else self._hash(before)
         if before is not None and number > before:
             self._checkpoint(before, state_hash)
+
+    @property
+    def reached_step(self) -> int:
+        """The last superstep that is complete; 0: none is."""
+        return (self._current or 1) - 1
+
+    def state(self) -> dict[str, Any]:
+        """The state that the superstep which runs began with, in its recorded form.
+
+        Raises:
+            StateError: a part of it cannot be recorded.
+        """
+        if self._state is None or self._read is None:
+            return {}
+        return {name: encode(value, name) for name, value in self._state.read(self._read).items()}
 
     def end(self) -> None:
         """The graph has ended."""
