@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import RetryPolicy, Send
 
 from noesium_stream.client import Run
 from noesium_stream.errors import (
@@ -17,6 +21,8 @@ from noesium_stream.errors import (
     RunFailedError,
 )
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.standard import SideEffectClass
+from noesium_stream.kernel import current_step
 from noesium_stream.testing import Rehearsal
 from tests.support import unbooking
 from tests.support.effects import journal_of, reached
@@ -273,3 +279,114 @@ async def test_a_run_that_completes_calls_no_on_failure() -> None:
         run = await rehearsal.start({})
         assert (await run.result())["noted"] == "booking 1"
     assert unbooking.WORLD.log == ["booking"]
+
+
+# -- all that a graph may do ---------------------------------------------------------------------------------
+
+
+class Wide(TypedDict, total=False):
+    result: str
+    done: Annotated[list[str], operator.add]
+
+
+async def waits(state: Wide) -> dict[str, Any]:
+    await current_step().sleep(timedelta(days=3))
+    return {"done": ["waited"]}
+
+
+async def asks(state: Wide) -> dict[str, Any]:
+    answer = await current_step().interrupt(f"undo {state['result']}?")
+    return {"done": [f"approved: {answer.approved}"]}
+
+
+def sync(state: Wide) -> dict[str, Any]:
+    step = current_step()
+    return {"done": [step.wait(step.effect("sync", unbooking.act, "sync"))]}
+
+
+def spread(state: Wide) -> list[Send]:
+    return [Send("each", {"result": name}) for name in ("one", "two")]
+
+
+async def each(state: Wide) -> dict[str, Any]:
+    step = current_step()
+    names = [f"{state['result']} {n}" for n in range(2)]
+    idempotent = SideEffectClass.IDEMPOTENT
+    calls = [step.effect(name, unbooking.act, name, effect_class=idempotent) for name in names]
+    return {"done": await asyncio.gather(*calls)}
+
+
+async def tries(state: Wide) -> dict[str, Any]:
+    idempotent = SideEffectClass.IDEMPOTENT
+    got = await current_step().effect("flaky", unbooking.act, "flaky", effect_class=idempotent)
+    return {"done": [got]}
+
+
+def wide() -> StateGraph[Any, Any, Any, Any]:
+    graph = StateGraph(Wide)
+    for node in (waits, asks, sync, each):
+        graph.add_node(node.__name__, node)
+    graph.add_node("tries", tries, retry_policy=RetryPolicy(max_attempts=2, retry_on=ConnectionError))
+    for name in ("waits", "asks", "sync"):
+        graph.add_edge(START, name)
+    graph.add_conditional_edges("sync", spread, ["each"])
+    graph.add_edge(["waits", "asks", "each"], "tries")
+    graph.add_edge("tries", END)
+    return graph
+
+
+WIDE = wide().compile()
+
+
+class Undone(Holidays):
+    """Its booking is undone by a graph that does all that graphs do."""
+
+    agent_type = "undone"
+    on_failure = None
+
+    async def book(self, state: Any) -> dict[str, Any]:
+        undo = f"{__name__}:WIDE"
+        return {"booking": await current_step().effect("booking", unbooking.act, "booking", compensate=undo)}
+
+
+WIDE_EVENTS = (
+    *(("kernel.node.entered", n) for n in range(4, 11)),
+    *(("kernel.node.completed", n) for n in range(3, 10)),
+    ("kernel.node.failed", 2),
+    ("kernel.node.retried", 1),
+    ("timer.started", 1),
+    ("timer.fired", 1),
+    ("approval.requested", 1),
+    ("approval.answered", 1),
+    *(("effect.completed", n) for n in range(2, 9)),
+)
+
+
+@pytest.mark.parametrize(("event_type", "nth"), WIDE_EVENTS)
+@pytest.mark.parametrize("reaches_log", [False, True], ids=["before", "after"])
+async def test_a_graph_that_undoes_may_wait_ask_fork_and_retry_and_survives_deaths_in_all_of_it(
+    event_type: str, nth: int, reaches_log: bool
+) -> None:
+    world = new_world(fails={"flaky": 1})
+    async with Rehearsal(Undone) as rehearsal:
+        (rehearsal.crash_after if reaches_log else rehearsal.crash_before)(event_type, nth)
+        begun = await rehearsal.start({})
+        run = await rehearsal.client.run(begun.id)
+        async with deciding(run):
+            await reached(run, "approval.requested")
+            (question,) = await run.approvals()
+            assert question.question == "undo booking 1?"
+            await run.approve(question.approval_id)
+            events = await fails(run)
+        await rehearsal.crashed()
+    assert undone(events) == [("note", "completed"), ("booking", "completed")]
+    names = ["sync", "one 0", "one 1", "two 0", "two 1", "flaky"]
+    assert set(world.calls) == {"booking", "erase", *names}
+    assert [world.calls[name] for name in ("booking", "sync")] == [1, 1], "external ones"
+    keys = {name: len(world.keys[name]) for name in names}
+    assert keys == {**dict.fromkeys(names, 1), "flaky": 2}, "a failure changes the key, a death does not"
+    # What was under way when the process died, and is idempotent, is called once more: the branches together.
+    assert max(world.calls[name] for name in names if name != "flaky") <= 2
+    last = [event.payload["delta"] for event in events if event.event_type == "kernel.node.completed"][-1]
+    assert last == {"done": [f"flaky {world.calls['flaky']}"]}
+    assert completed(events)["each"] == 2
