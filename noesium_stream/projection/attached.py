@@ -337,7 +337,7 @@ class AttachedProjection:
 
     async def _discover(self) -> None:
         """Look for topics that came, went, or were made anew."""
-        before = self._layout.keys()
+        before = self._layout
         await self._find_topics()
         subscription = self._subscription
         if subscription is None:
@@ -353,7 +353,7 @@ class AttachedProjection:
             else:
                 fold.advance(subscription.position(tp) or 0)
         self._flush_soon()
-        if self._layout.keys() != before:
+        if self._layout != before:
             subscription.change_topics(list(self._layout))
         self._away = self._corrupt = False
 
