@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NoReturn
 
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -210,8 +210,11 @@ class DurableNode(Runnable[Any, Any]):
         answers: list[Any] = []
         while True:
             try:
-                with answering(config, answers) as answered:
-                    value = await self._bounded(run, input, answered, kwargs)
+                if answers:
+                    with answering(config, answers) as answered:
+                        value = await self._bounded(run, input, answered, kwargs)
+                else:
+                    value = await self._bounded(run, input, config, kwargs)
                 break
             except GraphInterrupt as bubble:
                 # LangGraph's `interrupt()`: it is asked through the journal, and the body runs again with the
@@ -225,20 +228,22 @@ class DurableNode(Runnable[Any, Any]):
             await step.ask({"after": self.name})
         return value
 
-    async def _bounded(
+    def _bounded(
         self, run: RunContext, input: Any, config: RunnableConfig | None, kwargs: dict[str, Any]
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         bound = self._guarded if run.mode is ExecutionMode.STRICT else self._bound
-        if self._timeout_s is None:
-            return await bound.ainvoke(input, config, **kwargs)
-        limit = asyncio.timeout(self._timeout_s)
+        called = bound.ainvoke(input, config, **kwargs)
+        return called if self._timeout_s is None else self._limited(called, self._timeout_s)
+
+    async def _limited(self, called: Coroutine[Any, Any, Any], timeout_s: float) -> Any:
+        limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                return await bound.ainvoke(input, config, **kwargs)
+                return await called
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise NodeTimedOutError(str(self.name), self._timeout_s) from error
+            raise NodeTimedOutError(str(self.name), timeout_s) from error
 
     def _complete(self, step: Step, value: Any, attempt: int, begun: float) -> tuple[Any, bool]:
         """Stage the node's events and its delta; return the delta, and whether it touched nothing outside."""

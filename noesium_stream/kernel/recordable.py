@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Final
 
 import orjson
@@ -19,13 +19,23 @@ ELSEWHERE: Final = (
 )
 
 
-@contextmanager
-def said_of(who: str) -> Iterator[None]:
-    """Put `who` before what a `StateError` says."""
-    try:
-        yield
-    except StateError as error:
-        raise StateError(f"{who}: {error.message}", hint=error.hint) from error
+class said_of:
+    """Put `who` before what a `StateError` says; a class, since a generator costs three times as much."""
+
+    __slots__ = ("_who",)
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+
+    def __enter__(self) -> None:
+        """Nothing yet."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raises `StateError` instead of the one that came."""
+        if isinstance(error, StateError):
+            raise StateError(f"{self._who}: {error.message}", hint=error.hint) from error
 
 
 def check_size(recorded: Any, path: str, who: str) -> None:

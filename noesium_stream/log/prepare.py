@@ -93,8 +93,8 @@ def prepare_outgoing(outgoing: Sequence[Outgoing], encoder: Encoder) -> list[Pre
     for envelope, topic, partition, key, headers in outgoing:
         value = encoder.encode(envelope)
         size = len(value) + len(key)
-        if headers:
-            size += sum(len(name) + len(content) for name, content in headers)
+        for name, content in headers:
+            size += len(name) + len(content)
         if size > MAX_JOURNAL_BYTES:
             raise too_large(envelope, size)
         prepared.append(_prepared((topic, partition, key, header_text(envelope), headers, value)))
