@@ -30,6 +30,8 @@ def draw(run: RunTree) -> Iterator[str]:
     yield "  ".join(part for part in (*head, *_takeovers(run)) if part)
     if run.error or run.reason:
         yield f"   {run.error or run.reason}"
+    for move in run.moves:
+        yield f"   moved from version {move.source} to {move.target} before step {move.step}"
     yield from _steps(run, "")
 
 

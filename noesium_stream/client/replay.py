@@ -15,12 +15,15 @@ from typing import Any, Final
 from noesium_stream.capability.resolution import in_range
 from noesium_stream.client.client import Client
 from noesium_stream.client.run import Run
-from noesium_stream.errors import CheckpointError, ConfigError, RunNotFoundError
+from noesium_stream.errors import CheckpointError, ConfigError, MigrationError, RunNotFoundError
 from noesium_stream.event.standard import ForkRef, GraphRef
 from noesium_stream.kernel.canonical_history import CanonicalStep, RecordedRun, canonical_history
 from noesium_stream.kernel.fork import last_step
-from noesium_stream.kernel.verify import UNVERSIONED, ReplayTarget, Verdict, verify_run
+from noesium_stream.kernel.verify import UNVERSIONED, ReplayTarget, Verdict, begun_by, verify_run
 from noesium_stream.kernel.verify_difference import NOTHING, Difference, first_difference, shown
+from noesium_stream.kernel.verify_journal import StillClock
+from noesium_stream.kernel.verify_move import identity_of, planned
+from noesium_stream.kernel.verify_parts import MOVED, pinned_to, simulated
 from noesium_stream.kernel.verify_recording import superstep
 from noesium_stream.kernel.verify_state import reduced_channels, state_at
 from noesium_stream.worker.inherit import read_recorded
@@ -38,6 +41,7 @@ __all__ = [
     "verify_open",
 ]
 
+_MOVABLE: Final = "can be moved by a migration"
 _PART: Final = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -62,7 +66,28 @@ async def verify(run: Run, target: ReplayTarget) -> Verdict:
         RunNotFoundError: there is nothing to replay yet.
     """
     check_agent(run, target)
-    return await verify_run(target, await recording(run), in_range)
+    return await _verify(target, await recording(run))
+
+
+async def _verify(target: ReplayTarget, run: RecordedRun) -> Verdict:
+    """The verdict about a run; an open one of an older version is moved first, if it can be, in memory."""
+    line = () if target.versions is None else target.versions.since(pinned_to(run).model_dump())
+    if len(line) < 2 or run.terminal is not None:
+        return await verify_run(target, run, in_range)
+    events = (*run.shared, *(item.event for item in run.events))
+    try:
+        moves = await planned(line, run, events, begun_by(target, run))
+    except MigrationError as error:
+        verdict = await verify_run(target, run, in_range)
+        return replace(verdict, note=f"cannot be moved (yet): {error.message}")
+    identity = identity_of(run)
+    made = [
+        move.to_envelope(identity.agent, identity.trace, None, clock=StillClock(events[-1].timestamp_ms))
+        for move in moves
+    ]
+    verdict = await verify_run(target, simulated(run, made), in_range)
+    way = " to ".join(version.ref.version for version in line)
+    return replace(verdict, note=f"{_MOVABLE} before step {moves[-1].step}: {way}")
 
 
 async def verify_open(client: Client, target: ReplayTarget, agent_type: str | None = None) -> list[Verdict]:
@@ -87,16 +112,18 @@ async def verify_open(client: Client, target: ReplayTarget, agent_type: str | No
     found = [info for info in listed if info.status in ("running", "parked")]
     runs = [await client.run(info.run_id) for info in sorted(found, key=lambda info: info.requested_ms)]
     recorded = [await recording(run) for run in runs]
-    return [_pinned(await verify_run(target, run, in_range), run, target.ref) for run in recorded]
+    return [_pinned(await _verify(target, run), run, target.ref) for run in recorded]
 
 
 def _pinned(verdict: Verdict, run: RecordedRun, ref: GraphRef) -> Verdict:
     """The verdict about an open run, with what else would keep a worker from going on with it."""
-    pinned = GraphRef.model_validate(run.started.payload["graph"])
+    if verdict.note is not None and verdict.note.startswith(_MOVABLE):
+        return verdict
+    pinned = pinned_to(run)
     same_version = ref.version in (pinned.version, UNVERSIONED)
     if not verdict.is_same or (same_version and pinned.fingerprint == ref.fingerprint):
         return verdict
-    what = "it is pinned to another graph, and waits for a worker that has it"
+    what = verdict.note or "it is pinned to another graph, and waits for a worker that has it"
     shapes = [f"version {it.version}, fingerprint {it.fingerprint[:8]}" for it in (pinned, ref)]
     return replace(verdict, difference=Difference(0, None, what, *shapes))
 
@@ -145,6 +172,7 @@ async def fork(
     """
     recorded = await recording(parent)
     check_step(recorded, at)
+    _check_moved(recorded, at)
     channels: dict[str, Any] = {}
     reduced: frozenset[str] = frozenset()
     if values:
@@ -153,7 +181,7 @@ async def fork(
                 "Values are set in a state, and that takes the run's code.", hint="Give --graph."
             )
         check_agent(parent, target)
-        state = copy.deepcopy(await state_at(target, recorded, at))
+        state = copy.deepcopy(await state_at(target, recorded, at, moved=True))
         channels = {name: state[name] for name in [set_path(state, *item) for item in values.items()]}
         reduced = reduced_channels(target)
     ref = ForkRef(
@@ -164,6 +192,22 @@ async def fork(
         reduced=sorted(reduced & channels.keys()),
     )
     return await client.start(parent.agent_type, recorded.input, fork=ref)
+
+
+def _check_moved(run: RecordedRun, at: int) -> None:
+    """A fork goes on with the graph of today: it branches off where its run was moved to that, or later.
+
+    Raises:
+        ConfigError
+    """
+    moves = [item.event.payload for item in run.events if item.event.event_type == MOVED]
+    if moves and at < moves[-1]["step"] - 1:
+        version, first = moves[-1]["to_graph"]["version"], moves[-1]["step"] - 1
+        raise ConfigError(
+            f"Run {run.run_id} was moved to version {version} before step {first + 1}, and step {at} is "
+            "one of an older version.",
+            hint=f"Fork it at step {first} or later.",
+        )
 
 
 def set_path(state: dict[str, Any], path: str, value: Any) -> str:

@@ -110,6 +110,7 @@ def agent_target(
         reference=reference,
         mode=kind.execution_mode,
         agent=agent,
+        versions=agent.versions,
     )
 
 

@@ -85,6 +85,15 @@ class Takeover:
     after_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The run went on with another version of its graph, from superstep `step` on."""
+
+    source: str
+    target: str
+    step: int
+
+
 @dataclass(slots=True)
 class RunTree:
     """A run: who, what, when, how long; its steps in the order in which they were entered.
@@ -108,6 +117,7 @@ class RunTree:
     duration_ms: int | None = None
     steps: list[StepTree] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
     signals: list[str] = field(default_factory=list)
     records: int = 0
 
@@ -225,6 +235,8 @@ class _Growth:
 
     def _on_run_migrated(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         self.run.status, self.run.reason = "running", None
+        source, target = payload["from_graph"]["version"], payload["to_graph"]["version"]
+        self.run.moves.append(Move(source, target, payload["step"]))
         self.run.agent_version = payload["agent_version"]
 
     def _on_run_signalled(self, event: EventEnvelope, payload: dict[str, Any]) -> None:

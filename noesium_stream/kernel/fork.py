@@ -20,7 +20,10 @@ from noesium_stream.kernel.verify_recording import superstep
 
 _OVERWRITE: Final = "__overwrite__"
 _COMMAND: Final = "__command__"
-_SHARED: Final = frozenset({"kernel.node.completed", "kernel.node.failed", "kernel.checkpoint.created"})
+_MOVED: Final = "run.migrated"
+_SHARED: Final = frozenset(
+    {"kernel.node.completed", "kernel.node.failed", "kernel.checkpoint.created", _MOVED}
+)
 
 
 def last_step(run: RecordedRun) -> int:
@@ -88,6 +91,8 @@ def _is_until(event: EventEnvelope, step: int) -> bool:
         return False
     if kind == "kernel.checkpoint.created":
         return int(event.payload["step"]) <= step
+    if kind == _MOVED:
+        return int(event.payload["step"]) <= step + 1
     if undo_id(_key(event)) is not None:
         return False  # what undid the parent
     if kind == "kernel.node.failed" and event.payload.get("retry_in_ms") is not None:
@@ -114,7 +119,16 @@ def _open_steps(run: RecordedRun) -> set[StepKey]:
 def _with_values(
     events: list[EventEnvelope], step: int, values: Mapping[str, Any], reduced: tuple[str, ...]
 ) -> tuple[EventEnvelope, ...]:
-    """The last delta of the superstep writes them; no other one of that superstep does."""
+    """The last delta of the superstep writes them; no other one of that superstep does.
+
+    Where the run was moved to another version after it, the state that it was moved with has them.
+    """
+    moves = [i for i, event in enumerate(events) if event.event_type == _MOVED]
+    if moves and events[moves[-1]].payload["step"] == step + 1:
+        payload = events[moves[-1]].payload
+        state = {**payload["state"], **values}
+        events[moves[-1]] = events[moves[-1]].replace(payload={**payload, "state": state})
+        return tuple(events)
     at = [
         index
         for index, event in enumerate(events)

@@ -37,6 +37,7 @@ from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel.canonical_history import RecordedRun
 from noesium_stream.kernel.durable import DurableGraph
 from noesium_stream.kernel.fork import initial_of
+from noesium_stream.kernel.migration import Migration, Migrations
 from noesium_stream.kernel.typed import readable
 from noesium_stream.kernel.verify_compensation import undoing_graphs
 from noesium_stream.kernel.verify_difference import (
@@ -49,6 +50,8 @@ from noesium_stream.kernel.verify_difference import (
     text,
 )
 from noesium_stream.kernel.verify_journal import InRange, VerifyJournal
+from noesium_stream.kernel.verify_move import compare_move
+from noesium_stream.kernel.verify_parts import Part, parts
 from noesium_stream.kernel.verify_recording import RecordedStep, Recording, superstep
 
 _REFUSALS: Final = frozenset(
@@ -73,6 +76,7 @@ class ReplayTarget:
         agent_type: whose runs they are; None takes runs of any agent.
         reference: `MODULE:NAME`, where it was loaded from.
         agent: whose attributes may be graphs that undo.
+        versions: this version of the graph, and those that its runs may come from; None: this one alone.
     """
 
     graph: CompiledStateGraph[Any, Any, Any, Any]
@@ -84,6 +88,18 @@ class ReplayTarget:
     reference: str | None = None
     mode: ExecutionMode = ExecutionMode.PRAGMATIC
     agent: object = None
+    versions: Migrations | None = None
+
+    def of(self, ref: GraphRef) -> ReplayTarget | None:
+        """The code of one version; None where it is not carried."""
+        found = () if self.versions is None else self.versions.since(ref.model_dump())
+        if not found:
+            return self if ref == self.ref else None
+        leaving = found[0].leaving
+        if leaving is None:
+            return self
+        begin = leaving.initial_state or self.initial_state
+        return dataclasses.replace(self, graph=found[0].graph, ref=ref, initial_state=begin)
 
     def durable(self) -> DurableGraph:
         """The graph behind a journal; it walks a run from its beginning."""
@@ -100,13 +116,15 @@ class ReplayTarget:
 class Verdict:
     """What a replay found: `difference` None means that all is as recorded.
 
-    `steps` is how many steps were made again, `status` how the recorded run stands.
+    `steps` is how many steps were made again, `status` how the recorded run stands, `note` what else there is
+    to say of a run that was moved between versions: what was not verified; or whether it can be moved.
     """
 
     run_id: str
     steps: int
     status: str
     difference: Difference | None = None
+    note: str | None = None
 
     @property
     def is_same(self) -> bool:
@@ -117,13 +135,61 @@ class Verdict:
 async def verify_run(target: ReplayTarget, run: RecordedRun, in_range: InRange) -> Verdict:
     """Replay `run` against `target`; no effect is performed and nothing is written.
 
+    A run that was moved is verified part by part, each with the version that has made it where `target`
+    carries that; the last part with `target` in any case. The moves are made again as well.
+
     Args:
         target: the code.
         run: the recording.
         in_range: whether a version lies in a range, as the registry judges it.
     """
-    terminal = run.terminal
-    status = "open" if terminal is None else terminal.event_type.rpartition(".")[2]
+    split = parts(run)
+    if len(split) == 1:
+        return await _verify_part(target.of(split[0].ref) or target, run, in_range, run)
+    steps, missing = 0, []
+    for number, part in enumerate(split):
+        last = part is split[-1]
+        code = target.of(part.ref) or (target if last else None)
+        difference = await _verify_move(target, run, split[number - 1], part) if number else None
+        if difference is not None:
+            return Verdict(run.run_id, steps, _status(run), difference)
+        if code is None:
+            missing.append(f"up to step {(part.until or 1) - 1} (version {part.ref.version})")
+            continue
+        verdict = await _verify_part(code, part.run, in_range, run if last else None)
+        steps += verdict.steps
+        if not verdict.is_same:
+            return dataclasses.replace(verdict, steps=steps, status=_status(run))
+    note = f"not verified {', '.join(missing)}: this code does not carry it" if missing else None
+    return Verdict(run.run_id, steps, _status(run), note=note)
+
+
+async def _verify_move(target: ReplayTarget, run: RecordedRun, before: Part, part: Part) -> Difference | None:
+    line = () if target.versions is None else target.versions.since(before.ref.model_dump())[:2]
+    if part.move is None or len(line) < 2 or line[1].ref != part.ref:
+        return None
+    return await compare_move(line, run, part.before, part.move, begun_by(target, run))
+
+
+def begun_by(target: ReplayTarget, run: RecordedRun) -> Callable[[Migration], Any]:
+    """The state that a run began with, for the version that a migration is of."""
+
+    def begun(migration: Migration) -> Any:
+        begin = migration.initial_state or target.initial_state
+        return dataclasses.replace(target, initial_state=begin).begin(run)
+
+    return begun
+
+
+def _status(run: RecordedRun) -> str:
+    return "open" if run.terminal is None else run.terminal.event_type.rpartition(".")[2]
+
+
+async def _verify_part(
+    target: ReplayTarget, run: RecordedRun, in_range: InRange, whole: RecordedRun | None
+) -> Verdict:
+    """Replay what one version has done, and then what undid all of it where `whole` is given."""
+    status = _status(run)
     if status == "expired":
         return Verdict(run.run_id, 0, status)  # it never ran
     journal = VerifyJournal(Recording(run), in_range)
@@ -137,7 +203,7 @@ async def verify_run(target: ReplayTarget, run: RecordedRun, in_range: InRange) 
         difference = dataclasses.replace(difference, where=where)
     if difference is not None:
         return Verdict(run.run_id, len(journal.done), status, difference)
-    undone, difference = await _replay_undoing(target, run, in_range)
+    undone, difference = (0, None) if whole is None else await _replay_undoing(target, whole, in_range)
     return Verdict(run.run_id, len(journal.done) + undone, status, difference)
 
 
@@ -190,7 +256,9 @@ async def _replay(journal: VerifyJournal, execution: Coroutine[Any, Any, _Outcom
 async def _execute(target: ReplayTarget, journal: VerifyJournal, run: RecordedRun) -> _Outcome:
     async def work() -> Any:
         config: RunnableConfig = {"recursion_limit": target.recursion_limit}
-        state = await target.durable().execute(journal, target.begin(run), config)
+        moved = journal.history.migrated is not None  # its graph begins with what the move says
+        initial = None if moved else target.begin(run)
+        state = await target.durable().execute(journal, initial, config)
         return None if journal.ended else to_json(target.result(state), "result")
 
     return await _caught(journal, work())

@@ -128,9 +128,8 @@ class Recording:
     def ends_at(self, step: RecordedStep) -> bool:
         """Whether the recording has no more of a step that has begun, nor of a graph that it runs."""
         within = step_id(step.key)
-        return (
-            step.frontier and step.unmade() is None and not any(nested_in(key) == within for key in self.steps)
-        )
+        inside = any(nested_in(key) == within for key in self.steps)
+        return step.frontier and step.unmade() is None and not inside
 
     def siblings(self, key: StepKey) -> list[RecordedStep]:
         """The recorded steps of the same superstep."""
@@ -247,7 +246,7 @@ class Recording:
             event, kind = item.event, item.event.event_type
             key = call_key(event.payload)
             by_itself = item.received and kind != "run.cancel.requested" and key not in self._calls
-            begins = kind in ("run.requested", "run.started") or event is self.run.command
+            begins = kind in ("run.requested", "run.started", "run.migrated") or event is self.run.command
             if begins or by_itself or event.event_id in early or key in answered:
                 self.history.apply(event)
         if self._part is not None:

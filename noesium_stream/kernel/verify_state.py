@@ -19,19 +19,20 @@ from noesium_stream.kernel.canonical_history import RecordedRun
 from noesium_stream.kernel.fork import shared_history
 from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
-from noesium_stream.kernel.typed import encode
+from noesium_stream.kernel.typed import decode, encode
 from noesium_stream.kernel.verify import ReplayTarget
 from noesium_stream.kernel.verify_journal import EndOfRecording, StillClock
+from noesium_stream.kernel.verify_parts import parts
 
 
 class StateJournal:
     """A journal that holds the deltas up to a superstep and ends there."""
 
-    def __init__(self, run: RecordedRun, step: int) -> None:
+    def __init__(self, run: RecordedRun, step: int, moved_by: tuple[EventEnvelope, ...] = ()) -> None:
         started = run.started
         self.ended = False
         self.history = RunHistory()
-        for event in shared_history(run, step, {}):
+        for event in (*moved_by, *shared_history(run, step, {})):
             self.history.apply(event)
         self.clock: Clock = StillClock(run.events[-1].event.timestamp_ms)
         self.activity = Activity()
@@ -80,19 +81,53 @@ class StateJournal:
         raise EndOfRecording
 
 
-async def state_at(target: ReplayTarget, run: RecordedRun, step: int) -> dict[str, Any]:
+async def state_at(
+    target: ReplayTarget, run: RecordedRun, step: int, *, moved: bool = False
+) -> dict[str, Any]:
     """The state after superstep `step`, as JSON by channel; 0 is the state that the run began with.
 
+    Args:
+        target: the run's code.
+        run: its recording.
+        step: superstep.
+        moved: where the run was moved to another version after that superstep: the state that it was moved
+            with, and not the one that the older version had come to.
+
     Raises:
-        CheckpointError: the run has not completed that step, or the graph does not get there.
+        CheckpointError: the run has not completed that step, the graph does not get there, or an older
+            version of it has made that step, which `target` does not carry.
     """
-    journal = StateJournal(run, step)
-    state: Any = None
-    begun = 0
+    split = parts(run)
+    if len(split) == 1:
+        return await _state_at(target.of(split[0].ref) or target, run, step, ())
+    if moved:
+        for part in reversed(split):
+            if part.move is not None and part.move.payload["step"] == step + 1:
+                found: dict[str, Any] = part.move.payload["state"]
+                return found
+    part = next((part for part in split if part.until is None or step < part.until), split[-1])
+    code = target.of(part.ref) or (target if part.until is None else None)
+    if code is None:
+        raise CheckpointError(
+            f"Step {step} of run {run.run_id} was made by version {part.ref.version}, which this code does "
+            "not carry.",
+            hint="Keep that graph among the agent's migrations, or give its code with --graph.",
+        )
+    return await _state_at(code, part.run, step, (part.move,) if part.move is not None else ())
+
+
+async def _state_at(
+    target: ReplayTarget, run: RecordedRun, step: int, moved_by: tuple[EventEnvelope, ...]
+) -> dict[str, Any]:
+    journal = StateJournal(run, step, moved_by)
+    moved = journal.history.migrated
+    state: Any = None if moved is None else decode(moved.payload["state"])
+    begun = 0 if moved is None else int(moved.payload["step"]) - 1
+    initial = None if moved is not None else target.begin(run)
     config: RunnableConfig = {"recursion_limit": target.recursion_limit}
     modes = ["debug", "values"]
     try:
-        stream: Any = target.durable().stream(journal, target.begin(run), config, stream_mode=modes)
+        stream: Any = target.durable().stream(journal, initial, config, stream_mode=modes)
         async with aclosing(stream) as chunks:
             async for mode, chunk in chunks:
                 if mode == "debug" and chunk["type"] == "task":
@@ -110,8 +145,8 @@ async def state_at(target: ReplayTarget, run: RecordedRun, step: int) -> dict[st
             f"On what run {run.run_id} recorded the graph comes to step {max(reached, 0)}, not to {step}.",
             hint="It is not the graph that the run was made with; `noesium verify` says what differs.",
         )
-    found: dict[str, Any] = encode(state, "state")
-    return found
+    recorded: dict[str, Any] = encode(state, "state")
+    return recorded
 
 
 def reduced_channels(target: ReplayTarget) -> frozenset[str]:

@@ -77,6 +77,8 @@ def _show(verdicts: Sequence[Verdict], all_open: bool) -> None:
         if verdict.is_same:
             good = "can go on" if all_open else f"as recorded ({verdict.status})"
             out(f"{verdict.run_id}  {good}, {steps}")
+            if verdict.note is not None:
+                out(f"  {verdict.note}")
             continue
         out(f"{verdict.run_id}  {'cannot go on' if all_open else f'differs ({verdict.status})'}")
         for line in str(verdict.difference).splitlines():

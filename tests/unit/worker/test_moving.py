@@ -140,7 +140,7 @@ async def test_a_run_is_moved_by_the_worker_that_takes_it_up_after_a_restart(tmp
 async def test_a_move_survives_a_commit_that_fails(
     tmp_path: Path, at: int, error: Exception, reaches_log: bool
 ) -> None:
-    async with asked("memory://", tmp_path) as (log, client, run):
+    async with asked("memory://", tmp_path) as (log, _, run):
         failing: Any = FailingLog(log, lambda count, _: count == at, error, reaches_log=reaches_log)
         async with Worker(failing, [(V2, None)], home=tmp_path):
             await run.approve(value="yes")
@@ -150,14 +150,14 @@ async def test_a_move_survives_a_commit_that_fails(
 
 
 async def test_an_answer_that_came_before_the_move_counts(tmp_path: Path) -> None:
-    async with asked("memory://", tmp_path) as (log, client, run):
+    async with asked("memory://", tmp_path) as (log, _, run):
         await run.approve(value="yes")
         async with Worker(log, [(V2, None)], home=tmp_path):
             assert await run.result(timeout=20) == FINAL
 
 
 async def test_a_moved_run_goes_on_after_a_restart(tmp_path: Path) -> None:
-    async with asked("memory://", tmp_path) as (log, client, run):
+    async with asked("memory://", tmp_path) as (log, _, run):
         async with Worker(log, [(V2, None)], home=tmp_path):
             await eventually(lambda: has(run, "run.migrated"))
         async with Worker(log, [(V2, None)], home=tmp_path):
@@ -193,7 +193,7 @@ async def test_a_run_that_cannot_be_moved_is_left_and_can_be_cancelled(
     tmp_path: Path, kind: Any, why: str
 ) -> None:
     said: list[str] = []
-    async with asked("memory://", tmp_path) as (log, client, run):
+    async with asked("memory://", tmp_path) as (log, _, run):
         before = await types(run)
         async with Worker(log, [(kind, None)], home=tmp_path, progress=said.append):
             await eventually(lambda: any("waits for sample 1.0.0" in line for line in said))
@@ -238,7 +238,7 @@ async def waits(run: Any) -> bool:
 
 
 async def test_what_was_done_before_the_move_is_undone_after_it(tmp_path: Path) -> None:
-    async with asked("memory://", tmp_path) as (log, client, run):
+    async with asked("memory://", tmp_path) as (log, _, run):
         async with Worker(log, [(V2, None)], home=tmp_path):
             await run.approve(value="fail")
             with pytest.raises(RunFailedError, match="told to"):
