@@ -198,7 +198,7 @@ async def test_a_run_that_cannot_be_moved_is_left_and_can_be_cancelled(
         async with Worker(log, [(kind, None)], home=tmp_path, progress=said.append):
             await eventually(lambda: any("waits for sample 1.0.0" in line for line in said))
             assert any(why in line for line in said)
-            assert await types(run) == before
+            assert [kind for kind in await types(run) if kind != "run.parked"] == before
             await run.cancel()
             with pytest.raises(RunCancelledError):
                 await run.result(timeout=20)
