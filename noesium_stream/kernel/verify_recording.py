@@ -128,8 +128,9 @@ class Recording:
     def ends_at(self, step: RecordedStep) -> bool:
         """Whether the recording has no more of a step that has begun, nor of a graph that it runs."""
         within = step_id(step.key)
-        inside = any(nested_in(key) == within for key in self.steps)
-        return step.frontier and step.unmade() is None and not inside
+        return (
+            step.frontier and step.unmade() is None and not any(nested_in(key) == within for key in self.steps)
+        )
 
     def siblings(self, key: StepKey) -> list[RecordedStep]:
         """The recorded steps of the same superstep."""
