@@ -1,8 +1,9 @@
 """Projections of the tests' own, and a program that attaches one until it is killed or told to end.
 
-    python -m tests.support.attach URL FOLDER [NAME]
+    python -m tests.support.attach URL FOLDER [SLOW_US]
 
-It prints `ready` when it has joined, and `has N…` when its partitions change; SIGTERM ends it well.
+It prints `ready` when it has joined, and `has N…` when its partitions change; SIGTERM ends it well. With
+SLOW_US each event takes so many microseconds longer.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from noesium_stream.errors import StateFileError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.projection import AttachedProjection, BaseProjection
@@ -55,6 +60,22 @@ class Sums(BaseProjection[int]):
         return a + b
 
 
+def cursors_in(*folders: Path) -> dict[tuple[str, int], int]:
+    """How far each partition was folded and written by whoever is the furthest."""
+    found: dict[tuple[str, int], int] = {}
+    for folder in folders:
+        for path in folder.rglob("*.state"):
+            try:
+                file = StateFile.open_to_read(path)
+            except StateFileError:
+                continue  # it is being made
+            manifest = file.manifest
+            file.close()
+            tp = manifest.identity.topic, manifest.identity.partition
+            found[tp] = max(found.get(tp, 0), manifest.cursor)
+    return found
+
+
 def rows_in(*folders: Path) -> dict[str, list[int]]:
     """The rows of `Numbers` in these folders; of a partition that several have, those of the newest."""
     codec = StateCodec(Numbers())
@@ -73,12 +94,16 @@ def rows_in(*folders: Path) -> dict[str, list[int]]:
             file.close()
 
 
-async def main(url: str, folder: str) -> None:
+async def main(url: str, folder: str, slow_us: str = "0") -> None:
+    def call(function: Callable[..., Any], *arguments: Any) -> Any:
+        time.sleep(int(slow_us) / 1_000_000)
+        return function(*arguments)
+
     log = await open_log(url, catalogue=catalogue())
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
     before: frozenset[object] | None = None
-    async with AttachedProjection(log, Numbers(), Path(folder), discover_s=0.2) as attached:
+    async with AttachedProjection(log, Numbers(), Path(folder), call=call, discover_s=0.2) as attached:
         print("ready", flush=True)
         ended = asyncio.create_task(attached.wait())
         while not ending.is_set() and not ended.done():
