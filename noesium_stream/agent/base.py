@@ -174,6 +174,15 @@ class BaseGraphicAgent(BaseAgent):
         """
         return {"question": question}
 
+    @classmethod
+    def check_input(cls, input: dict[str, Any]) -> None:
+        """Refuse an input of which no run can come; asked before one is begun from the command line.
+
+        Raises:
+            ConfigError: says what is wrong with it.
+        """
+        return
+
 
 class BaseResearcher(BaseGraphicAgent):
     """Research (RFC-1002): queries, sources, a bounded reflection loop, an answer with citations.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from noesium_stream.agent.base import BaseGraphicAgent
 from noesium_stream.config import ExecutionMode
@@ -20,6 +20,7 @@ from noesium_stream.kernel.migration import Migration
 from noesium_stream.kernel.reference import Undo
 from noesium_stream.log.topics import agent_name
 
+_SHOWN: Final = 3
 AnyGraph = StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]
 
 
@@ -86,9 +87,29 @@ def agent_of(
                 )
             return super().input_from_question(question, options)
 
+        @classmethod
+        def check_input(cls, input: dict[str, Any]) -> None:
+            _check_state(graph.builder if isinstance(graph, CompiledStateGraph) else graph, input)
+
     for name, value in chosen.items():
         setattr(OfGraph, name, value)
     return OfGraph
+
+
+def _check_state(graph: StateGraph[Any, Any, Any, Any], first: dict[str, Any]) -> None:
+    """Ask the model that LangGraph will ask; a TypedDict's or a dataclass's types are nobody's business."""
+    schema = graph.input_schema
+    if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
+        return
+    try:
+        schema.model_validate(first)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, one['loc'])) or 'all of it'}: {one['msg']}" for one in error.errors()]
+        more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+        raise ConfigError(
+            f"The input is no {schema.__name__}: {'; '.join(faults[:_SHOWN])}{more}.",
+            hint=f"The state's fields: {', '.join(schema.model_fields)}.",
+        ) from error
 
 
 def _state_keys(graph: AnyGraph) -> list[str]:

@@ -28,6 +28,8 @@ from noesium_stream.errors import (
     EffectDecisionError,
     EventStoreError,
     EventValidationError,
+    GraphError,
+    KernelError,
     NoesiumError,
     ProjectionLoadError,
     RunEndedError,
@@ -161,9 +163,12 @@ def exit_code(error: NoesiumError) -> int:
             ProjectionLoadError,
             TopicNotFoundError,
             EventValidationError,
+            GraphError,
         ),
     ):
         return USAGE
+    if type(error) is KernelError:
+        return USAGE  # of a graph that cannot be run; what goes wrong in a run says so in more detail
     if isinstance(error, (EventStoreError, BrokerError)):
         return UNAVAILABLE
     return FAILED

@@ -15,14 +15,28 @@ from noesium_stream.event.envelope import EventEnvelope
 _SILENT: Final = ("run.", "partition.", "kernel.checkpoint", "kernel.node.entered", "effect.")
 
 
-def progress_line(event: EventEnvelope, run_id: str) -> str | None:
-    """A line for people, or None where the event is not worth one."""
+def progress_line(event: EventEnvelope, run_id: str, on_log: str = "") -> str | None:
+    """A line for people, or None where the event is not worth one.
+
+    `on_log` is what commands need at their end to mean this log (` --log URL`).
+    """
     render = _LINES.get(event.event_type)
     if render is not None:
-        return render(event.payload, run_id)
+        line = render(event.payload, run_id)
+        how = _how(event.event_type, event.payload) if line is not None else None
+        return f"{line}\n    {dim(how + on_log)}" if how else line
     if event.event_type.startswith(_SILENT):
         return None
     return f"  {dim(event.event_type)}  {event_details(event.payload)}".rstrip()
+
+
+def _how(event_type: str, payload: dict[str, Any]) -> str | None:
+    """The command that an event asks a person for."""
+    if event_type in ("effect.outcome.unknown", "effect.failed"):
+        return f"noesium effect resolve {payload['run_id']} {payload['effect_id'][:SHORT_ID]} --help"
+    if event_type == "approval.requested":
+        return f"noesium approve {payload['run_id']} {payload['approval_id'][:SHORT_ID]}"
+    return None
 
 
 def _started(payload: dict[str, Any], run_id: str) -> str:
@@ -69,8 +83,7 @@ def _effect_failed(payload: dict[str, Any], run_id: str) -> str | None:
 
 
 def _effect_waits(payload: dict[str, Any], reason: str) -> str:
-    how = f"noesium effect resolve {payload['run_id']} {payload['effect_id'][:SHORT_ID]} --help"
-    return f"  waits for a person: {shorten(reason, 100)}\n    {dim(how)}"
+    return f"  waits for a person: {shorten(reason, 100)}"
 
 
 def _effect_resolved(payload: dict[str, Any], run_id: str) -> str:
@@ -80,8 +93,7 @@ def _effect_resolved(payload: dict[str, Any], run_id: str) -> str:
 def _asked(payload: dict[str, Any], run_id: str) -> str:
     question = payload["question"]
     text = question if isinstance(question, str) else json.dumps(question, ensure_ascii=False)
-    how = f"noesium approve {payload['run_id']} {payload['approval_id'][:SHORT_ID]}  (or reject)"
-    return f"  {payload['node']:<10} asks: {shorten(text, 100)}\n    {dim(how)}"
+    return f"  {payload['node']:<10} asks: {shorten(text, 100)} (approve or reject)"
 
 
 def _decided(payload: dict[str, Any], run_id: str) -> str:

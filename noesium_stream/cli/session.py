@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+import re
+import shlex
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,22 +19,32 @@ from noesium_stream.cli.output import note
 from noesium_stream.client import Client, Run
 from noesium_stream.clock import SystemClock
 from noesium_stream.config import DEFAULT, Loaded, load_all
-from noesium_stream.errors import LogUnavailableError, RunNotFoundError
+from noesium_stream.errors import LogUnavailableError, NoesiumError, RunNotFoundError
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log import EventLog, open_log
 from noesium_stream.log.url import parse_url
 
 _T = TypeVar("_T")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _READER: Final = AgentRef("cli", "client")
 
-log_option: Final = click.option(
-    "--log",
-    "log_url",
-    metavar="URL",
-    help="The event log: memory://, sqlite:///PATH, kafka://HOST:PORT. [default: NOESIUM_LOG, else a SQLite "
-    "file in NOESIUM_HOME]",
-)
+_READING: Final = re.compile(r"noesium (?:show|runs|effects|approvals)\b(?: [0-9a-f-]{8,36})?")
+
+
+def _log_option(addresses: str) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--log",
+        "log_url",
+        metavar="URL",
+        help=f"The event log: {addresses}. [default: NOESIUM_LOG, else a SQLite file in NOESIUM_HOME]",
+    )
+
+
+log_option: Final = _log_option("memory://, sqlite:///PATH, kafka://HOST:PORT")
+shared_log_option: Final = _log_option("sqlite:///PATH, kafka://HOST:PORT")
+"""Of a command that is of no use on a log that no other process sees."""
+
 state_option: Final = click.option(
     "--state",
     "state_dir",
@@ -66,11 +78,28 @@ async def opened(log_url: str | None, catalogue: Catalogue | None = None) -> Asy
     """
     loaded = settings(log_url)
     must_exist(loaded)
-    log = await open_configured(loaded, catalogue)
+    with copyable(loaded):
+        log = await open_configured(loaded, catalogue)
+        try:
+            yield log
+        finally:
+            await log.close()
+
+
+def on_log(loaded: Loaded) -> str:
+    """What a command needs at its end to mean the same log: ` --log URL` where that was given, or nothing."""
+    return f" --log {shlex.quote(loaded.shown_log)}" if loaded.sources["log"] == "--log" else ""
+
+
+@contextmanager
+def copyable(loaded: Loaded) -> Iterator[None]:
+    """Let the commands in errors' hints work as they are printed: they name the log if it was given."""
     try:
-        yield log
-    finally:
-        await log.close()
+        yield
+    except NoesiumError as error:
+        if error.hint is not None:
+            error.hint = _READING.sub(lambda found: found[0] + on_log(loaded), error.hint)
+        raise
 
 
 def must_exist(loaded: Loaded) -> None:

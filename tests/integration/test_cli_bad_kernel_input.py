@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import threading
 from typing import Annotated, Any, TypedDict
 
 from langgraph.graph import START, StateGraph
+from pydantic import BaseModel
 
 from noesium_stream.kernel import current_step
 
@@ -58,6 +60,19 @@ class Kept(TypedDict, total=False):
     value: Annotated[Any, Keep()]
 
 
+class Order(BaseModel):
+    what: str
+    number: int = 1
+    value: Any = None
+
+
+async def fill(order):
+    return {"value": order.number}
+
+
+ordering = StateGraph(Order)
+ordering.add_node("fill", fill)
+ordering.add_edge(START, "fill")
 shop = graph_of(State)
 kept = graph_of(Kept)
 endless = graph_of(State)
@@ -148,12 +163,48 @@ def test_a_graph_that_cannot_be_told_from_another_is_not_run(
 ) -> None:
     refused(
         folder,
-        1,
+        2,
         "The reducer of value (Keep) cannot be told from another one.",
         "Give a function with a name, so that a run knows the graph that it began with.",
         *command,
     )
     unharmed(folder)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            '{"what": "x", "number": "many"}',
+            "The input is no Order: number: Input should be a valid integer, unable to parse string as an "
+            "integer.",
+        ),
+        ('{"number": 2}', "The input is no Order: what: Field required."),
+    ],
+)
+def test_an_input_that_the_state_refuses_begins_no_run(folder: Folder, given: str, message: str) -> None:
+    fields = "The state's fields: what, number, value."
+    refused(folder, 2, message, fields, "run", "shop:ordering", "--input", given)
+    assert not (folder.path / ".noesium" / "log.db").exists()
+    good = ("run", "shop:ordering", "--input", '{"what": "x", "number": 2}', "--json")
+    assert folder.json(*good)["answer"]["value"] == 2
+
+
+def test_what_is_to_be_typed_next_names_the_log_that_was_given(folder: Folder) -> None:
+    log = f"sqlite:///{folder.path}/a log.db"
+    with folder.running("run", "shop:shop", *asked("ask"), "--log", log) as running:
+        running.wait_for_error_line("    noesium approve")
+        [approve] = [line for line in running.err if line.startswith("    noesium approve")]
+        running.signal()
+        assert running.wait() == 130
+        [resume] = [line for line in running.err if "Go on with: " in line]
+    folder.ok(*shlex.split(approve)[1:])
+    assert folder.ok(*shlex.split(resume.partition("Go on with: ")[2])[1:])
+    again = folder.run(*shlex.split(approve)[1:])
+    assert again.returncode == 2
+    show = again.stderr.partition("See: noesium ")[2]
+    assert shlex.split(show)[-2:] == ["--log", log]
+    assert "completed" in folder.ok(*shlex.split(show))
 
 
 def test_a_run_that_has_ended_gives_its_result_again_and_takes_no_more(folder: Folder) -> None:

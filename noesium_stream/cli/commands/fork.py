@@ -6,7 +6,15 @@ import click
 
 from noesium_stream.cli.output import note, out, out_json
 from noesium_stream.cli.replaying import graph_option, options_option, target_for
-from noesium_stream.cli.session import asynchronous, given_run, json_option, log_option, opened
+from noesium_stream.cli.session import (
+    asynchronous,
+    given_run,
+    json_option,
+    log_option,
+    on_log,
+    opened,
+)
+from noesium_stream.cli.session import settings as effective
 from noesium_stream.client import Client
 from noesium_stream.client.replay import fork, parse_setting
 
@@ -47,4 +55,5 @@ async def fork_command(
         out_json({"run_id": run.id, "parent_run_id": parent.id, "step": step})
     else:
         out(run.id)
-        note(f"branches off {parent.id} after step {step}; follow it: noesium events --follow {run.id}")
+        follow = f"noesium events --follow {run.id}{on_log(effective(log_url))}"
+        note(f"branches off {parent.id} after step {step}; follow it: {follow}")

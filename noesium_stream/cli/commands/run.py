@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shlex
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -25,6 +24,7 @@ from noesium_stream.cli.session import (
     json_option,
     log_option,
     must_exist,
+    on_log,
     open_configured,
     settings,
 )
@@ -79,6 +79,8 @@ async def run_command(
     input_ = asked.input(question) if question is not None else _input(given or "{}")
     if resumed is not None:
         must_exist(loaded)
+    else:
+        asked.agent.check_input(input_)
     log = await open_configured(loaded)
     try:
         async with AsyncExitStack() as stack:
@@ -189,13 +191,10 @@ class _Question:
             async for event in run.events():
                 count += 1
                 patience.see(event)
-                line = progress_line(event, run.id)
+                line = progress_line(event, run.id, on_log(self._loaded))
                 if line:
                     note(line)
         return count
 
     def _how_to_resume(self, run: Run) -> str:
-        log = (
-            "" if self._loaded.sources["log"] != "--log" else f" --log {shlex.quote(self._loaded.shown_log)}"
-        )
-        return f"noesium run {self._reference} --resume {run.id}{log}"
+        return f"noesium run {self._reference} --resume {run.id}{on_log(self._loaded)}"

@@ -11,7 +11,7 @@ import click
 
 from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand
 from noesium_stream.cli.output import note
-from noesium_stream.cli.session import asynchronous, log_option, open_configured, settings
+from noesium_stream.cli.session import asynchronous, open_configured, settings, shared_log_option
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
 from noesium_stream.worker import Worker
@@ -24,7 +24,7 @@ from noesium_stream.worker import Worker
     no_args_is_help=True,
 )
 @click.argument("agent", nargs=-1, required=True)
-@log_option
+@shared_log_option
 @click.pass_obj
 @asynchronous
 async def worker_command(choice: AgentChoice, agent: tuple[str, ...], log_url: str | None) -> None:
@@ -83,8 +83,10 @@ class _Stop:
         self._starting = asyncio.current_task()
 
     def __call__(self) -> None:
-        if self._starting is not None and not self.asked.is_set():
-            self._starting.cancel()
+        if not self.asked.is_set():
+            note("told to stop: nothing new begins, open runs go on in the next worker")
+            if self._starting is not None:
+                self._starting.cancel()
         self.asked.set()
 
     def started(self) -> None:

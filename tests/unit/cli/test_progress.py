@@ -36,8 +36,8 @@ def asked(question: Any) -> str:
 
 def test_a_question_is_shown_with_the_command_that_answers_it() -> None:
     assert asked("Refund 120.50?").splitlines() == [
-        "  refund     asks: Refund 120.50?",
-        f"    noesium approve {RUN} 780e5dae-5878  (or reject)",
+        "  refund     asks: Refund 120.50? (approve or reject)",
+        f"    noesium approve {RUN} 780e5dae-5878",
     ]
     assert '{"amount": 3}' in asked({"amount": 3})
 
