@@ -47,6 +47,7 @@
     │   ├── StateFileError              a state file is damaged, foreign or of something else: replay
     │   ├── RebuildDiffersError         a state folded anew is not the one that was there (row, both)
     │   ├── StateBusyError              another process writes this state file
+    │   ├── StateNotStoredError         `apply` returned what no file can hold
     │   ├── ImpureProjectionError       `apply` did what a pure function cannot do (event, field)
     │   ├── EventHeldError              an event that `apply` cannot take stops the projection (position)
     │   ├── SequenceGapError            a run's journal lacks a record (run, numbers, position)
@@ -347,6 +348,10 @@ class RebuildDiffersError(ProjectionError):
 
 class StateBusyError(ProjectionError):
     """Another process writes this state file."""
+
+
+class StateNotStoredError(ProjectionError):
+    """A projection's state holds what JSON cannot say."""
 
 
 class ImpureProjectionError(ProjectionError):

@@ -2,6 +2,10 @@
 
 A record is folded once: the file's cursor says which are, and rows and cursor are written together. What was
 read since the last `flush` lives in memory; whoever dies before it folds the same records again.
+
+An event that `apply` cannot take leaves no trace in its row: whatever `apply` did to the state that it was
+given, the row is made again from the file and from the records since the last flush. The same is done where a
+state turns out at the flush to be none that can be stored: the event that made it becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -13,24 +17,21 @@ from typing import Any, Final, Generic, TypeVar
 from noesium_stream.errors import (
     CorruptRecordError,
     EventHeldError,
+    EventStoreError,
+    EventValidationError,
+    ImpureProjectionError,
+    NoesiumError,
     ProjectionError,
-    SequenceGapError,
+    StateNotStoredError,
     brief,
 )
 from noesium_stream.log.headers import CE_TYPE, ORIGIN, SEQUENCE, TypeFilter
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.headers import EventHeaders, event_id_of
-from noesium_stream.projection.letters import (
-    HELD,
-    LETTER,
-    Letter,
-    letter_key,
-    letter_of,
-    letters_of,
-    read_letter,
-    write_letter,
-)
+from noesium_stream.projection.held import HeldBack
+from noesium_stream.projection.letters import Letter
+from noesium_stream.projection.pending import Pending, RunNumbers
 from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import Manifest, StateFile
@@ -38,13 +39,14 @@ from noesium_stream.projection.state_file import Manifest, StateFile
 TState = TypeVar("TState")
 
 _STATE: Final = b"s"
-_NEXT: Final = b"q"
-DIRTY_ROWS: Final = 4_000
-"""Changed rows that are kept in memory at most."""
-CACHED_ROWS: Final = 10_000
 UNFLUSHED: Final = 5_000
 """Folded events that are not written yet, at most."""
+UNFLUSHED_BYTES: Final = 16_000_000
+"""What they, and the states that they have changed, may take as stored, about."""
+CACHED_ROWS: Final = 10_000
+_EVENT_BYTES: Final = UNFLUSHED_BYTES // UNFLUSHED
 _MISSING: Final[Any] = object()
+_UNCHANGEABLE: Final = frozenset({int, str, bool, float, type(None)})
 
 
 class PartitionFold(Generic[TState]):
@@ -72,6 +74,7 @@ class PartitionFold(Generic[TState]):
     ) -> None:
         self.projection = projection
         self.file = file
+        self.manifest: Manifest = file.manifest
         self._codec = codec
         self._journal = journal
         self._snapshots = snapshots
@@ -79,17 +82,16 @@ class PartitionFold(Generic[TState]):
         self._key = _through(call, projection.key)
         types = projection.event_types
         self._keep = None if types is None else TypeFilter(types)
-        self._changes: dict[bytes, bytes | None] = {}
+        self._pending = Pending(file)
+        self._numbers = RunNumbers(self._pending)
+        self._held = HeldBack(self._pending)
         self._states: dict[str, TState | None] = {}
-        self._dirty: set[str] = set()
-        self._numbers: dict[str, int] = {}
-        self._new_numbers: set[str] = set()
-        self._held = {_text(key[1:]) for key, _ in file.scan(HELD)}
+        self._states_bytes = 0
         self._since: dict[str, list[Record]] = {}
+        self._room = UNFLUSHED_BYTES
         self._taken = 0
         self._moved = False
         self._last: Record | None = None
-        self.manifest: Manifest = file.manifest
 
     @property
     def cursor(self) -> int:
@@ -102,8 +104,10 @@ class PartitionFold(Generic[TState]):
         Raises:
             EventHeldError: with `on_error = "stop"`: an event cannot be taken; what came before it is kept.
             SequenceGapError: the journal lacks a record of a run.
+            ImpureProjectionError: what `call` found.
             StateFileError: the file is damaged: discard it.
-            ProjectionError: a state cannot be stored.
+            ProjectionError: `key` returned no text, or the file cannot be written.
+            LogUnavailableError: what it takes to decode a record cannot be asked for now.
         """
         cursor, keep, journal = self.cursor, self._keep, self._journal
         for record in records:
@@ -112,11 +116,12 @@ class PartitionFold(Generic[TState]):
             if not journal or self._is_next(record):
                 event_type = record.header(CE_TYPE)
                 if keep is None or event_type is None or keep.keeps(event_type):
-                    self._fold(record, judge=event_type is None)
+                    self._fold(record)
                     self._taken += 1
+                    self._room -= _EVENT_BYTES + len(record.value)
             self._last = record
-        if self._taken >= UNFLUSHED or len(self._dirty) >= DIRTY_ROWS or len(self._changes) >= DIRTY_ROWS:
-            self.flush()
+            if self._room <= 0:
+                self.flush()
 
     def advance(self, cursor: int) -> None:
         """Note that there is nothing to fold before `cursor`: the log's reader has passed over it."""
@@ -129,25 +134,29 @@ class PartitionFold(Generic[TState]):
         """Write what has changed, with the cursor.
 
         Raises:
+            EventHeldError: with `on_error = "stop"`: an event made a state that cannot be stored.
             StateFileError, ProjectionError: as `StateFile.commit`.
         """
         self._settle()
-        if not (self._moved or self._changes or self._dirty):
+        rows = self._pending.rows
+        if not (self._moved or rows or self._since):
             return
-        for key in self._dirty:
-            state = self._states[key]
-            self._changes[_STATE + _bytes(key)] = None if state is None else self._codec.encode(state)
-        for run in self._new_numbers:
-            self._changes[_NEXT + run.encode()] = b"%d" % self._numbers[run]
-        self.manifest = replace(self.manifest, commits=self.file.manifest.commits)
-        self.file.commit(self._changes, self.manifest)
+        for key in list(self._since):
+            data = self._encoded(key)
+            rows[_STATE + key.encode()] = data
+            self._states_bytes += len(data or b"")
+        self._numbers.settle()
+        held = self._held
+        self.manifest = replace(self.manifest, held=held.letters, blocked=held.keys)
+        self.file.commit(rows, self.manifest)
         self.manifest = self.file.manifest
-        self._changes, self._dirty, self._since, self._new_numbers = {}, set(), {}, set()
-        self._taken, self._moved = 0, False
-        if len(self._states) > CACHED_ROWS:
+        rows.clear()
+        self._since.clear()
+        self._numbers.written()
+        self._moved, self._room = False, UNFLUSHED_BYTES
+        if len(self._states) > CACHED_ROWS or self._states_bytes > UNFLUSHED_BYTES:
             self._states.clear()
-        if len(self._numbers) > CACHED_ROWS:
-            self._numbers.clear()
+            self._states_bytes = 0
         if self._snapshots is not None:
             self._snapshots.after_flush(self.manifest)
 
@@ -157,20 +166,22 @@ class PartitionFold(Generic[TState]):
         Raises `StateFileError`.
         """
         found = self._states.get(key, _MISSING)
-        if found is not _MISSING:
+        if type(found) in _UNCHANGEABLE:
             return found
-        data = self._stored(_STATE + _bytes(key))
+        if found is _MISSING:
+            data = self._pending.get(_STATE + key.encode(errors="surrogatepass"))
+        else:
+            data = self._encoded(key)  # what the caller does to it must not reach the fold
         return None if data is None else self._codec.decode(data)
 
     def rows(self, prefix: str = "") -> Iterator[tuple[str, TState]]:
         """Rows whose keys begin with `prefix`, in the order of their UTF-8 bytes, as of the last flush."""
-        for key, data in self.file.scan(_STATE + _bytes(prefix)):
-            yield _text(key[1:]), self._codec.decode(data)
+        for key, data in self.file.scan(_STATE + prefix.encode()):
+            yield key[len(_STATE) :].decode(), self._codec.decode(data)
 
     def letters(self) -> Iterator[Letter]:
         """Its dead letters, in the order of offsets within a key, as of the last flush."""
-        for _, row in self.file.scan(LETTER):
-            yield read_letter(row)
+        return self._held.all()
 
     def redrive(self, decoder: Decoder, keys: Collection[str | None] | None = None) -> tuple[int, int]:
         """Fold the letters again, in order; flush. Those that fail again stay, with what they hold back.
@@ -183,30 +194,34 @@ class PartitionFold(Generic[TState]):
             How many were folded, how many stay.
         """
         self.flush()
-        done = stayed = 0
-        found = {letter.key for letter in self.letters()} if keys is None else set(keys)
-        for key in sorted(found, key=lambda name: (name is not None, name or "")):
-            folded, failed = self._redrive_key(decoder, key)
-            self._moved = True
-            self.flush()
-            done, stayed = done + folded, stayed + failed
-        return done, stayed
+        before = self._held.letters
+        tried = 0
+        for key in self._held.held_keys() if keys is None else keys:
+            tried += self._redrive_key(decoder, key)
+        self.flush()
+        folded = before - self._held.letters
+        return folded, tried - folded
 
-    def _redrive_key(self, decoder: Decoder, key: str | None) -> tuple[int, int]:
-        at = self.file.manifest.identity
-        letters = [read_letter(row) for _, row in self.file.scan(letters_of(key))]
-        if key is not None:
-            self._held.discard(key)
-            self._changes[HELD + _bytes(key)] = None
-        for index, letter in enumerate(letters):
-            self._changes[letter_key(key, letter.offset)] = None
-            self.manifest = replace(self.manifest, held=self.manifest.held - 1)
+    def _redrive_key(self, decoder: Decoder, key: str | None) -> int:
+        """Fold the letters of a key until one fails; return how many there were."""
+        at, held = self.file.manifest.identity, self._held
+        found, failed = 0, False
+        for letter in held.of(key):
+            found += 1
+            if failed:
+                continue
             record = letter.record(at.topic, at.partition, decoder)
-            self._fold(record, stop=False)
-            if key is not None and key in self._held:
-                return index, len(letters) - index
-        failed = sum(self._changes[letter_key(key, letter.offset)] is not None for letter in letters)
-        return len(letters) - failed, failed
+            kept = self._fold(record, stop=False, released=key)
+            held.remove(letter, kept=kept)
+            failed = kept is not None and key is not None
+            self._room -= _EVENT_BYTES + len(record.value)
+            if self._room <= 0:
+                before = held.letters
+                self.flush()
+                failed = failed or held.letters > before
+        if key is not None and found and not failed:
+            held.release(key)
+        return found
 
     def _settle(self) -> None:
         """Move the manifest on to the last record that was taken."""
@@ -226,101 +241,158 @@ class PartitionFold(Generic[TState]):
         number = record.header(SEQUENCE)
         if number is None:
             return True
-        run, found = record.key, int(number)
-        expected = self._numbers.get(run)
-        if expected is None:
-            stored = self._stored(_NEXT + run.encode())
-            expected = 0 if stored is None else int(stored)
-        if found < expected:
-            return False
-        if found > expected:
-            raise SequenceGapError(
-                f"The journal lacks records {expected} to {found - 1} of the run {run}: "
-                f"{record.topic}/{record.partition}@{record.offset} has the number {found}.",
-                hint="Nothing after it was folded. Was the topic truncated or copied?",
+        if not (number.isdigit() and len(number) < 19):
+            reason = EventValidationError(SEQUENCE, "is no number")
+            self._refuse(
+                record, None, CorruptRecordError(record.topic, record.partition, record.offset, reason)
             )
-        self._numbers[run] = found + 1
-        self._new_numbers.add(run)
-        return record.header(ORIGIN) is None
+            return False
+        return self._numbers.take(record, int(number)) and record.header(ORIGIN) is None
 
-    def _fold(self, record: Record, *, judge: bool = False, stop: bool = True) -> None:
-        key = None
+    def _fold(self, record: Record, *, stop: bool = True, released: str | None = None) -> bytes | None:
+        """Fold one record; return the row of the letter that it became, if it did."""
+        key: str | None = None
         try:
-            event: Any = record.envelope if self.projection.decodes else EventHeaders(record)
-            if judge and self._keep is not None and not self._keep.keeps_name(event.event_type):
-                return
+            event: Any = record.newest if self.projection.decodes else EventHeaders(record)
+            # What the envelope says counts, whatever the header said.
+            if self._keep is not None and not self._keep.keeps_name(event.event_type):
+                return None
             key = self._key(event)
             if key is None:
-                return
-            if key in self._held:
-                self._hold(record, key, None)
-                return
+                return None
+            if key != released and self._held.holds(key):
+                return self._held.add(record, key, None)
             self._advance(key, event, record)
-        except ProjectionError:
-            raise
         except CorruptRecordError as error:
-            key = self._key_of_unknown(record)
-            self._refuse(record, key, error, stop=stop and self.projection.on_error == "stop")
+            key = self._key_of_unknown(record) if key is None else key
+            return self._refuse(record, key, error, stop=stop)
         except Exception as error:
-            self._refuse(record, key, error, stop=stop and self.projection.on_error == "stop")
-
-    def _key_of_unknown(self, record: Record) -> str | None:
-        """The key of an event that is not valid, or not known here, if that much can be told."""
-        try:
-            key: str | None = self._key(record.unchecked)
-        except Exception:  # whatever is wrong with it: it is a letter without a key
-            return None
-        return key
+            if _is_no_fault_of_the_event(error):
+                self._abandon()
+                if isinstance(error, ImpureProjectionError):
+                    raise _located(error, record) from error
+                raise
+            return self._refuse(record, key, error, stop=stop)
+        except BaseException:
+            self._abandon()
+            raise
+        return None
 
     def _advance(self, key: str, event: Any, record: Record) -> None:
         states = self._states
         state = states.get(key, _MISSING)
         if state is _MISSING:
-            state = self.state(key)
+            state = self._loaded(key)
         if state is None:
             state = self.projection.initial_state()
         states[key] = self._apply(state, event)
-        self._dirty.add(key)
-        if self.projection.in_place:
-            self._since.setdefault(key, []).append(record)
+        since = self._since.get(key)
+        if since is None:
+            self._since[key] = [record]
+        else:
+            since.append(record)
+        record.release()
 
-    def _refuse(self, record: Record, key: str | None, error: Exception, *, stop: bool) -> None:
-        if key is not None and self.projection.in_place:
-            self._restore(key)
-        if stop:
+    def _loaded(self, key: str) -> TState | None:
+        if not isinstance(key, str):
+            raise ProjectionError(
+                f"`key` of the projection {self.projection.name} returned {type(key).__name__}, not text.",
+                hint="Return a text, or None for events that belong to no row.",
+            )
+        data = self._pending.get(_STATE + key.encode())
+        if data is None:
+            return None
+        self._room -= len(data)
+        self._states_bytes += len(data)
+        return self._codec.decode(data)
+
+    def _key_of_unknown(self, record: Record) -> str | None:
+        """The key of an event that is not valid, or not known here, if that much can be told."""
+        try:
+            key: str | None = self._key(record.unchecked)
+            if key is not None:
+                key.encode()
+        except Exception:  # whatever is wrong with it: it is a letter without a key
+            return None
+        return key
+
+    def _refuse(self, record: Record, key: str | None, error: Exception, *, stop: bool = True) -> bytes:
+        if key is not None:
+            try:
+                key.encode()
+            except UnicodeEncodeError:
+                key = None
+            else:
+                self._restore(key)
+        if stop and self.projection.on_error == "stop":
             raise EventHeldError(
-                f"The projection {self.projection.name} cannot take the event at "
-                f"{record.topic}/{record.partition}@{record.offset} ({_type(record)}): "
+                f"The projection {self.projection.name} cannot take the event at {_place(record)}: "
                 f"{type(error).__name__}: {brief(error, 500)}",
                 hint="Mend `apply` and start it again, or let it hold such events back (--on-error hold).",
             ) from error
-        self._hold(record, key, error)
+        return self._held.add(record, key, error)
 
     def _restore(self, key: str) -> None:
-        """Undo what a failed `apply` did to a state that it changes in place: fold again since the flush."""
-        data = self.file.get(_STATE + _bytes(key))
-        state = self.projection.initial_state() if data is None else self._codec.decode(data)
-        found: TState | None = state
-        for record in self._since.get(key, ()):
-            event: Any = record.envelope if self.projection.decodes else EventHeaders(record)
-            found = self._apply(self.projection.initial_state() if found is None else found, event)
-        if data is None and not self._since.get(key):
-            self._states.pop(key, None)
-            self._dirty.discard(key)
-        else:
-            self._states[key] = found
+        """Undo what a failed `apply` may have done to the state that it was given: make it again."""
+        if type(self._states.get(key)) in _UNCHANGEABLE:
+            return
+        self._states.pop(key, None)
+        if key in self._since:
+            self._states[key] = self._again(self.file.get(_STATE + key.encode()), self._since[key])
 
-    def _hold(self, record: Record, key: str | None, error: Exception | None) -> None:
-        self._changes[letter_key(key, record.offset)] = write_letter(letter_of(record, key, error))
-        self.manifest = replace(self.manifest, held=self.manifest.held + 1)
-        if key is not None and key not in self._held:
-            self._held.add(key)
-            self._changes[HELD + _bytes(key)] = b""
+    def _again(self, data: bytes | None, records: Sequence[Record]) -> TState | None:
+        """The state of a row after these records, on top of a stored one."""
+        state = None if data is None else self._codec.decode(data)
+        for record in records:
+            event: Any = record.newest if self.projection.decodes else EventHeaders(record)
+            try:
+                state = self._apply(self.projection.initial_state() if state is None else state, event)
+            except Exception as error:
+                raise ImpureProjectionError(
+                    f"The projection {self.projection.name} took the event at {_place(record)} once and "
+                    f"failed the second time: {type(error).__name__}: {brief(error, 300)}"
+                ) from error
+            record.release()
+        return state
 
-    def _stored(self, key: bytes) -> bytes | None:
-        if key in self._changes:
-            return self._changes[key]
-        return self.file.get(key)
+    def _encoded(self, key: str) -> bytes | None:
+        """The bytes of a changed row; events whose state cannot be stored become letters."""
+        try:
+            state = self._states[key]
+            return None if state is None else self._codec.encode(state)
+        except StateNotStoredError:
+            return self._encoded_as_far_as_possible(key)
+
+    def _encoded_as_far_as_possible(self, key: str) -> bytes | None:
+        records = self._since[key]
+        data = self.file.get(_STATE + key.encode())
+        for index, record in enumerate(records):
+            try:
+                state = self._again(data, [record])
+                data = None if state is None else self._codec.encode(state)
+            except StateNotStoredError as error:
+                self._since[key] = records[:index]
+                self._states[key] = None if data is None else self._codec.decode(data)
+                try:
+                    self._refuse(record, key, error)
+                except EventHeldError:
+                    self._abandon()  # nothing may be written that lies behind the event
+                    raise
+                for later in records[index + 1 :]:
+                    self._held.add(later, key, None)
+                break
+        return data
+
+    def _abandon(self) -> None:
+        """Go back to what is in the file: a call of the user's code was cut off."""
+        self.manifest = self.file.manifest
+        self._pending.rows.clear()
+        self._states.clear()
+        self._since.clear()
+        self._states_bytes, self._taken, self._room = 0, 0, UNFLUSHED_BYTES
+        self._moved, self._last = False, None
+        self._numbers.forget()
+        self._held.forget()
 
 
 def _through(call: Callable[..., Any] | None, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -333,20 +405,26 @@ def _through(call: Callable[..., Any] | None, function: Callable[..., Any]) -> C
     return guarded
 
 
-def _type(record: Record) -> str:
-    return _text(record.header(CE_TYPE) or b"unknown type")
+def _is_no_fault_of_the_event(error: Exception) -> bool:
+    """A damaged file, an impure projection, no memory, no registry: another time the event may be taken."""
+    retriable = isinstance(error, NoesiumError) and error.retriable
+    stored = isinstance(error, ProjectionError) and not isinstance(error, StateNotStoredError)
+    return retriable or stored or isinstance(error, MemoryError)
+
+
+def _located(error: ImpureProjectionError, record: Record) -> ImpureProjectionError:
+    return ImpureProjectionError(
+        f"{record.topic}/{record.partition}@{record.offset}: {error.message}", hint=error.hint
+    )
+
+
+def _place(record: Record) -> str:
+    event_type = (record.header(CE_TYPE) or b"unknown type").decode(errors="replace")
+    return f"{record.topic}/{record.partition}@{record.offset} ({event_type})"
 
 
 def _id(record: Record) -> str | None:
     try:
         return event_id_of(record)
-    except CorruptRecordError:
+    except EventStoreError:
         return None
-
-
-def _text(value: bytes) -> str:
-    return value.decode(errors="surrogatepass")
-
-
-def _bytes(key: str) -> bytes:
-    return key.encode(errors="surrogatepass")

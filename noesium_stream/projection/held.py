@@ -1,0 +1,96 @@
+"""The dead letters of a fold, and the keys whose later events they hold back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from noesium_stream.log.record import Record
+from noesium_stream.projection.letters import (
+    HELD,
+    LETTER,
+    Letter,
+    letter_key,
+    letter_of,
+    letters_of,
+    read_letter,
+    write_letter,
+)
+from noesium_stream.projection.pending import Pending
+
+_REMEMBERED: Final = 10_000
+
+
+class HeldBack:
+    """Letters among the pending rows and in the file; what it keeps in memory is bounded.
+
+    Attributes:
+        letters: how many there are.
+        keys: how many keys are held back.
+    """
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+        self._known: dict[str, bool] = {}
+        self.letters = self.keys = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Go back to what is in the file."""
+        manifest = self._pending.file.manifest
+        self.letters, self.keys = manifest.held, manifest.blocked
+        self._known.clear()
+
+    def holds(self, key: str) -> bool:
+        """Whether this key's events are held back. Raises `StateFileError`."""
+        if not self.keys:
+            return False
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[key] = self._pending.get(HELD + key.encode()) is not None
+        return known
+
+    def add(self, record: Record, key: str | None, error: BaseException | None) -> bytes:
+        """Keep a record as a letter that holds back the later events of `key`; return the letter's row.
+
+        Without an error it waits behind another one.
+        """
+        row = letter_key(key, record.offset)
+        self._pending.rows[row] = write_letter(letter_of(record, key, error))
+        self.letters += 1
+        if key is not None and not self.holds(key):
+            self._known[key] = True
+            self.keys += 1
+            self._pending.rows[HELD + key.encode()] = b""
+        return row
+
+    def remove(self, letter: Letter, *, kept: bytes | None) -> None:
+        """Take a letter away that was tried again; `kept` is the row of the letter that came of it."""
+        row = letter_key(letter.key, letter.offset)
+        self.letters -= 1
+        if row != kept:
+            self._pending.rows[row] = None
+
+    def release(self, key: str) -> None:
+        """Let a key's events pass."""
+        self._known[key] = False
+        self.keys -= 1
+        self._pending.rows[HELD + key.encode()] = None
+
+    def held_keys(self) -> Iterator[str | None]:
+        """What letters have been written for: None (those without a key), and each key held back."""
+        rows = (key[len(HELD) :].decode() for key, _ in self._pending.file.scan(HELD))
+        return chain((None,), rows)
+
+    def of(self, key: str | None) -> Iterator[Letter]:
+        """The written letters of a key, in the order of their offsets."""
+        for _, row in self._pending.file.scan(letters_of(key)):
+            yield read_letter(row)
+
+    def all(self) -> Iterator[Letter]:
+        """All written letters, in the order of offsets within a key."""
+        for _, row in self._pending.file.scan(LETTER):
+            yield read_letter(row)

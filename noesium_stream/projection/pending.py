@@ -1,0 +1,80 @@
+"""Rows of a state file that are changed and not written yet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from noesium_stream.errors import SequenceGapError
+from noesium_stream.log.record import Record
+from noesium_stream.projection.state_file import StateFile
+
+NEXT: Final = b"q"
+"""First byte of the keys of rows that hold a run's next number."""
+CACHED_RUNS: Final = 10_000
+
+
+class Pending:
+    """What the next commit writes, on top of a file.
+
+    Attributes:
+        rows: new values by key; None removes a row.
+    """
+
+    def __init__(self, file: StateFile) -> None:
+        self.file = file
+        self.rows: dict[bytes, bytes | None] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        """A row's value, with what is not written yet; None if there is none. Raises `StateFileError`."""
+        if key in self.rows:
+            return self.rows[key]
+        return self.file.get(key)
+
+
+class RunNumbers:
+    """Which record of each run comes next in a journal (law 2)."""
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+        self._next: dict[str, int] = {}
+        self._new: set[str] = set()
+
+    def take(self, record: Record, found: int) -> bool:
+        """Count a record on that has this number; False: it is a repeat.
+
+        Raises:
+            SequenceGapError: records of its run are missing before it.
+            StateFileError: what is stored is damaged.
+        """
+        run = record.key
+        expected = self._next.get(run)
+        if expected is None:
+            stored = self._pending.get(NEXT + run.encode())
+            expected = 0 if stored is None else int(stored)
+        if found < expected:
+            return False
+        if found > expected:
+            raise SequenceGapError(
+                f"The journal lacks records {expected} to {found - 1} of the run {run}: "
+                f"{record.topic}/{record.partition}@{record.offset} has the number {found}.",
+                hint="Nothing after it was folded. Was the topic truncated or copied?",
+            )
+        self._next[run] = found + 1
+        self._new.add(run)
+        return True
+
+    def settle(self) -> None:
+        """Put what has changed among the pending rows."""
+        for run in self._new:
+            self._pending.rows[NEXT + run.encode()] = b"%d" % self._next[run]
+
+    def written(self) -> None:
+        """The pending rows are in the file."""
+        self._new.clear()
+        if len(self._next) > CACHED_RUNS:
+            self._next.clear()
+
+    def forget(self) -> None:
+        """Go back to what is in the file."""
+        self._new.clear()
+        self._next.clear()
