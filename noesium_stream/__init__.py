@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from noesium_stream.kernel import (
         Durability,
         LogCheckpointer,
+        Migration,
         Retries,
         current_step,
         kernel_compensation,
@@ -46,6 +47,7 @@ __all__ = [
     "ExecutionMode",
     "KernelExecutor",
     "LogCheckpointer",
+    "Migration",
     "NoesiumConfig",
     "NoesiumError",
     "Retries",
@@ -76,6 +78,7 @@ _LAYERS: Final = {
     "kernel": (
         "Durability",
         "LogCheckpointer",
+        "Migration",
         "Retries",
         "current_step",
         "kernel_compensation",

@@ -21,7 +21,7 @@ def load_agent(reference: str) -> type[BaseAgent]:
     """Import an agent: `agents.researcher` (its `AGENT`) or `agents.researcher:Researcher`.
 
     A LangGraph graph, compiled or not, is an agent too: `triage:graph` is of the type `triage`, in the
-    version that the module's `VERSION` says. The current folder is importable.
+    version that the module's `VERSION` says, and with its `MIGRATIONS`. The current folder is importable.
 
     Raises:
         AgentLoadError: there is no such module, it fails to import, or it holds no agent.
@@ -30,7 +30,12 @@ def load_agent(reference: str) -> type[BaseAgent]:
     module = load_module(module_name)
     found = getattr(module, name or "AGENT", None)
     if isinstance(found, StateGraph | CompiledStateGraph):
-        return agent_of(found, _type_of(module_name, name), version=getattr(module, "VERSION", "1.0.0"))
+        return agent_of(
+            found,
+            _type_of(module_name, name),
+            version=getattr(module, "VERSION", "1.0.0"),
+            migrations=getattr(module, "MIGRATIONS", ()),
+        )
     if not isinstance(found, type) or not issubclass(found, BaseAgent):
         raise AgentLoadError(
             f"{module_name} has no agent {name or 'AGENT'}.",

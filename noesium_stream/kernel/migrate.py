@@ -54,7 +54,7 @@ async def move_run(versions: Sequence[Version], journal: RunJournal, initial_sta
             move,
             trace=identity.trace.child(journal.clock.token(8)),
             causation_id=history.last_event_id,
-            idempotency_key=f"{identity.run_id}/migrated/{move.to_graph.version}/{move.to_graph.fingerprint}",
+            idempotency_key=f"{identity.run_id}/{move.step}/migrated/{move.to_graph.version}",
         )
     try:
         await journal.commit()

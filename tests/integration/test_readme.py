@@ -290,6 +290,11 @@ def test_an_executor_runs_a_graph_from_one_program_once_per_key(clone: Clone) ->
 
 
 @pytest.mark.timeout(INSTALL_S)
+def test_a_run_is_moved_to_a_new_version_of_its_graph(clone: Clone) -> None:
+    assert clone.python("moved") == "{'amount': '12.5 EUR paid', 'by': 'Ada'}\n"
+
+
+@pytest.mark.timeout(INSTALL_S)
 def test_the_checkpointer_alone_keeps_threads(clone: Clone) -> None:
     assert clone.python("checkpointer") == "{'n': 2} 3\n"
 

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.graph import START, StateGraph
 
 from noesium_stream.cli.drawing import draw
+from noesium_stream.client import Client
 from noesium_stream.client.replay import fork, recording, state_at, verify, verify_open
 from noesium_stream.client.replay_target import agent_target
 from noesium_stream.client.tree import causal_tree
-from noesium_stream.errors import CheckpointError, ConfigError
+from noesium_stream.errors import CheckpointError, ConfigError, RunFailedError
 from noesium_stream.kernel import Migration, current_step
 from noesium_stream.kernel.verify import ReplayTarget
+from noesium_stream.log import open_log
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
 from tests.support.reading import eventually
@@ -26,6 +29,7 @@ from tests.unit.worker.test_moving import (
     RENAMED,
     V2,
     New,
+    Old,
     asked,
     chain,
     counted,
@@ -178,3 +182,74 @@ async def test_the_move_is_a_line_of_the_tree(tmp_path: Path) -> None:
         tree = causal_tree(run.id, [event async for event in run.events(follow=False)])
         assert [(move.source, move.target, move.step) for move in tree.moves] == [("1.0.0", "2.0.0", 2)]
         assert any("moved from version 1.0.0 to 2.0.0 before step 2" in line for line in draw(tree))
+
+
+async def left(state: Any) -> Any:
+    return {"items": ["left"]}
+
+
+async def right(state: Any) -> Any:
+    return {"items": [await current_step().signal("go")]}
+
+
+async def changed_left(state: Any) -> Any:
+    return {"items": ["another left"]}
+
+
+def fork_of(schema: type, extra: Any = None, left: Any = left) -> Any:
+    builder = StateGraph(schema)
+    builder.add_node("left", left)
+    builder.add_node("right", right)
+    builder.add_node("end", last)
+    builder.add_edge(START, "left")
+    builder.add_edge(START, "right")
+    builder.add_edge(["left", "right"], "end")
+    if extra is not None:
+        builder.add_node("extra", extra)
+        builder.add_edge("end", "extra")
+    return builder
+
+
+async def test_what_had_ended_beside_others_before_the_move_is_the_older_version_s(tmp_path: Path) -> None:
+    old, middle, new = fork_of(Old), fork_of(New), fork_of(New, other, changed_left)
+    line = [Migration(old, state=counted), Migration(middle, "2.0.0")]
+    log = await open_log("memory://")
+    try:
+        async with Client(log) as client:
+            async with Worker(log, [(agent_of(old), None)], home=tmp_path):
+                run = await client.start("sample", {"n": 1, "items": []})
+                await eventually(lambda: ended(run, "left"))
+            kind = agent_of(new, version="3.0.0", migrations=line)
+            async with Worker(log, [(kind, None)], home=tmp_path):
+                await run.signal("go", "right")
+                result = await run.result(timeout=20)
+            assert result == {"count": 10, "items": ["left", "right", "last", 10, "other", 10]}
+            verdict = await verify(run, target(kind, log))
+            assert (verdict.difference, verdict.note) == (None, None)
+            found = await recording(run)
+            assert await state_at(target(kind, log), found, 0) == {"n": 1, "items": []}
+            assert (await state_at(target(kind, log), found, 1))["items"] == ["left", "right"]
+            # `left` is compared with the version that ran it.
+            altered = [Migration(fork_of(Old, left=changed_left), state=counted), line[1]]
+            verdict = await verify(run, target(agent_of(new, version="3.0.0", migrations=altered), log))
+            assert verdict.difference is not None
+            assert (verdict.difference.step, verdict.difference.node) == (1, "left")
+    finally:
+        await log.close()
+
+
+async def ended(run: Any, node: str) -> bool:
+    found = [event async for event in run.events(follow=False) if event.event_type == "kernel.node.completed"]
+    return node in [event.payload["node"] for event in found]
+
+
+async def test_a_run_that_was_undone_after_its_move_verifies_itself(tmp_path: Path) -> None:
+    async with asked("memory://", tmp_path) as (log, _, run):
+        async with Worker(log, [(V2, None)], home=tmp_path):
+            await run.approve(value="fail")
+            with pytest.raises(RunFailedError, match="told to"):
+                await run.result(timeout=20)
+        CALLED.clear()
+        verdict = await verify(run, target(V2, log))
+        assert (verdict.difference, verdict.status) == (None, "failed")
+        assert not CALLED
