@@ -186,7 +186,9 @@ def test_a_worker_takes_up_what_waits_and_ends_in_order_on_sigterm(folder: Folde
             assert json.loads(events.out[-1])["payload"]["result"]["answer"] == "NOW."
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
-        assert worker.err[-1] == "stopped"
+        told = "told to stop: nothing new begins, open runs go on in the next worker"
+        assert worker.err[-2:] == [told, "stopped"]
+    assert "memory:" not in folder.ok("worker", "--help")
 
 
 def test_a_worker_that_is_told_to_stop_while_it_starts_ends_in_order(folder: Folder) -> None:
