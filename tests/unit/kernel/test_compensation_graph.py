@@ -15,7 +15,7 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import RetryPolicy, Send
 
-from noesium_stream.client import Run
+from noesium_stream.client import Client, Run
 from noesium_stream.errors import (
     RunCancelledError,
     RunFailedError,
@@ -23,9 +23,14 @@ from noesium_stream.errors import (
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step
+from noesium_stream.log import open_log
 from noesium_stream.testing import Rehearsal
+from noesium_stream.worker import Worker
+from noesium_stream.worker.parking import IDLE_S
 from tests.support import unbooking
 from tests.support.effects import journal_of, reached
+from tests.support.hand_clock import HandClock
+from tests.support.reading import eventually
 from tests.support.unbooking import BODIES, GIVEN, Holidays, new_world
 
 NAMES = ["note", "booking", "the run"]
@@ -151,6 +156,9 @@ def check_undone(events: list[EventEnvelope]) -> None:
     assert len(again) <= 1, BODIES
     assert max(BODIES.values()) <= 2
     assert BODIES["book"] == 1, "the run's own graph is not executed any more"
+    names = {e.payload["effect_id"]: e.payload["name"] for e in events if e.event_type == "effect.requested"}
+    unknown = {names[e.payload["effect_id"]] for e in events if e.event_type == "effect.outcome.unknown"}
+    assert unknown <= {"refund"}, "a graph that was cut off is walked on, and nobody is asked"
 
 
 @pytest.mark.parametrize("nth", range(1, EVENTS + 1))
@@ -390,3 +398,26 @@ async def test_a_graph_that_undoes_may_wait_ask_fork_and_retry_and_survives_deat
     last = [event.payload["delta"] for event in events if event.event_type == "kernel.node.completed"][-1]
     assert last == {"done": [f"flaky {world.calls['flaky']}"]}
     assert completed(events)["each"] == 2
+
+
+async def test_a_run_that_waits_within_a_graph_that_undoes_lives_on_the_log(tmp_path: Path) -> None:
+    log, clock = await open_log("memory://"), HandClock()
+    worker = Worker(log, [(Undone, None)], home=tmp_path, clock=clock)
+    async with worker, Client(log) as client:
+        run = await client.start("undone", {})
+        await reached(run, "kernel.node.completed", node="sync")
+        owners = list(worker._hosts[0]._owners.values())
+
+        async def parked() -> bool:
+            for owner in owners:
+                owner.park_idle()
+            clock.advance(IDLE_S)
+            return sum(owner.parked_runs for owner in owners) == 1
+
+        await eventually(parked)
+        await run.approve()
+        clock.advance(timedelta(days=3).total_seconds())
+        events = await fails(run)
+    await log.close()
+    assert undone(events) == [("note", "completed"), ("booking", "completed")]
+    assert BODIES["erase"] == 1

@@ -18,6 +18,7 @@ from noesium_stream.errors import RunFailedError
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.kernel import current_step
 from noesium_stream.kernel.canonical_history import RecordedRun, recorded_run
+from noesium_stream.kernel.fork import shared_history
 from noesium_stream.kernel.verify import ReplayTarget, Verdict, verify_run
 from noesium_stream.testing import Rehearsal
 from tests.support import unbooking
@@ -142,6 +143,7 @@ async def test_a_fork_of_a_run_that_was_undone_shares_nothing_of_that_and_is_und
         parent = await rehearsal.start({"place": "Rome"})
         with pytest.raises(RunFailedError):
             await parent.result()
+        shared = shared_history(await recording(parent), 2, {})
         world = new_world()
         run = await fork(rehearsal.client, parent, 2, {})
         with pytest.raises(RunFailedError, match="no trains today"):
@@ -151,3 +153,4 @@ async def test_a_fork_of_a_run_that_was_undone_shares_nothing_of_that_and_is_und
     assert [one["name"] for one in events[-1].payload["compensated"]] == ["the run"]
     nodes = [e.payload["node"] for e in events if e.event_type == "kernel.node.entered"]
     assert nodes == ["leave", "report"]
+    assert [e.payload["node"] for e in shared if e.event_type == "kernel.node.completed"] == ["book", "note"]
