@@ -30,16 +30,17 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.standard import GraphRef, PartitionAcquired, RunStarted
+from noesium_stream.event.standard import GraphRef, RunStarted
 from noesium_stream.kernel import NO_LONGER_OWNER, Provider
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.record import Record
+from noesium_stream.worker.acquiring import acquired, answered_meanwhile, low_water_mark
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
 from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
-from noesium_stream.worker.restore import Restored, answers_in, read_runs, restore
+from noesium_stream.worker.restore import Restored, read_runs, restore
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
 from noesium_stream.worker.starting import Starting
@@ -112,11 +113,11 @@ class PartitionOwner:
         writer = await self.log.writer(f"{self.journal}/{self.partition}")
         self._writer = writer
         # 2. Say so: the first record of this epoch.
-        await writer.commit([self._acquired(writer, await self.log.topic_id(self.inbox))])
+        await writer.commit([acquired(self, writer, await self.log.topic_id(self.inbox))])
         # 3. Read the journal; nobody else can write it now.
         restored = await restore(self.log, self.journal, self.inbox, self.partition)
         self._ended = restored.ended
-        self._accepted = await self._low_water_mark(restored)
+        self._accepted = await low_water_mark(self, restored.accepted, self._agent.context.progress)
         committer = Committer(writer, self.journal, self.clock, self._agent.context.progress, self._lost)
         committer.next_offset = restored.end
         self._committer = committer
@@ -124,32 +125,13 @@ class PartitionOwner:
         self._parking = Parking(self, self._runs, self._on_failure)
         # 4. Resume; not yet what people have answered meanwhile: a deadline that has passed since must not
         # get ahead of the answer that lies in the inbox.
-        self._awaited = await self._answered_meanwhile() if restored.open else {}
+        self._awaited = {}
+        if restored.open:
+            self._awaited = await answered_meanwhile(self, self._accepted, self._directory)
         self._resume(restored, committer)
         # 5. The inbox follows from here.
         self._ready.set()
         return self._accepted
-
-    async def _low_water_mark(self, restored: Restored) -> int:
-        """The next inbox offset to accept: what retention has removed cannot be, whether it was or not.
-
-        Records that were passed over leave no copy, and markers of transactions take offsets: behind the
-        last copy nothing need be missing, but a command that waited for longer than the inbox keeps it is.
-        """
-        first = (await self.log.beginning(self.inbox))[self.partition]
-        if restored.accepted < first:
-            self._agent.context.progress(
-                f"{self.inbox}/{self.partition}: retention has removed offsets {restored.accepted} to "
-                f"{first - 1}; a command among them that nobody had taken up is lost"
-            )
-        return max(restored.accepted, first)
-
-    async def _answered_meanwhile(self) -> dict[str, int]:
-        while True:
-            try:
-                return await answers_in(self.log, self.inbox, self.partition, self._accepted)
-            except LogUnavailableError as error:
-                await self._directory.wait_for_log(error)
 
     async def release(self) -> None:
         """Give the partition up: the open commit ends, runs stop where they are, the writer closes."""
@@ -211,20 +193,6 @@ class PartitionOwner:
             self._on_failure(failure)
         finally:
             self._recovering = None
-
-    def _acquired(self, writer: LogWriter, inbox_id: str) -> Outgoing:
-        event = PartitionAcquired(
-            agent_type=self._agent.agent_type,
-            partition=self.partition,
-            writer_id=writer.writer_id,
-            epoch=writer.epoch,
-            instance_id=self.agent_ref.instance_id,
-            inbox_id=inbox_id,
-        )
-        key = f"partition-{self.partition}"
-        trace = TraceContext(self.clock.token(16), self.clock.token(8))
-        envelope = event.to_envelope(self.agent_ref, trace, partition_key=key, clock=self.clock)
-        return Outgoing(envelope, self.journal, self.partition, key)
 
     # -- runs ----------------------------------------------------------------------------------------
 

@@ -205,6 +205,11 @@ async def test_a_run_that_waits_for_another_agent_is_not_parked_at_once(
         runs = [await client.start("sample", {}) for _ in range(40)]
         for run in runs:
             await reached(run, "capability.invoked")
+
+        async def all_asked() -> bool:
+            return len(await client.approvals()) == len(runs)
+
+        await eventually(all_asked)
         callers, host.current = host.current, other
         await eventually(lambda: host.parked > 0 and all(len(owner._runs) <= 1 for owner in host.owners))
         host.current = callers
