@@ -129,7 +129,9 @@ class Recording:
         """Whether the recording has no more of a step that has begun, nor of a graph that it runs."""
         within = step_id(step.key)
         return (
-            step.frontier and step.unmade() is None and not any(nested_in(key) == within for key in self.steps)
+            step.frontier
+            and step.unmade() is None
+            and not any(nested_in(key) == within for key in self.steps)
         )
 
     def siblings(self, key: StepKey) -> list[RecordedStep]:
