@@ -6,7 +6,8 @@ processes, and to follow the log, attach it (`attached.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping
 from heapq import merge as in_order
 from itertools import groupby
 from operator import itemgetter
@@ -14,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from noesium_stream.errors import LogTruncatedError, ProjectionError, StateFileError
+from noesium_stream.errors import LogTruncatedError, ProjectionError, StateFileError, brief
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import EventLog, Position, TopicPartition
 from noesium_stream.log.topics import TopicKind
@@ -22,7 +23,7 @@ from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.folder import Report, matching, merged, open_fold, state_path
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import Manifest, StateFile, discard
+from noesium_stream.projection.state_file import Manifest, StateFile, discard, locked
 
 Folds = dict[TopicPartition, PartitionFold[Any]]
 
@@ -32,6 +33,7 @@ class _Registered:
         self.projection = projection
         self.codec: StateCodec[Any] = StateCodec(projection)
         self.folds: Folds = {}
+        self.turn = asyncio.Lock()
 
 
 class ProjectionEngine:
@@ -74,10 +76,17 @@ class ProjectionEngine:
         """Make a projection known under a name.
 
         Raises:
-            ProjectionError: the name is taken, or the state cannot be stored.
+            ProjectionError: the name is taken, or the state cannot be stored; or it is of the same name and
+                version as a registered one, whose files would be its own.
         """
         if name in self._registered:
             raise ProjectionError(f"There is a projection {name} already.")
+        for other, found in self._registered.items():
+            if (found.projection.name, found.projection.version) == (projection.name, projection.version):
+                raise ProjectionError(
+                    f"{name} and {other} are both version {projection.version} of {projection.name}.",
+                    hint="Give one of the classes another `name`: it says where the state is kept.",
+                )
         self._registered[name] = _Registered(projection)
 
     async def get_state(self, name: str) -> Any:
@@ -138,10 +147,12 @@ class ProjectionEngine:
     async def rebuild(self, name: str) -> Any:
         """Discard the state and fold everything again; return the new state."""
         found = self._find(name)
-        for tp, fold in found.folds.items():
-            fold.file.close()
-            discard(state_path(self._folder, found.projection, tp))
-        found.folds.clear()
+        async with found.turn:
+            self._forget(found, {tp.topic for tp in found.folds})
+            layout = await self.log.layout()
+            for topic in matching(layout, found.projection, self.log.topology):
+                for partition in range(layout[topic].partitions):
+                    self._discard_file(found, TopicPartition(topic, partition))
         return await self.get_state(name)
 
     async def catch_up(
@@ -157,66 +168,89 @@ class ProjectionEngine:
             StateBusyError: another process writes the state.
         """
         found = self._find(name)
-        topics = [info.name for info in await self.log.topics()]
-        for topic in matching(topics, found.projection, self.log.topology):
-            end: Mapping[int, int] | None = None
-            if until is not None:
-                end = until.get(topic)
-                if end is None:
-                    continue
-            try:
-                await self._catch_up_topic(found, topic, end)
-            except StateFileError as error:
-                self._report(f"{error} It is discarded; the events are folded again.")
-                self._forget(found, topic)
-                await self._catch_up_topic(found, topic, end)
-        return [fold.manifest for _, fold in sorted(found.folds.items())]
+        async with found.turn:
+            layout = await self.log.layout()
+            for topic in matching(layout, found.projection, self.log.topology):
+                end: Mapping[int, int] | None = None
+                if until is not None:
+                    end = until.get(topic)
+                    if end is None:
+                        continue
+                try:
+                    await self._catch_up_topic(found, topic, layout[topic].topic_id, end)
+                except StateFileError as error:
+                    self._report(f"{brief(error)} It is discarded; the events are folded again.")
+                    self._forget(found, {topic})
+                    await self._catch_up_topic(found, topic, layout[topic].topic_id, end)
+            return [fold.manifest for _, fold in sorted(found.folds.items())]
 
     def file(self, name: str, tp: TopicPartition) -> StateFile | None:
         """The state file of a partition; None where none was folded."""
         fold = self._find(name).folds.get(tp)
         return None if fold is None else fold.file
 
-    async def _catch_up_topic(self, found: _Registered, topic: str, end: Mapping[int, int] | None) -> None:
+    async def _catch_up_topic(
+        self, found: _Registered, topic: str, topic_id: str, end: Mapping[int, int] | None
+    ) -> None:
         until = await self.log.end(topic) if end is None else end
-        await self._open(found, topic, until)
+        await self._open(found, topic, topic_id, until)
         folds = {partition: found.folds[TopicPartition(topic, partition)] for partition in until}
         for partition, fold in folds.items():
-            if fold.cursor > until[partition]:
-                raise StateFileError(
-                    f"{fold.file.path}: it is ahead of the log, which has lost its newest events."
-                )
+            _check_log(fold, topic_id, until[partition])
         behind = {p: fold.cursor for p, fold in folds.items() if fold.cursor < until[p]}
         if not behind:
             return
         journal = self.log.topology.kind(topic) is TopicKind.JOURNAL
         types = None if journal else found.projection.event_types
-        async for batch in self.log.read_batches(
-            topic, behind, until={p: until[p] for p in behind}, types=types, partitions=list(behind)
-        ):
-            for partition, records in groupby(batch, key=lambda record: record.partition):
-                folds[partition].take(list(records))
+        try:
+            async for batch in self.log.read_batches(
+                topic, behind, until={p: until[p] for p in behind}, types=types, partitions=list(behind)
+            ):
+                for partition, records in groupby(batch, key=lambda record: record.partition):
+                    folds[partition].take(list(records))
+        except StateFileError:
+            raise
+        except BaseException:
+            for fold in folds.values():  # what came before is kept
+                fold.flush()
+            raise
         for partition in behind:
             folds[partition].advance(until[partition])
             folds[partition].flush()
 
-    async def _open(self, found: _Registered, topic: str, end: Mapping[int, int]) -> None:
+    async def _open(self, found: _Registered, topic: str, topic_id: str, end: Mapping[int, int]) -> None:
         missing = [p for p in end if TopicPartition(topic, p) not in found.folds]
         if not missing:
             return
-        first, topic_id = await self.log.beginning(topic), await self.log.topic_id(topic)
+        first = await self.log.beginning(topic)
         for partition in missing:
             tp = TopicPartition(topic, partition)
             fold = open_fold(
                 self._folder, found.projection, found.codec, self.log, tp, topic_id, self._report, self._call
             )
+            try:
+                begin(fold, first.get(partition, 0))
+            except BaseException:
+                fold.file.close()
+                raise
             found.folds[tp] = fold
-            begin(fold, first.get(partition, 0))
 
-    def _forget(self, found: _Registered, topic: str) -> None:
-        for tp in [tp for tp in found.folds if tp.topic == topic]:
-            found.folds.pop(tp).file.close()
+    def _forget(self, found: _Registered, topics: Collection[str]) -> None:
+        """Discard files while they are locked: afterwards they may be another process's."""
+        for tp in [tp for tp in found.folds if tp.topic in topics]:
             discard(state_path(self._folder, found.projection, tp))
+            found.folds.pop(tp).file.close()
+
+    def _discard_file(self, found: _Registered, tp: TopicPartition) -> None:
+        """Discard a file that is not open.
+
+        Raises:
+            StateBusyError: another process writes it.
+        """
+        path = state_path(self._folder, found.projection, tp)
+        if path.exists():
+            with locked(path):
+                discard(path)
 
     def _states(self, found: _Registered, key: str) -> Iterator[Any]:
         for fold in found.folds.values():
@@ -237,6 +271,21 @@ class ProjectionEngine:
             found.folds.clear()
         if self._temporary is not None:
             self._temporary.cleanup()
+
+
+def _check_log(fold: PartitionFold[Any], topic_id: str, end: int) -> None:
+    """Whether the log is still the one that was folded.
+
+    Raises:
+        StateFileError: it is not.
+    """
+    identity = fold.manifest.identity
+    if identity.topic_id != topic_id:
+        raise StateFileError(
+            f"{fold.file.path}: the topic was deleted and made anew (its id was {identity.topic_id})."
+        )
+    if fold.cursor > end:
+        raise StateFileError(f"{fold.file.path}: it is ahead of the log, which has lost its newest events.")
 
 
 def begin(fold: PartitionFold[Any], first: int) -> None:

@@ -1,0 +1,136 @@
+"""Several projections as one (RFC-0004 §6.3): one fold, one file per partition, the states side by side."""
+
+from __future__ import annotations
+
+from types import new_class
+from typing import Any, Final, Literal, NotRequired, cast
+
+from typing_extensions import TypedDict
+
+from noesium_stream.errors import ProjectionError
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.headers import TypeFilter
+from noesium_stream.projection.base import AnyProjection, BaseProjection
+from noesium_stream.projection.state_codec import state_type
+
+States = dict[str, Any]
+"""By the parts' names, in their order; a part that has no such row is missing."""
+
+
+_VERSIONS: Final = "@versions"
+
+
+class FederatedProjection(BaseProjection[States]):
+    """The states of several projections, folded together; made by `compose`."""
+
+    name = "federated"
+
+    def __init__(self, parts: dict[str, AnyProjection]) -> None:
+        self.parts: Final = parts
+        self._wants = {
+            name: None if part.event_types is None else TypeFilter(part.event_types)
+            for name, part in parts.items()
+        }
+
+    def initial_state(self) -> States:
+        """No part's row; without keys, the initial states of all."""
+        if self.keyed():
+            return {}
+        return {name: part.initial_state() for name, part in self.parts.items()}
+
+    def apply(self, state: States, event: EventEnvelope) -> States | None:
+        """Every part that wants the event is given it."""
+        new: States = {}
+        for name, part in self.parts.items():
+            found = state.get(name)
+            if self._wanted(name, event) and part.key(event) is not None:
+                found = part.apply(part.initial_state() if found is None else found, event)
+            if found is not None:
+                new[name] = found
+        return new or None
+
+    def _wanted(self, name: str, event: EventEnvelope) -> bool:
+        wants = self._wants[name]
+        return wants is None or wants.keeps_name(event.event_type)
+
+    def _common_key(self, event: EventEnvelope) -> str | None:
+        keys = {
+            key
+            for name, part in self.parts.items()
+            if self._wanted(name, event) and (key := part.key(event)) is not None
+        }
+        if len(keys) > 1:
+            raise ProjectionError(
+                f"The parts of {self.name} say different keys for {event.event_type} {event.event_id}: "
+                f"{', '.join(sorted(keys))}.",
+                hint="What is composed is one row per key: attach them one by one instead.",
+            )
+        return min(keys, default=None)
+
+    def _merged(self, a: States, b: States) -> States:
+        new: States = {}
+        for name, part in self.parts.items():
+            both = [side[name] for side in (a, b) if name in side]
+            if both:
+                new[name] = both[0] if len(both) == 1 else part.merge(*both)
+        return new
+
+
+def compose(name: str, version: int = 1, /, **parts: AnyProjection) -> FederatedProjection:
+    """One projection whose state holds those of `parts`, by their names here.
+
+    All see the same events in the same order, and are written together: what is read of them at any time is
+    of one position. Count `version` up when parts come or go; a part whose own version is counted up is
+    noticed, and all are folded again.
+
+    Raises:
+        ProjectionError: they cannot be folded together; says which and why.
+    """
+    if not parts:
+        raise ProjectionError(f"{name} is composed of nothing.")
+    ordered = dict(sorted(parts.items()))
+    first = next(iter(ordered.values()))
+    for what, differs in (
+        ("topics", lambda part: set(part.topics) != set(first.topics)),
+        ("decodes", lambda part: part.decodes != first.decodes),
+        ("key", lambda part: part.keyed() != first.keyed()),
+    ):
+        if any(differs(part) for part in ordered.values()):
+            raise ProjectionError(
+                f"The parts of {name} cannot be folded together: `{what}` differs.",
+                hint="Attach them one by one instead.",
+            )
+    types = [part.event_types for part in ordered.values()]
+    members: dict[str, Any] = {
+        "name": name,
+        "version": version,
+        "topics": first.topics,
+        "decodes": first.decodes,
+        "in_place": any(part.in_place for part in ordered.values()),
+        "on_error": "stop" if any(part.on_error == "stop" for part in ordered.values()) else "hold",
+        "event_types": None
+        if None in types
+        else tuple(sorted({kind for some in types for kind in some or ()})),
+        "__doc__": FederatedProjection.__doc__,
+        "__module__": __name__,
+    }
+    if first.keyed():
+        members["key"] = FederatedProjection._common_key
+    if all(part.merges() for part in ordered.values()):
+        members["merge"] = FederatedProjection._merged
+    return _made(name, ordered, members)
+
+
+def _made(name: str, parts: dict[str, AnyProjection], members: dict[str, Any]) -> FederatedProjection:
+    """Its state's type has those of the parts, and their versions: a file of others is not used."""
+    fields: dict[str, Any] = {}
+    for part, projection in parts.items():
+        kind = state_type(type(projection))
+        fields[part] = NotRequired[Any if kind is None else kind]
+    versions = ", ".join(f"{part} {projection.version}" for part, projection in parts.items())
+    fields[_VERSIONS] = NotRequired[Literal[versions]]  # type: ignore[valid-type]  # never set
+    states: Any = cast(Any, TypedDict)("States", fields)
+    made_kind = new_class(f"Federated_{name}", (FederatedProjection,), exec_body=lambda s: s.update(members))
+    made_kind.__orig_bases__ = (BaseProjection[states],)  # for `state_type`
+    made: FederatedProjection = made_kind(parts)
+    return made

@@ -1,0 +1,164 @@
+"""Several projections as one: the states of all, of one position, in one file."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from noesium_stream.errors import ProjectionError
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.open import open_log
+from noesium_stream.log.port import EventLog
+from noesium_stream.projection import BaseProjection, ProjectionEngine, compose
+from noesium_stream.projection.state_codec import StateCodec
+from tests.support.attach import Numbers
+from tests.support.events import catalogue, counted, noted, sold
+
+
+class Stock(BaseModel):
+    left: int = 10
+    names: set[str] = set()
+
+
+class Shop(BaseProjection[Stock]):
+    name = "shop"
+    topics = ("events.*",)
+    event_types = ("shop.sold",)
+    in_place = True
+
+    def key(self, event: EventEnvelope) -> str | None:
+        return event.partition_key
+
+    def initial_state(self) -> Stock:
+        return Stock()
+
+    def apply(self, state: Stock, event: EventEnvelope) -> Stock | None:
+        state.left -= 1
+        state.names.add(str(event.payload["n"]))
+        return state if state.left else None
+
+
+class Counts(BaseProjection[int]):
+    name = "counts"
+    topics = ("events.*",)
+
+    def initial_state(self) -> int:
+        return 0
+
+    def apply(self, state: int, event: EventEnvelope) -> int:
+        return state + 1
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class Most(Counts):
+    name = "most"
+    event_types = ("demo.counted",)
+
+    def apply(self, state: int, event: EventEnvelope) -> int:
+        return max(state, event.payload["n"])
+
+    def merge(self, a: int, b: int) -> int:
+        return max(a, b)
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[EventLog]:
+    log = await open_log("memory://?partitions=2", catalogue=catalogue())
+    yield log
+    await log.close()
+
+
+async def test_each_part_has_the_state_that_it_would_have_alone(log: EventLog, tmp_path: Path) -> None:
+    events = [make(n, f"k{n % 5}") for n in range(60) for make in (counted, noted, sold)]
+    await log.append(events, topic=log.topology.events("all"))
+    whole = compose("system", numbers=Numbers(), shop=Shop())
+    with ProjectionEngine(log, tmp_path) as engine:
+        for name, projection in (("numbers", Numbers()), ("shop", Shop()), ("system", whole)):
+            engine.register(name, projection)
+        alone = await engine.get_state("numbers"), await engine.get_state("shop")
+        assert alone[1]["k0"].left == 8, "the row was removed after ten, and begun anew"
+        together = await engine.get_state("system")
+        assert {key: row["numbers"] for key, row in together.items()} == alone[0]
+        assert {key: Stock(**dict(row["shop"])) for key, row in together.items()} == alone[1]
+
+
+async def test_its_states_are_stored_as_the_parts_say_and_in_one_order(log: EventLog) -> None:
+    whole = compose("system", shop=Shop(), numbers=Numbers())
+    codec: StateCodec[Any] = StateCodec(whole)
+    state = {"numbers": [1], "shop": Stock(left=3, names={"b", "a"})}
+    data = codec.encode(state)
+    assert data == b'{"numbers":[1],"shop":{"left":3,"names":["a","b"]}}'
+    assert codec.decode(data) == state
+    assert isinstance(codec.decode(data)["shop"], Stock)
+    again: StateCodec[Any] = StateCodec(compose("system", numbers=Numbers(), shop=Shop()))
+    assert again.shape == codec.shape, "the order in which parts are given is no matter"
+
+
+async def test_a_new_version_of_a_part_is_another_shape() -> None:
+    class Newer(Numbers):
+        version = 2
+
+    old, new = (StateCodec(compose("s", numbers=part, shop=Shop())).shape for part in (Numbers(), Newer()))
+    assert old != new
+
+
+async def test_states_without_keys_are_merged_part_by_part(log: EventLog) -> None:
+    whole = compose("all", counts=Counts(), most=Most())
+    assert whole.merges()
+    assert not whole.keyed()
+    with ProjectionEngine(log) as engine:
+        engine.register("all", whole)
+        assert await engine.get_state("all") == {"counts": 0, "most": 0}
+        await log.append([counted(n, f"k{n}") for n in range(50)])
+        await log.append([sold(99, "k")])
+        assert await engine.get_state("all") == {"counts": 51, "most": 49}
+
+
+async def test_what_the_parts_declare_is_declared_by_the_whole() -> None:
+    whole = compose("s", 3, numbers=Numbers(), shop=Shop())
+    assert (whole.name, whole.version, whole.topics) == ("s", 3, ("events.*",))
+    assert whole.event_types is None
+    assert whole.in_place
+    assert whole.keyed()
+    assert not whole.merges()
+    assert compose("s", a=Shop(), b=Shop()).event_types == ("shop.sold",)
+
+
+async def test_a_part_is_not_given_what_it_does_not_want() -> None:
+    whole = compose("s", numbers=Numbers(), shop=Shop())
+    state = whole.apply({}, counted(1, "k"))
+    assert state == {"numbers": [1]}
+    state = whole.apply(state, sold(2, "k"))
+    assert state == {"numbers": [1, 2], "shop": Stock(left=9, names={"2"})}
+
+
+async def test_what_cannot_be_folded_together_is_refused() -> None:
+    class Elsewhere(Numbers):
+        topics = ("events.shop",)
+
+    class Headers(Numbers):
+        decodes = False
+
+    with pytest.raises(ProjectionError, match="nothing"):
+        compose("s")
+    for other, what in ((Elsewhere(), "topics"), (Headers(), "decodes"), (Counts(), "key")):
+        with pytest.raises(ProjectionError, match=f"`{what}` differs"):
+            compose("s", a=Numbers(), b=other)
+
+
+async def test_parts_that_say_different_keys_for_an_event_stop_it(log: EventLog) -> None:
+    class Other(Numbers):
+        def key(self, event: EventEnvelope) -> str | None:
+            return "other"
+
+    with ProjectionEngine(log) as engine:
+        engine.register("s", compose("s", a=Numbers(), b=Other()))
+        await log.append([counted(1, "k")])
+        with pytest.raises(ProjectionError, match=r"different keys for demo.counted .*: k, other"):
+            await engine.catch_up("s")

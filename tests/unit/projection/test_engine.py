@@ -1,0 +1,283 @@
+"""The engine of one process: caught up on demand, asked, rebuilt; on memory://."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noesium_stream.errors import EventHeldError, LogTruncatedError, ProjectionError, StateBusyError
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.open import open_log
+from noesium_stream.log.port import EventLog, Position, TopicPartition
+from noesium_stream.projection import BaseProjection, ProjectionEngine
+from noesium_stream.projection.folder import state_path
+from tests.support.attach import Numbers, Sums, rows_in
+from tests.support.events import catalogue, counted, noted, sold
+
+
+class Total(BaseProjection[int]):
+    """Without a key: one state per partition, merged."""
+
+    name = "total"
+    topics = ("events.*",)
+
+    def initial_state(self) -> int:
+        return 0
+
+    def apply(self, state: int, event: EventEnvelope) -> int:
+        return state + int(event.payload["n"])
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class Unmerged(Total):
+    name = "unmerged"
+    merge = BaseProjection.merge
+
+
+class UnmergedSums(Sums):
+    name = "unmerged_sums"
+    merge = BaseProjection.merge
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[EventLog]:
+    log = await open_log("memory://?partitions=4", catalogue=catalogue())
+    yield log
+    await log.close()
+
+
+async def add(log: EventLog, first: int, last: int) -> list[Position]:
+    return await log.append([counted(n, f"k{n % 20}") for n in range(first, last)])
+
+
+def expected(count: int) -> dict[str, list[int]]:
+    return {f"k{k}": list(range(k, count, 20)) for k in range(min(20, count))}
+
+
+async def test_a_table_is_caught_up_whenever_it_is_asked_for(log: EventLog) -> None:
+    with ProjectionEngine(log) as engine:
+        engine.register("numbers", Numbers())
+        assert await engine.get_state("numbers") == {}
+        await add(log, 0, 100)
+        assert await engine.get_state("numbers") == expected(100)
+        await add(log, 100, 200)
+        assert await engine.get_state("numbers") == expected(200)
+        assert await engine.get_state("numbers") == expected(200)
+
+
+async def test_a_state_without_keys_is_merged_and_begins_as_it_says(log: EventLog) -> None:
+    with ProjectionEngine(log) as engine:
+        engine.register("total", Total())
+        assert await engine.get_state("total") == 0
+        await add(log, 0, 100)
+        assert await engine.get_state("total") == sum(range(100))
+        assert engine.query("total", "") == sum(range(100))
+
+
+async def test_parts_in_several_partitions_without_a_merge_are_an_error_that_says_what_to_do(
+    log: EventLog,
+) -> None:
+    with ProjectionEngine(log) as engine:
+        engine.register("unmerged", Unmerged())
+        engine.register("sums", UnmergedSums())
+        await log.append([counted(5, "k")])
+        assert await engine.get_state("unmerged") == 5, "one partition is no several"
+        await log.append([counted(n, f"u{n}") for n in range(200)])
+        with pytest.raises(ProjectionError, match="The state of the projection unmerged has parts"):
+            await engine.get_state("unmerged")
+        with pytest.raises(ProjectionError, match="merge"):
+            await engine.get_state("sums")
+        with pytest.raises(ProjectionError, match="key '3'"):
+            engine.query("sums", "3")
+
+
+async def test_rows_are_asked_by_key_and_by_prefix_in_the_order_of_their_bytes(log: EventLog) -> None:
+    with ProjectionEngine(log) as engine:
+        engine.register("numbers", Numbers())
+        engine.register("sums", Sums())
+        names = ["b", "ba", "a", "ä", "bé", "z", "\N{GRINNING FACE}", "￿"]
+        await log.append([counted(n, key) for n, key in enumerate(names)])
+        assert engine.query("numbers", "a") is None, "not before it is caught up"
+        await engine.catch_up("numbers")
+        await engine.catch_up("sums")
+        assert engine.query("numbers", "ba") == [1]
+        assert engine.query("numbers", "nobody") is None
+        assert [key for key, _ in engine.scan("numbers")] == sorted(names, key=str.encode)
+        assert dict(engine.scan("numbers", "b")) == {"b": [0], "ba": [1], "bé": [4]}
+        assert list(engine.scan("numbers", "c")) == []
+        assert dict(engine.scan("sums")) == {str(n): n for n in range(8)}
+
+
+async def test_a_barrier_has_seen_the_position_or_says_that_it_never_will(log: EventLog) -> None:
+    with ProjectionEngine(log) as engine:
+        engine.register("numbers", Numbers())
+        [place] = await log.append([counted(7, "k")])
+        await engine.barrier("numbers", place)
+        assert engine.query("numbers", "k") == [7]
+        with pytest.raises(ProjectionError, match=f"{place.topic}/{place.partition}@99"):
+            await engine.barrier("numbers", place._replace(offset=99))
+        with pytest.raises(ProjectionError, match="nowhere"):
+            await engine.barrier("numbers", place._replace(topic="nowhere"))
+
+
+async def test_an_event_that_is_applied_is_folded_once_by_all(log: EventLog) -> None:
+    with ProjectionEngine(log) as engine:
+        engine.register("numbers", Numbers())
+        engine.register("total", Total())
+        for n in range(5):
+            event = counted(n, "k")
+            await log.append([event])
+            await engine.apply_event(event)
+            await engine.apply_event(event)
+        assert engine.query("numbers", "k") == list(range(5))
+        assert engine.query("total", "") == 10
+
+
+async def test_a_rebuild_folds_everything_again(log: EventLog, tmp_path: Path) -> None:
+    class Doubled(Numbers):
+        factor = 1
+
+        def apply(self, state: list[int], event: EventEnvelope) -> list[int]:
+            return [*state, self.factor * event.payload["n"]]
+
+    projection = Doubled()
+    await add(log, 0, 100)
+    with ProjectionEngine(log, tmp_path) as engine:
+        engine.register("numbers", projection)
+        assert await engine.get_state("numbers") == expected(100)
+    projection.factor = 2
+    doubled = {key: [2 * n for n in row] for key, row in expected(100).items()}
+    with ProjectionEngine(log, tmp_path) as engine:
+        engine.register("numbers", projection)
+        assert await engine.rebuild("numbers") == doubled, "also where nothing was opened yet"
+        projection.factor = 1
+        assert await engine.rebuild("numbers") == expected(100)
+    assert rows_in(tmp_path) == expected(100)
+
+
+async def test_several_ask_at_once_and_nothing_is_folded_twice(log: EventLog) -> None:
+    with ProjectionEngine(log) as engine:
+        engine.register("numbers", Numbers())
+        await add(log, 0, 3000)
+        asked = [engine.get_state("numbers"), engine.rebuild("numbers"), engine.get_state("numbers")]
+        for state in await asyncio.gather(*asked):
+            assert state == expected(3000)
+
+
+async def test_a_folder_is_one_engines_at_a_time_and_goes_on_where_it_was(
+    log: EventLog, tmp_path: Path
+) -> None:
+    await add(log, 0, 100)
+    with ProjectionEngine(log, tmp_path) as engine, ProjectionEngine(log, tmp_path) as other:
+        engine.register("numbers", Numbers())
+        other.register("numbers", Numbers())
+        await engine.catch_up("numbers")
+        with pytest.raises(StateBusyError, match="another process"):
+            await other.catch_up("numbers")
+        with pytest.raises(StateBusyError):
+            await other.rebuild("numbers")
+        assert rows_in(tmp_path) == expected(100)
+        engine.close()
+        manifests = await other.catch_up("numbers")
+        assert sum(manifest.events for manifest in manifests) == 100
+        assert dict(other.scan("numbers")) == expected(100)
+
+
+async def test_a_damaged_file_is_discarded_and_made_anew(log: EventLog, tmp_path: Path) -> None:
+    said: list[str] = []
+    [place, *_] = await add(log, 0, 100)
+    with ProjectionEngine(log, tmp_path, report=said.append) as engine:
+        engine.register("numbers", Numbers())
+        await engine.catch_up("numbers")
+        engine.close()
+        path = state_path(tmp_path, Numbers(), TopicPartition(place.topic, place.partition))
+        path.write_bytes(b"something else" * 1000)
+        assert await engine.get_state("numbers") == expected(100)
+        fold_file = engine.file("numbers", TopicPartition(place.topic, place.partition))
+        assert fold_file is not None
+        fold_file._db.execute("UPDATE row SET value = x'00' WHERE value <> x''")
+        await add(log, 100, 200)
+        assert await engine.get_state("numbers") == expected(200)
+    assert len(said) == 2
+    assert all(str(path) in text and "folded again" in text for text in said)
+
+
+async def test_a_log_that_lacks_what_was_not_folded_yet_is_an_error(log: EventLog, tmp_path: Path) -> None:
+    [place, *_] = await add(log, 0, 100)
+    with ProjectionEngine(log, tmp_path) as engine:
+        engine.register("numbers", Numbers())
+        await engine.catch_up("numbers")
+        await add(log, 100, 200)
+        end = await log.end(place.topic)
+        await log.truncate(place.topic, {place.partition: end[place.partition] - 1})
+        for _ in range(2):
+            with pytest.raises(LogTruncatedError):
+                await engine.catch_up("numbers")
+        engine.close()
+        with pytest.raises(LogTruncatedError):
+            await engine.catch_up("numbers")
+    with ProjectionEngine(log) as fresh:
+        fresh.register("numbers", Numbers())
+        assert sum(len(row) for row in (await fresh.get_state("numbers")).values()) < 200, (
+            "a new one may begin"
+        )
+
+
+async def test_an_event_that_stops_a_projection_keeps_what_came_before(log: EventLog, tmp_path: Path) -> None:
+    class Picky(Numbers):
+        on_error = "stop"
+
+        def apply(self, state: list[int], event: EventEnvelope) -> list[int]:
+            if event.payload["n"] == 50:
+                raise ValueError("not this one")
+            return super().apply(state, event)
+
+    places = await add(log, 0, 100)
+    with ProjectionEngine(log, tmp_path) as engine:
+        engine.register("numbers", Picky())
+        for _ in range(2):
+            with pytest.raises(EventHeldError, match=f"@{places[50].offset} .*not this one"):
+                await engine.catch_up("numbers")
+        assert rows_in(tmp_path)["k10"] == [10, 30]
+    with ProjectionEngine(log, tmp_path) as engine:
+        engine.register("numbers", Numbers())
+        assert await engine.get_state("numbers") == expected(100)
+
+
+async def test_only_topics_and_types_that_are_wanted_are_folded(log: EventLog) -> None:
+    class Noted(Numbers):
+        name = "noted"
+        event_types = ("demo.noted.",)
+
+    class Shop(Numbers):
+        name = "shop"
+        topics = ("events.sh?p",)
+
+    with ProjectionEngine(log) as engine:
+        engine.register("noted", Noted())
+        engine.register("shop", Shop())
+        places = await log.append([counted(1, "k"), noted(2, "k"), sold(3, "k"), counted(4, "k")])
+        assert await engine.get_state("noted") == {"k": [2]}
+        assert await engine.get_state("shop") == {"k": [3]}
+        await engine.barrier("noted", places[3])
+
+
+async def test_names_are_taken_once_and_known_or_an_error(log: EventLog) -> None:
+    with ProjectionEngine(log) as engine:
+        engine.register("numbers", Numbers())
+        with pytest.raises(ProjectionError, match="There is a projection numbers already"):
+            engine.register("numbers", Numbers())
+        with pytest.raises(ProjectionError, match="again and numbers are both version 1 of numbers"):
+            engine.register("again", Numbers())
+        calls: list[Any] = [engine.get_state, engine.rebuild, engine.catch_up]
+        for call in calls:
+            with pytest.raises(ProjectionError, match="There is no projection nobody"):
+                await call("nobody")
+        with pytest.raises(ProjectionError, match="Register it first"):
+            engine.query("nobody", "k")
