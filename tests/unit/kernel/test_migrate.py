@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 from collections import Counter
 from datetime import date
@@ -204,6 +205,7 @@ async def test_types_of_the_state_are_kept() -> None:
 
 async def test_an_open_question_is_answered_after_the_move() -> None:
     async def ask(state: Any) -> Any:
+        CALLED["body"] += 1
         await call("before")
         answer = await current_step().interrupt("go on?")
         return {"items": [answer.value, await call("after")]}
@@ -229,7 +231,8 @@ async def test_an_open_question_is_answered_after_the_move() -> None:
     final = await move(moves, log, GIVEN)
     assert final["items"] == ["first", "yes", "after", "third10"]
     assert [event.event_type for event in log].count("approval.requested") == 1
-    assert CALLED == {"first": 1, "before": 1, "after": 1, "third": 1}
+    # Its body has run once in each version: planning the move runs none.
+    assert CALLED == {"first": 1, "before": 1, "after": 1, "third": 1, "body": 2}
 
 
 def fork(**last: Any) -> StateGraph[Any, Any, Any, Any]:
@@ -379,3 +382,38 @@ async def test_what_waits_for_others_waits_for_them_in_the_new_graph(deferred: b
             assert payload["deferred"] == ["third"]
         check_log(log)
     assert steps == {1, 2, 3, 4}
+
+
+async def test_a_node_that_had_only_been_entered_takes_its_new_names() -> None:
+    async def left(state: Any) -> Any:
+        return {"items": [await call("left")]}
+
+    async def late(state: Any) -> Any:
+        for _ in range(200):
+            await asyncio.sleep(0)
+        return {"items": [await call("late")]}
+
+    def pair(schema: type, name: str) -> StateGraph[Any, Any, Any, Any]:
+        builder = StateGraph(schema)
+        builder.add_node("left", left)
+        builder.add_node(name, late)
+        builder.add_node("third", third)
+        builder.add_edge(START, "left")
+        builder.add_edge(START, name)
+        builder.add_edge(["left", name], "third")
+        return builder
+
+    old, middle, new = pair(Old, "one"), pair(New, "two"), pair(New, "three")
+    log = begun(old)
+    await execute(old, log, GIVEN, dies_at=3, reaches_log=True)
+    entered = {e.payload["node"] for e in log if e.event_type == "kernel.node.entered"}
+    assert (entered, done(log)) == ({"left", "one"}, {"left"})
+    line = (
+        Migration(old, state=counted, nodes={"one": "two"}),
+        Migration(middle, "2.0.0", nodes={"two": "three"}),
+    )
+    final = await move(versions(new, *line, version="3.0.0"), log, GIVEN)
+    assert final["items"] == ["left", "late", "third10"]
+    assert [payload["next"] for payload in moved(log)] == [["left", "two"], ["left", "three"]]
+    assert CALLED == {"left": 1, "late": 1, "third": 1}
+    check_log(log)
