@@ -130,7 +130,7 @@ def _made(name: str, parts: dict[str, AnyProjection], members: dict[str, Any]) -
     versions = ", ".join(f"{part} {projection.version}" for part, projection in parts.items())
     fields[_VERSIONS] = NotRequired[Literal[versions]]  # type: ignore[valid-type]  # never set
     states: Any = cast(Any, TypedDict)("States", fields)
-    made_kind = new_class(f"Federated_{name}", (FederatedProjection,), exec_body=lambda s: s.update(members))
-    made_kind.__orig_bases__ = (BaseProjection[states],)  # for `state_type`
-    made: FederatedProjection = made_kind(parts)
+    members["__orig_bases__"] = (BaseProjection[states],)  # where `state_type` looks
+    kind = new_class(f"Federated_{name}", (FederatedProjection,), exec_body=lambda s: s.update(members))
+    made: FederatedProjection = kind(parts)
     return made
