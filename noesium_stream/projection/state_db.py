@@ -9,6 +9,9 @@ from typing import Final
 
 from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError, brief
 
+PAGE_BYTES = 4096
+"""Of files that are made."""
+
 _NO_ROOM: Final = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -38,6 +41,8 @@ class Translating:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, sqlite3.Error):
             raise _translated(self._path, error) from error
+        if isinstance(error, UnicodeDecodeError):  # a message of SQLite that quotes a damaged name
+            raise StateFileError(f"{self._path}: SQLite cannot read it: its schema is damaged.") from error
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -51,6 +56,7 @@ def connect(path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         with Translating(path):
+            db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             db.execute("PRAGMA journal_mode = WAL").fetchone()
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA trusted_schema = OFF")

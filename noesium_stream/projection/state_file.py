@@ -42,7 +42,6 @@ _SCHEMA: Final = (
     " written INTEGER NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID",
 )
 _HEAD: Final = b""
-_PAGE_BYTES = 4096
 _SCAN_BYTES: Final = 4_000_000
 _TURNS: Final = 1 << 20
 """Commits at one cursor (letters are redriven) that stamps can tell apart; more still grow."""
@@ -380,7 +379,6 @@ def locked(path: Path) -> IO[bytes]:
 
 
 def _create(db: sqlite3.Connection, identity: Identity) -> None:
-    db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
     db.execute("BEGIN IMMEDIATE")
     for statement in _SCHEMA:

@@ -298,7 +298,7 @@ def test_damage_is_found_where_it_matters(path: Path, name: str, read: str) -> N
         "commit": lambda: file.commit({key: b"new"}, file.manifest),
         "remove": lambda: file.commit({key: None}, file.manifest),
     }
-    with pytest.raises(StateFileError, match="(damaged|missing|lead)"):
+    with pytest.raises(StateFileError, match=r"(damaged|missing|lead)"):
         reads[read]()
     assert file.manifest.commits == 1
     file.close()
