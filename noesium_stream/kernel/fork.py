@@ -109,6 +109,10 @@ def _open_steps(run: RecordedRun) -> set[StepKey]:
             continue
         if kind == "kernel.node.entered":
             found.add(_key(item.event))
+        elif kind == _MOVED:
+            move = item.event.payload
+            kept = {f"pull:{name}" for name in move["next"]}
+            found = {key for key in found if key[0] != move["step"] or "|" in key[1] or key[1] in kept}
         elif kind == "kernel.node.completed" or (
             kind == "kernel.node.failed" and item.event.payload.get("retry_in_ms") is None
         ):

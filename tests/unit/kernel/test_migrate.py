@@ -15,6 +15,8 @@ from langgraph.types import Command
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import ApprovalAnswered, SideEffectClass
 from noesium_stream.kernel import Migration, current_step
+from noesium_stream.kernel.canonical_history import RecordedEvent, RecordedRun
+from noesium_stream.kernel.fork import last_step
 from tests.support.journal import RUN_ID, ListJournal
 from tests.support.moves import begun, execute, move, moved, versions
 
@@ -417,3 +419,5 @@ async def test_a_node_that_had_only_been_entered_takes_its_new_names() -> None:
     assert [payload["next"] for payload in moved(log)] == [["left", "two"], ["left", "three"]]
     assert CALLED == {"left": 1, "late": 1, "third": 1}
     check_log(log)
+    # What was begun under the old names keeps nobody from seeing that the run is past it.
+    assert last_step(RecordedRun(tuple(map(RecordedEvent, log)))) == 2
