@@ -7,8 +7,8 @@ for as long as a guarded body is on it. Network and files are seen through an au
 threads to which the context was carried. The hook stays installed after the first use and then costs
 one look at an empty set per audit event (50 ns); everything else is put back.
 
-What is whose doing is decided in `blame.py`, what counts in `entropy.py`. A violation that the body
-swallows is raised when the body ends, because what it returned rests on it.
+What is whose doing is decided in `purity/blame.py`, what counts in `purity/entropy.py`. A violation that the
+body swallows is raised when the body ends, because what it returned rests on it.
 
 Cost, measured by `python -m tests.bench.guard` (CPython 3.11): 5 µs per node and 3 µs per await; while
 it runs, a body that does nothing but call small functions takes 5 to 7 times as long, one that works on JSON
@@ -36,8 +36,8 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import run_in_executor
 
 from noesium_stream.errors import NondeterminismError
-from noesium_stream.kernel.blame import Blame, Body, awaiting, blame, body_of, call_of
-from noesium_stream.kernel.entropy import NAMES, Entropy, audited, called
+from noesium_stream.purity.blame import Blame, Body, awaiting, blame, body_of, call_of
+from noesium_stream.purity.entropy import NAMES, Entropy, audited, called
 
 
 class _Watch:

@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 
 from langgraph.types import Command
 
-from noesium_stream.kernel.blame import Origin, call_of, origin_of
+from noesium_stream.purity.blame import Origin, call_of, origin_of
 
 Keys = frozenset[str] | None
 """Keys that may be written; None is every key."""

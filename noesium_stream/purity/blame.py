@@ -27,7 +27,7 @@ from functools import cache, partial
 from types import FrameType
 from typing import Any, Final
 
-from noesium_stream.kernel.entropy import Kind
+from noesium_stream.purity.entropy import Kind
 
 
 class Origin(Enum):
