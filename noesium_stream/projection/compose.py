@@ -128,7 +128,7 @@ def _made(name: str, parts: dict[str, AnyProjection], members: dict[str, Any]) -
         kind = state_type(type(projection))
         fields[part] = NotRequired[Any if kind is None else kind]
     versions = ", ".join(f"{part} {projection.version}" for part, projection in parts.items())
-    fields[_VERSIONS] = NotRequired[Literal[versions]]  # type: ignore[valid-type]  # never set
+    fields[_VERSIONS] = NotRequired[Literal[versions]]  # never set
     states: Any = cast(Any, TypedDict)("States", fields)
     members["__orig_bases__"] = (BaseProjection[states],)  # where `state_type` looks
     kind = new_class(f"Federated_{name}", (FederatedProjection,), exec_body=lambda s: s.update(members))
