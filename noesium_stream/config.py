@@ -81,6 +81,10 @@ class NoesiumConfig(BaseModel):
     signatures: Literal["optional", "required"] = Field(
         "optional", description="Whether events without a signature are taken."
     )
+    signing_key: Path | None = Field(
+        None,
+        description="JSON file of one Ed25519 private key by its id, base64; pushed snapshots are signed.",
+    )
     tracing_enabled: bool = Field(
         True, description="Whether events carry W3C trace context in their headers."
     )
@@ -173,6 +177,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "schema_registry": "NOESIUM_SCHEMA_REGISTRY",
     "public_keys": "NOESIUM_PUBLIC_KEYS",
     "signatures": "NOESIUM_SIGNATURES",
+    "signing_key": "NOESIUM_SIGNING_KEY",
     "tracing_enabled": "NOESIUM_TRACING_ENABLED",
     "agent.agent_id": "NOESIUM_AGENT_ID",
     "agent.llm_provider": "NOESIUM_LLM_PROVIDER",

@@ -51,7 +51,8 @@
     │   ├── ImpureProjectionError       `apply` did what a pure function cannot do (event, field)
     │   ├── EventHeldError              an event that `apply` cannot take stops the projection (position)
     │   ├── SequenceGapError            a run's journal lacks a record (run, numbers, position)
-    │   └── KeyElsewhereError           a key's state lives in another process (names the owner)
+    │   ├── KeyElsewhereError           a key's state lives in another process (names the owner)
+    │   └── SnapshotError               pushed states cannot be stored, found, read or trusted
     ├── RehearsalError                  a test asks something of the test kit that it cannot do
     │   └── ScriptEndedError            more was asked than a test's script has answers
     └── CapabilityError
@@ -372,6 +373,10 @@ class KeyElsewhereError(ProjectionError):
     def __init__(self, message: str, *, owner: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.owner = owner
+
+
+class SnapshotError(ProjectionError):
+    """Pushed states of a projection cannot be stored, found, read or trusted; names the place."""
 
 
 class CapabilityError(NoesiumError):

@@ -61,6 +61,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "state": ("state", "Print a projection's state, or one row of it."),
     "projections": ("projections", "List projections: version, lag, dead letters."),
     "dlq": ("dlq", "List dead letters, and let them be taken again."),
+    "snapshot": ("snapshot", "Push projections' states to a folder or an object store, or pull them."),
     "topics": ("topics", "List the topics of the log."),
     "broker": ("broker", "Start and stop a real Apache Kafka on this machine."),
     "schema": ("schema", "Write and check the published schemas."),

@@ -56,6 +56,19 @@ class Signer:
         self._key = private_key
         self.public_key_id = public_key_id
 
+    @classmethod
+    def from_file(cls, path: Path) -> Signer:
+        """The key of a JSON file `{"id": "base64 of 32 bytes"}`, which holds one.
+
+        Raises:
+            ConfigError: the file cannot be read, or holds something else.
+        """
+        keys = _keys_in(path, "private key", '{"ops-2026": "base64 of the 32 bytes"}')
+        if len(keys) != 1:
+            raise ConfigError(f"{path} has {len(keys)} private keys, not one.")
+        ((key_id, key),) = keys.items()
+        return cls(key, key_id)
+
     @property
     def public_key(self) -> Ed25519PublicKey:
         """The half that verifiers need."""
@@ -67,9 +80,12 @@ class Signer:
         Raises:
             EventValidationError: it has no canonical form (whole numbers beyond ±(2^53-1), NaN, ...).
         """
-        signature = self._key.sign(canonical_envelope(event))
-        text = base64.urlsafe_b64encode(signature).rstrip(b"=").decode()
+        text = self.sign_bytes(canonical_envelope(event))
         return event.replace(signature=SignatureBlock(ALGORITHM, self.public_key_id, text))
+
+    def sign_bytes(self, data: bytes) -> str:
+        """The signature of any bytes: unpadded url-safe base64."""
+        return base64.urlsafe_b64encode(self._key.sign(data)).rstrip(b"=").decode()
 
 
 class Verifier:
@@ -104,14 +120,7 @@ class Verifier:
         """
         if path is None:
             return cls(required=required)
-        try:
-            found = json.loads(path.expanduser().read_text())
-            keys = {key_id: base64.b64decode(_padded(text), altchars=b"-_") for key_id, text in found.items()}
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise ConfigError(
-                f"{path} is no file of public keys: {error}",
-                hint='It is a JSON object of ids and keys: {"ops-2026": "base64 of the 32 bytes"}.',
-            ) from None
+        keys = _keys_in(path, "public keys", '{"ops-2026": "base64 of the 32 bytes"}')
         return cls(keys, required=required)
 
     def verify(self, event: EventEnvelope, texts: Mapping[str, bytes] | None = None) -> None:
@@ -127,17 +136,30 @@ class Verifier:
             return
         if block.algorithm != ALGORITHM:
             raise SignatureError("signature.algorithm", f"{short(block.algorithm)} is not {ALGORITHM}")
-        key = self._keys.get(block.public_key_id)
+        try:
+            self.verify_bytes(block.public_key_id, block.signature, canonical_envelope(event, texts))
+        except SignatureError as error:
+            if error.field == "signature.value":
+                raise SignatureError("signature", f"{event.event_id} is not what was signed") from None
+            raise
+
+    def verify_bytes(self, key_id: str, signature: str, data: bytes) -> None:
+        """Check a signature of any bytes, as `Signer.sign_bytes` writes it.
+
+        Raises:
+            SignatureError: it does not hold, or its key is not known.
+        """
+        key = self._keys.get(key_id)
         if key is None:
             raise SignatureError(
                 "signature.public_key_id",
-                f"the key {short(block.public_key_id)} is not known here: it cannot be verified",
+                f"the key {short(key_id)} is not known here: it cannot be verified",
                 hint="Hand over the key: open_log(url, verifier=Verifier({id: public_key})).",
             )
         try:
-            key.verify(_signature_bytes(block.signature), canonical_envelope(event, texts))
+            key.verify(_signature_bytes(signature), data)
         except InvalidSignature:
-            raise SignatureError("signature", f"{event.event_id} is not what was signed") from None
+            raise SignatureError("signature.value", "is not of this content") from None
 
 
 def _public_key(key_id: str, key: Ed25519PublicKey | bytes) -> Ed25519PublicKey:
@@ -147,6 +169,16 @@ def _public_key(key_id: str, key: Ed25519PublicKey | bytes) -> Ed25519PublicKey:
         return Ed25519PublicKey.from_public_bytes(key)
     except (ValueError, TypeError):
         raise ConfigError(f"the key {key_id} is not a public key of Ed25519 (32 bytes).") from None
+
+
+def _keys_in(path: Path, what: str, example: str) -> dict[str, bytes]:
+    try:
+        found = json.loads(path.expanduser().read_text())
+        return {key_id: base64.b64decode(_padded(text), altchars=b"-_") for key_id, text in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{path} is no file of {what}: {error}", hint=f"It is a JSON object of ids and keys: {example}."
+        ) from None
 
 
 def _padded(text: str) -> str:

@@ -281,10 +281,12 @@ class StateFile:
         with self._sound():
             if self._lock is None:
                 self._db.execute("ROLLBACK")  # a reader's view of one moment; VACUUM has its own
+                self._db.execute("PRAGMA query_only = OFF")  # it forbids writing elsewhere too
             try:
                 self._db.execute("VACUUM INTO ?", (str(path),))
             finally:
                 if self._lock is None:
+                    self._db.execute("PRAGMA query_only = ON")
                     self._db.execute("BEGIN")
         if self._lock is None:
             self.refresh()

@@ -21,7 +21,7 @@ import orjson
 from noesium_stream.errors import ProjectionError, brief
 from noesium_stream.log.port import TopicPartition
 from noesium_stream.projection.base import AnyProjection
-from noesium_stream.projection.folder import SUFFIX, merged, version_folder
+from noesium_stream.projection.folder import SUFFIX, merged
 from noesium_stream.projection.letters import LETTER, Letter, read_letter
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile
@@ -54,16 +54,25 @@ def describe(folder: Path, projection: AnyProjection, group: str, reference: str
     about = About(
         projection.name, projection.version, reference, group, projection.keyed(), projection.merges()
     )
-    where = version_folder(folder, projection)
+    write_about(folder, about)
+
+
+def write_about(folder: Path, about: About) -> None:
+    """As `describe`, of a projection whose code need not be here.
+
+    Raises:
+        ProjectionError: the folder cannot be written.
+    """
+    where = folder / about.name / f"v{about.version}"
     try:
         where.mkdir(parents=True, exist_ok=True)
         _replace(where / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
+        if not (where.parent / CURRENT).exists():
+            _replace(where.parent / CURRENT, f"{about.version}\n")
     except OSError as error:
         raise ProjectionError(
             f"{where} cannot be written: {brief(error)}.", hint="Name another folder: --state DIR."
         ) from error
-    if not (where.parent / CURRENT).exists():
-        make_current(folder, projection)
 
 
 def make_current(folder: Path, projection: AnyProjection) -> None:

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,21 @@ def test_a_reader_sees_the_last_commit_and_moves_on_when_told(path: Path) -> Non
     assert (reader.get(b"a"), reader.get(b"b"), reader.manifest.cursor) == (b"2", b"2", 2)
     with pytest.raises(ProjectionError):
         commit(reader, 3, a=b"3")
+    reader.close()
+    writer.close()
+
+
+def test_a_reader_copies_what_another_one_writes_and_changes_nothing(path: Path, tmp_path: Path) -> None:
+    writer = opened(path)
+    commit(writer, 1, a=b"1")
+    reader = StateFile.open_to_read(path)
+    commit(writer, 2, a=b"2")
+    reader.copy_to(tmp_path / "copy.state")
+    assert (reader.get(b"a"), reader.manifest.cursor) == (b"2", 2)
+    with closing(StateFile.open_to_read(tmp_path / "copy.state")) as copy:
+        assert (copy.get(b"a"), copy.manifest) == (b"2", writer.manifest)
+    with pytest.raises(StateFileError, match="readonly"):
+        reader.commit({b"a": b"3"}, reader.manifest)
     reader.close()
     writer.close()
 

@@ -1,0 +1,197 @@
+"""Pulled states: laid where the next `noesium project` goes on from them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from noesium_stream.errors import ProjectionLoadError, SnapshotError, StateBusyError, StateFileError
+from noesium_stream.event.signing import Verifier
+from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.projection.depot import Depot
+from noesium_stream.projection.folder import Report
+from noesium_stream.projection.shipment import Shipment, ShippedFile
+from noesium_stream.projection.shipping import pushed, unpack
+from noesium_stream.projection.state_codec import StateCodec
+from noesium_stream.projection.state_db import not_writable
+from noesium_stream.projection.state_file import Manifest, StateFile, discard, locked
+from noesium_stream.projection.stored import (
+    ABOUT,
+    About,
+    Load,
+    StoredProjection,
+    current_version,
+    write_about,
+)
+
+
+class Pulled(NamedTuple):
+    """What a pull has done: the version, partitions taken, their events, partitions left as they were."""
+
+    version: int
+    taken: int
+    events: int
+    left: int
+
+
+class _Choice(NamedTuple):
+    shipment: Shipment
+    file: ShippedFile
+
+
+async def pull(
+    log: EventLog,
+    depot: Depot,
+    folder: Path,
+    name: str,
+    *,
+    version: int | None,
+    verifier: Verifier | None,
+    load: Load,
+    report: Report,
+) -> Pulled:
+    """Take each partition from the push that has it furthest, if that is further than what is here.
+
+    What is damaged, or of another topic than the log's, is said and passed over for the next older push. A
+    file that another process holds is left to it.
+
+    Raises:
+        SnapshotError: there is no push that can be trusted, or nothing in one that this log can use.
+        ProjectionError: the state folder cannot be written.
+        LogUnavailableError
+    """
+    shipments = pushed(depot, name, version, verifier, report)
+    newest = shipments[0]
+    target = folder / name / f"v{newest.version}"
+    shape = _shape_here(target, load, report)
+    choices = await _choices(log, shipments, shape, report)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        if not (target / ABOUT).exists():
+            write_about(
+                folder,
+                About(name, newest.version, newest.reference, newest.group, newest.keyed, newest.merges),
+            )
+        done = [_land(depot, target, those, report) for _, those in sorted(choices.items())]
+    except OSError as error:
+        raise not_writable(target, error) from error
+    taken = [file for file in done if file is not None]
+    if current_version(folder / name) != newest.version:
+        report(f"Readers here take v{current_version(folder / name)} of {name}, until this one is attached.")
+    return Pulled(newest.version, len(taken), sum(file.events for file in taken), len(done) - len(taken))
+
+
+def _shape_here(target: Path, load: Load, report: Report) -> str | None:
+    """The type of states that the code here makes; None where it is not known, or of another version.
+
+    Only code that was attached here before is imported, not what a push names.
+    """
+    if not (target / ABOUT).exists():
+        return None
+    about = StoredProjection(target, load).about
+    if about.reference is None:
+        return None
+    try:
+        projection = load(about.reference)
+    except ProjectionLoadError:
+        return None
+    if projection.version != about.version:
+        report(f"{about.reference} is version {projection.version} here, and does not use v{about.version}.")
+        return None
+    return StateCodec(projection).shape
+
+
+async def _choices(
+    log: EventLog, shipments: list[Shipment], shape: str | None, report: Report
+) -> Mapping[TopicPartition, list[_Choice]]:
+    """What can be used of each partition, the furthest first.
+
+    Raises:
+        SnapshotError: nothing can.
+    """
+    layout = await log.layout()
+    ends = {
+        topic: await log.end(topic)
+        for topic in {file.topic for shipment in shipments for file in shipment.files} & layout.keys()
+    }
+    found: defaultdict[TopicPartition, list[_Choice]] = defaultdict(list)
+    reasons: dict[str, None] = {}
+    for shipment in shipments:
+        for file in shipment.files:
+            where = f"{file.topic}/{file.partition}"
+            topic = layout.get(file.topic)
+            if topic is None:
+                reasons[f"{where}: this log has no such topic."] = None
+            elif topic.topic_id != file.topic_id:
+                text = f"the topic was deleted and made anew (its id was {file.topic_id})"
+                reasons[f"{where}: {text}."] = None
+            elif file.cursor > ends[file.topic].get(file.partition, 0):
+                reasons[f"{where}: the push is ahead of the log, which has lost its newest events."] = None
+            elif shape not in (None, file.shape):
+                reasons[f"{where}: its states are of another type ({file.shape})."] = None
+            else:
+                found[TopicPartition(file.topic, file.partition)].append(_Choice(shipment, file))
+    for reason in reasons:
+        report(reason)
+    if not found:
+        raise SnapshotError(
+            f"No push of {shipments[0].projection} is of this log.", hint="Name the log: --log URL."
+        )
+    for choices in found.values():
+        choices.sort(key=lambda choice: (choice.file.cursor, choice.shipment.push), reverse=True)
+    return found
+
+
+def _land(depot: Depot, target: Path, choices: list[_Choice], report: Report) -> ShippedFile | None:
+    """Lay the first choice that is whole where its state file belongs; None: what is there stays."""
+    first = choices[0].file
+    path = target / first.name
+    where = f"{first.topic}/{first.partition}"
+    try:
+        lock = locked(path)
+    except StateBusyError:
+        report(f"{where} is left to the process that folds it.")
+        return None
+    with lock:
+        here = _manifest_here(path)
+        for shipment, file in choices:
+            same = here is not None and (here.identity.topic_id, here.identity.shape) == (
+                file.topic_id,
+                file.shape,
+            )
+            if same and here is not None and here.cursor >= file.cursor:
+                report(f"{where} is at {here.cursor:,} here, the push at {file.cursor:,}: it stays.")
+                return None
+            if _replaced(depot, shipment, file, path, report):
+                return file
+    report(f"{where} has no push that is whole: it is folded from the log.")
+    return None
+
+
+def _replaced(depot: Depot, shipment: Shipment, file: ShippedFile, path: Path, report: Report) -> bool:
+    beside = path.with_name(f".{path.name}.pulled")
+    discard(beside)
+    try:
+        unpack(depot, shipment, file, beside)
+        discard(path)  # with what SQLite keeps beside it, which is of the old file
+        beside.replace(path)
+    except SnapshotError as error:
+        report(f"{error} It is passed over.")
+        return False
+    finally:
+        discard(beside)
+    return True
+
+
+def _manifest_here(path: Path) -> Manifest | None:
+    """That of the file that is there; None where there is none that could be used."""
+    if not path.exists():
+        return None
+    try:
+        with closing(StateFile.open_to_read(path)) as file:
+            return file.manifest
+    except StateFileError:
+        return None
