@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from noesium_stream.errors import ProjectionError
@@ -35,8 +35,10 @@ class BaseProjection(ABC, Generic[TState]):
         event_types: what it needs (exact, or a prefix ending in `.`); None takes everything. Others are
             skipped by their headers, undecoded.
         topics: patterns of topics without the namespace; the default is every journal and all facts.
-        decodes: False gives `key` and `apply` the record's headers alone (`EventHeaders`), at several times
-            the speed; what is wrong inside of an event is then not noticed.
+        decodes: False gives `key` and `apply` the record's place and headers (`EventHeaders`), at several
+            times the speed; what is wrong inside of an event that nobody asks for is then not noticed.
+        copies: whether a journal's copies of what a run received from other runs are folded as well. Then
+            each run's journal is whole, and what one run sent another is seen in both.
         in_place: whether `apply` changes the state that it is given, and returns it.
         on_error: what an event does that `apply` cannot take: `hold` its key's later events back as dead
             letters, or `stop` the projection.
@@ -48,6 +50,7 @@ class BaseProjection(ABC, Generic[TState]):
     event_types: ClassVar[tuple[str, ...] | None] = None
     topics: ClassVar[tuple[str, ...]] = (JOURNALS, FACTS)
     decodes: ClassVar[bool] = True
+    copies: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
     on_error: ClassVar[str] = "hold"
 
@@ -67,6 +70,14 @@ class BaseProjection(ABC, Generic[TState]):
         """
         return ""
 
+    def keys(self, event: EventEnvelope) -> Sequence[str]:
+        """The rows that this event belongs to, each once; declare it instead of `key` where it has several.
+
+        An event is folded into all of its rows or into none, so `on_error` has to be `stop`.
+        """
+        key = self.key(event)
+        return () if key is None else (key,)
+
     def merge(self, a: TState, b: TState) -> TState:
         """One state from those of two partitions; associative and commutative.
 
@@ -79,7 +90,7 @@ class BaseProjection(ABC, Generic[TState]):
         """Judge what the class declares.
 
         Raises:
-            ProjectionError: it has no usable name or version, or `on_error` is neither hold nor stop.
+            ProjectionError: it has no usable name or version, or `on_error` is none that it can have.
         """
         name = getattr(self, "name", None)
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
@@ -91,11 +102,21 @@ class BaseProjection(ABC, Generic[TState]):
             raise ProjectionError(f"{type(self).__name__}.version is {self.version!r}, not 1 or more.")
         if self.on_error not in ("hold", "stop"):
             raise ProjectionError(f"{type(self).__name__}.on_error is {self.on_error!r}, not hold or stop.")
+        if self.spreads() and self.on_error == "hold":
+            raise ProjectionError(
+                f"{type(self).__name__} has events of several rows, which cannot be held back for one.",
+                hint='Declare on_error = "stop".',
+            )
 
     @classmethod
     def keyed(cls) -> bool:
         """Whether the state is a table."""
-        return cls.key is not BaseProjection.key
+        return cls.key is not BaseProjection.key or cls.spreads()
+
+    @classmethod
+    def spreads(cls) -> bool:
+        """Whether an event may belong to several rows."""
+        return cls.keys is not BaseProjection.keys
 
     @classmethod
     def merges(cls) -> bool:

@@ -93,6 +93,8 @@ def compose(name: str, version: int = 1, /, **parts: AnyProjection) -> Federated
     for what, differs in (
         ("topics", lambda part: set(part.topics) != set(first.topics)),
         ("decodes", lambda part: part.decodes != first.decodes),
+        ("copies", lambda part: part.copies != first.copies),
+        ("keys", lambda part: part.spreads()),
         ("key", lambda part: part.keyed() != first.keyed()),
     ):
         if any(differs(part) for part in ordered.values()):
@@ -106,6 +108,7 @@ def compose(name: str, version: int = 1, /, **parts: AnyProjection) -> Federated
         "version": version,
         "topics": first.topics,
         "decodes": first.decodes,
+        "copies": first.copies,
         "in_place": any(part.in_place for part in ordered.values()),
         "on_error": "stop" if any(part.on_error == "stop" for part in ordered.values()) else "hold",
         "event_types": None

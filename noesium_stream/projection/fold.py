@@ -72,6 +72,7 @@ class PartitionFold(Generic[TState]):
         call: Callable[..., Any] | None = None,
         snapshots: Snapshots | None = None,
     ) -> None:
+        projection.check()
         self.projection = projection
         self.file = file
         self.manifest: Manifest = file.manifest
@@ -80,6 +81,8 @@ class PartitionFold(Generic[TState]):
         self._snapshots = snapshots
         self._apply = _through(call, projection.apply)
         self._key = _through(call, projection.key)
+        self._keys = _through(call, projection.keys) if projection.spreads() else None
+        self._copies = projection.copies
         types = projection.event_types
         self._keep = None if types is None else TypeFilter(types)
         self._pending = Pending(file)
@@ -247,7 +250,7 @@ class PartitionFold(Generic[TState]):
                 record, None, CorruptRecordError(record.topic, record.partition, record.offset, reason)
             )
             return False
-        return self._numbers.take(record, int(number)) and record.header(ORIGIN) is None
+        return self._numbers.take(record, int(number)) and (self._copies or record.header(ORIGIN) is None)
 
     def _fold(self, record: Record, *, stop: bool = True, released: str | None = None) -> bytes | None:
         """Fold one record; return the row of the letter that it became, if it did."""
@@ -256,6 +259,9 @@ class PartitionFold(Generic[TState]):
             event: Any = record.newest if self.projection.decodes else EventHeaders(record)
             # What the envelope says counts, whatever the header said.
             if self._keep is not None and not self._keep.keeps_name(event.event_type):
+                return None
+            if self._keys is not None:
+                self._advance_all(self._keys(event), event, record)
                 return None
             key = self._key(event)
             if key is None:
@@ -293,6 +299,25 @@ class PartitionFold(Generic[TState]):
             since.append(record)
         record.release()
 
+    def _advance_all(self, keys: Sequence[str], event: Any, record: Record) -> None:
+        """Fold an event into all of its rows, or into none."""
+        done: list[str] = []
+        try:
+            for key in keys:
+                done.append(key)
+                self._advance(key, event, record)
+        except Exception:
+            for key in done:
+                since = self._since.get(key, [])
+                if since and since[-1] is record:
+                    since.pop()
+                self._states.pop(key, None)
+                if since:
+                    self._states[key] = self._again(self.file.get(_STATE + key.encode()), since)
+                else:
+                    self._since.pop(key, None)
+            raise
+
     def _loaded(self, key: str) -> TState | None:
         if not isinstance(key, str):
             raise ProjectionError(
@@ -309,7 +334,8 @@ class PartitionFold(Generic[TState]):
     def _key_of_unknown(self, record: Record) -> str | None:
         """The key of an event that is not valid, or not known here, if that much can be told."""
         try:
-            key: str | None = self._key(record.unchecked)
+            known: Any = record.unchecked if self.projection.decodes else EventHeaders(record)
+            key: str | None = self._key(known)
             if key is not None:
                 key.encode()
         except Exception:  # whatever is wrong with it: it is a letter without a key

@@ -1,14 +1,19 @@
-"""What a projection sees that does not have its events decoded."""
+"""What a projection sees that does not have its events decoded: where a record lies and what is on it."""
 
 from __future__ import annotations
 
 from noesium_stream.errors import CorruptRecordError, EventValidationError
-from noesium_stream.log.headers import CE_ID
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.headers import CE_ID, SEQUENCE
+from noesium_stream.log.port import Position
 from noesium_stream.log.record import Record
 
 
 class EventHeaders:
-    """An event as its record's key and headers tell it; names are those of `EventEnvelope`."""
+    """An event as its record's key and headers tell it; names are those of `EventEnvelope`.
+
+    The event itself is decoded for those who ask for it.
+    """
 
     __slots__ = ("_record",)
 
@@ -38,6 +43,37 @@ class EventHeaders:
     def timestamp_ms(self) -> int:
         """When the log took the record, in milliseconds; not the producer's time."""
         return self._record.timestamp_ms
+
+    @property
+    def position(self) -> Position:
+        """Where the record lies."""
+        return Position(self._record.topic, self._record.partition, self._record.offset)
+
+    @property
+    def run_id(self) -> str | None:
+        """The run whose journal this record is part of; None where it is of none.
+
+        The partition key of the event is another one where a run records what it asks of another run.
+        """
+        return None if self._record.header(SEQUENCE) is None else self._record.key
+
+    @property
+    def envelope(self) -> EventEnvelope:
+        """The event in its newest version.
+
+        Raises:
+            CorruptRecordError: it cannot be decoded, is not valid, or of a version that is not known here.
+        """
+        return self._record.newest
+
+    @property
+    def unchecked(self) -> EventEnvelope:
+        """The event as it was written, also where its type is not known here.
+
+        Raises:
+            CorruptRecordError: it cannot be decoded at all.
+        """
+        return self._record.unchecked
 
 
 def event_id_of(record: Record) -> str:
