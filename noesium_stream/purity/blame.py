@@ -88,10 +88,18 @@ def call_of(function: Any) -> Any:
     return getattr(function, "__call__", None)  # noqa: B004
 
 
-def blame(frame: FrameType | None, files: frozenset[str], guard_file: str, kind: Kind | None) -> Blame:
+def blame(
+    frame: FrameType | None,
+    files: frozenset[str],
+    guard_file: str,
+    kind: Kind | None,
+    *,
+    also_ours: bool = False,
+) -> Blame:
     """Judge the stack from `frame` up to the first frame of `guard_file`.
 
-    `kind` is what was read; None asks only whether the stack is exempt as a whole.
+    `kind` is what was read; None asks only whether the stack is exempt as a whole. With `also_ours` the
+    guarded code is judged also where it is of this package.
     """
     where = through = None
     first: Origin | None = None
@@ -99,7 +107,7 @@ def blame(frame: FrameType | None, files: frozenset[str], guard_file: str, kind:
     while frame is not None and frame.f_code.co_filename != guard_file:
         name = frame.f_code.co_filename
         origin = origin_of(name)
-        if origin is Origin.EXEMPT or _collecting(frame):
+        if _collecting(frame) or (origin is Origin.EXEMPT and not (also_ours and name in files)):
             return Blame(exempt=True)
         if innermost and origin is Origin.WAITING and kind is Kind.CLOCK:
             return Blame(exempt=True)

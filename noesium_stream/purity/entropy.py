@@ -59,6 +59,10 @@ class Kind(Enum):
         "Compute in the node itself, in asyncio children of it or in a parallel branch of the graph: the "
         "order in which threads run is not the same twice.",
     )
+    ENVIRONMENT = (
+        "reads the environment",
+        "Take the setting from the state.",
+    )
 
     def __init__(self, verb: str, instead: str) -> None:
         self.verb = verb

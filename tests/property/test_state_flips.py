@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.flipping import SCENARIOS, Trial, records, workplace
+from tests.support.flipping import HEAD, KEYS, SCENARIOS, Trial, records, workplace
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_what_a_killed_process_left_may_be_damaged_anywhere(scenario: str) -> No
 def wal_trial(scenario: str, flips: int) -> None:
     chance = random.Random(scenario)
     with workplace(512) as folder:
-        trial = Trial(folder, records(40, 400), records(40, 40, start=400))
+        trial = Trial(folder, records(KEYS, HEAD), records(KEYS, 40, start=HEAD))
         left = folder / "left"
         left.mkdir()
         command = [sys.executable, "-m", "tests.support.flipping", str(left), scenario]

@@ -24,6 +24,7 @@ from noesium_stream.projection.state_file import StateFile, discard
 from tests.support.events import counted
 from tests.support.folding import History, everything, fold_of, folded, record
 
+KEYS, HEAD = 150, 800
 SCENARIOS = ("unchecked", "checkpointed", "partly", "restarted")
 
 
@@ -119,23 +120,27 @@ class Trial:
 
 
 def killed(folder: Path, scenario: str) -> None:
-    """Fold, and die; what is left lies in FOLDER/source.state and its -wal."""
+    """Fold, and die; what is left lies in FOLDER/source.state and its -wal.
+
+    All of the pages are in the -wal of `unchecked`. In the others a checkpoint came in the middle, so that it
+    has the later half alone; another one came before the end, as far as a reader let it (`partly`).
+    """
     fold = fold_of(History(), folder / "source.state")
     db = fold.file._db
     db.execute("PRAGMA wal_autocheckpoint = 0")
-    head = records(40, 400)
-    for at in range(0, 400, 20):
-        fold.take(head[at : at + 20])
+    reader = None
+    head = records(KEYS, HEAD)
+    for at in range(0, HEAD, 4):
+        fold.take(head[at : at + 4])
         fold.flush()
-        if scenario == "partly" and at == 200:
-            reader = StateFile.open_to_read(folder / "source.state")  # holds the checkpoint back
-        if scenario == "restarted" and at == 200:
-            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        if scenario != "unchecked" and at == HEAD // 2:
+            assert db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
+        if scenario == "partly" and at == HEAD * 3 // 4:
+            reader = StateFile.open_to_read(folder / "source.state")
     if scenario in ("checkpointed", "partly"):
         db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-    sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGKILL)
-    del reader
+    assert reader
 
 
 if __name__ == "__main__":

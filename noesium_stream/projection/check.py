@@ -1,0 +1,191 @@
+"""Whether a projection is pure (law 6): the guard of `--check`, and of tests.
+
+A `PurityCheck` is the `call` of a `PartitionFold`: each `key` and `apply` is watched for what it reads
+besides its arguments, and `apply` is called three times, twice on fresh copies of the stored state and once
+on the live one. The results have to be the same bytes, the event and (without `in_place`) the state have to
+be left as they were. It costs ten to a hundred times the plain fold.
+
+Not found: an order that comes from iterating over a set of texts. It is the same within a process; the test
+kit's `check` compares two processes with different hash seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+
+from noesium_stream.errors import ImpureProjectionError, NoesiumError, StateNotStoredError, brief
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.state_codec import StateCodec
+from noesium_stream.purity.entropy import Kind
+from noesium_stream.purity.pure_call import ImpureCallError, PureCall
+
+_INSTEAD: Final = {
+    Kind.CLOCK: "Time is the event's: event.timestamp_ms.",
+    Kind.CHANCE: "Take ids from the event (event.event_id), and hashes from hashlib.",
+    Kind.ENVIRONMENT: "Let whoever appends the event put the setting into it.",
+}
+_ASK: Final = "Let whoever appends the event put into it what the projection has to know."
+_NEW: Final = "Return a new state, or declare `in_place = True` if `apply` changes the one that it is given."
+_FROM_ARGUMENTS: Final = (
+    "Let `apply` depend on its two arguments alone, and keep nothing in the projection itself."
+)
+
+
+class PurityCheck:
+    """Calls `key` and `apply` of one projection, and what they do wrong is an error.
+
+    Args:
+        projection: the one whose methods are called through it.
+
+    Raises:
+        ImpureProjectionError: `initial_state` gives the same changeable object, or other states, each time.
+    """
+
+    def __init__(self, projection: AnyProjection) -> None:
+        self._projection = projection
+        self._codec: StateCodec[Any] = StateCodec(projection)
+        self._calls: dict[str, PureCall] = {
+            "apply": PureCall(projection.apply),
+            "key": PureCall(projection.key),
+            "initial_state": PureCall(projection.initial_state),
+        }
+        self._check_initial_state()
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call `key` or `apply`.
+
+        Raises:
+            ImpureProjectionError: it is not pure; names event, and field or line.
+            Exception: what it raises.
+        """
+        return self._apply(*args) if function == self._projection.apply else self._key(*args)
+
+    def _key(self, event: Any) -> Any:
+        key, again = (self._unchanged_event("key", event) for _ in range(2))
+        if key != again:
+            raise self._impure("key", event, f"returned {key!r}, and {again!r} when it was called again")
+        return key
+
+    def _apply(self, state: Any, event: Any) -> Any:
+        given = self._codec.encode(state)
+        first = self._applied(given, event, self._codec.decode(given))
+        again = self._applied(given, event, self._codec.decode(given), "when it was called again")
+        self._require_same(first, again, event, "when it was called again")
+        result = self._unchanged_event("apply", event, state)
+        self._require_same(first, self._encoded(result), event, "of the state that had not been stored")
+        if first is not None:
+            back = self._codec.encode(self._codec.decode(first))
+            self._require_same(first, back, event, "when it was read again")
+        return result
+
+    def _applied(self, given: bytes, event: Any, copy: Any, when: str | None = None) -> bytes | None:
+        """The bytes of a result; `copy` is what `given` decodes to."""
+        try:
+            result = self._unchanged_event("apply", event, copy)
+        except NoesiumError:
+            raise
+        except Exception as error:
+            if when is None:
+                raise
+            what = f"failed {when}: {type(error).__name__}: {brief(error, 300)}"
+            raise self._impure("apply", event, what, _FROM_ARGUMENTS) from error
+        if not self._projection.in_place:
+            try:
+                after = self._codec.encode(copy)
+            except StateNotStoredError as error:
+                what = f"changed the state that it was given: {brief(error, 300)}"
+                raise self._impure("apply", event, what, _NEW) from error
+            if after != given:
+                what = f"changed the state that it was given: {_first_difference(given, after)}"
+                raise self._impure("apply", event, what, _NEW)
+        return self._encoded(result)
+
+    def _unchanged_event(self, method: str, event: Any, *args: Any) -> Any:
+        before = _content(event)
+        try:
+            result = self._calls[method](*args, event)
+        except ImpureCallError as error:
+            hint = _INSTEAD.get(error.kind, _ASK)
+            raise self._impure(method, event, str(error), hint) from error
+        after = _content(event)
+        if after != before:
+            what = f"changed the event: {_first_difference(before, after, 'event')}"
+            raise self._impure(method, event, what, "Copy what is to be changed.")
+        return result
+
+    def _encoded(self, state: Any) -> bytes | None:
+        return None if state is None else self._codec.encode(state)
+
+    def _require_same(self, first: bytes | None, other: bytes | None, event: Any, when: str) -> None:
+        if first != other:
+            what = f"had another result {when}: {_first_difference(first, other)}"
+            raise self._impure("apply", event, what, _FROM_ARGUMENTS)
+
+    def _check_initial_state(self) -> None:
+        try:
+            one, other = (self._calls["initial_state"]() for _ in range(2))
+        except ImpureCallError as error:
+            raise self._impure("initial_state", None, str(error), _INSTEAD.get(error.kind, _ASK)) from error
+        if one is other and isinstance(one, list | dict | set):
+            what = "returned the same object when it was called again"
+            raise self._impure("initial_state", None, what, "Return a new state at each call.")
+        try:
+            data, again = self._encoded(one), self._encoded(other)
+        except StateNotStoredError:
+            return  # it need not be stored before the first event
+        if data != again:
+            what = f"had another result when it was called again: {_first_difference(data, again)}"
+            raise self._impure("initial_state", None, what)
+
+    def _impure(
+        self, method: str, event: Any, what: str, hint: str = _FROM_ARGUMENTS
+    ) -> ImpureProjectionError:
+        on = "" if event is None else f" on the event {event.event_type} {event.event_id}"
+        return ImpureProjectionError(
+            f"`{method}` of the projection {self._projection.name} {what}{on}.", hint=hint
+        )
+
+
+def _content(event: Any) -> bytes:
+    """What an event holds that could be changed."""
+    if not isinstance(event, EventEnvelope):
+        return b"null"
+    return orjson.dumps(
+        {"payload": event.payload, "metadata": event.metadata, "extensions": event.extensions}
+    )
+
+
+def _first_difference(one: bytes | None, other: bytes | None, path: str = "state") -> str:
+    if one is None or other is None:
+        return f"{path}: {_shown(one)}, then {_shown(other)}"
+    return _difference(orjson.loads(one), orjson.loads(other), path) or f"{path}: other bytes"
+
+
+def _difference(one: Any, other: Any, path: str) -> str | None:
+    if isinstance(one, dict) and isinstance(other, dict):
+        if list(one) != list(other):
+            odd = sorted(one.keys() ^ other.keys())
+            if odd:
+                name = odd[0]
+                missing = "missing"
+                return f"{path}.{name}: {one.get(name, missing)!r}, then {other.get(name, missing)!r}"
+            return f"{path}: the order of {', '.join(one)}, then of {', '.join(other)}"
+        pairs = [(one[name], other[name], name) for name in one]
+    elif isinstance(one, list) and isinstance(other, list):
+        if len(one) != len(other):
+            return f"{path}: {len(one)} items, then {len(other)}"
+        pairs = [
+            (item, others, str(index)) for index, (item, others) in enumerate(zip(one, other, strict=True))
+        ]
+    else:
+        return None if one == other and type(one) is type(other) else f"{path}: {one!r}, then {other!r}"
+    found = (_difference(item, others, f"{path}.{name}") for item, others, name in pairs)
+    return next(filter(None, found), None)
+
+
+def _shown(data: bytes | None) -> str:
+    return "no row" if data is None else data[:80].decode(errors="replace")
