@@ -21,11 +21,11 @@ from noesium_stream.kernel.canonical_history import CanonicalStep, RecordedRun, 
 from noesium_stream.kernel.fork import last_step
 from noesium_stream.kernel.verify import UNVERSIONED, ReplayTarget, Verdict, begun_by, verify_run
 from noesium_stream.kernel.verify_difference import NOTHING, Difference, first_difference, shown
-from noesium_stream.kernel.verify_journal import StillClock
 from noesium_stream.kernel.verify_move import identity_of, planned
 from noesium_stream.kernel.verify_parts import MOVED, pinned_to, simulated
 from noesium_stream.kernel.verify_recording import superstep
 from noesium_stream.kernel.verify_state import reduced_channels, state_at
+from noesium_stream.kernel.verify_waiting import StillClock
 from noesium_stream.worker.inherit import read_recorded
 
 __all__ = [

@@ -22,7 +22,7 @@ from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
 from noesium_stream.kernel.migration import Version
 from noesium_stream.kernel.resume import ResumePoint
-from noesium_stream.kernel.verify_journal import EndOfRecording
+from noesium_stream.kernel.verify_waiting import EndOfRecording
 
 _TASKS = "__pregel_tasks"
 _START = "__start__"

@@ -117,6 +117,11 @@ class Step:
         self._place.check_open()
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it is over, one way or the other; what it has left running may be not."""
+        return self._place.closed
+
+    @property
     def node(self) -> str:
         """The node's name in its graph."""
         return self._place.node

@@ -16,9 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-from langgraph.errors import GraphInterrupt
-
-from noesium_stream.clock import Clock, VirtualClock
+from noesium_stream.clock import Clock
 from noesium_stream.errors import CapabilityNotFoundError, KernelError, ReplayDivergenceError
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
@@ -26,7 +24,7 @@ from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.canonical_history import call_key, is_call
 from noesium_stream.kernel.history import RunHistory, StepKey
 from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
-from noesium_stream.kernel.step import current_step
+from noesium_stream.kernel.step import Step, current_step
 from noesium_stream.kernel.verify_compare import (
     Found,
     compare_call,
@@ -43,24 +41,13 @@ from noesium_stream.kernel.verify_difference import (
     text,
 )
 from noesium_stream.kernel.verify_recording import SERVED, RecordedStep, Recording, superstep
+from noesium_stream.kernel.verify_waiting import EndOfRecording, StillClock, while_others_go_on
 
 _SPINS: Final = 40
 """Turns of the event loop without progress after which nothing will come by itself."""
 
 InRange = Callable[[str, str | None], bool]
 """Whether a version is in a range, as the registry judges it."""
-
-
-class StillClock(VirtualClock):
-    """Its time is the end of the recording: pauses were waited for then, and no timer fires by itself."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Do not wait."""
-        await asyncio.sleep(0)
-
-
-class EndOfRecording(GraphInterrupt):
-    """The recording of an open run ends here."""
 
 
 @dataclass(slots=True)
@@ -191,7 +178,7 @@ class VerifyJournal:
         self._check()
         await asyncio.sleep(0)
         self._check()
-        if id(asyncio.current_task()) in self._stopped_tasks:
+        if _task() in self._stopped_tasks:
             await self._nothing_follows()
 
     async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
@@ -342,22 +329,32 @@ class VerifyJournal:
 
     async def _nothing_follows(self, now: str = "waits for a result that is not recorded") -> NoReturn:
         """The recording says no more of what the calling task waits for."""
+        self._stopped_tasks.discard(_task())  # it may give the call up and go on
         seen = -1
         while seen != self._progress:
             seen = self._progress
             for _ in range(_SPINS):
                 await asyncio.sleep(0)
         self._check()
-        key = current_step().key
-        step = self.recording.steps.get(key)
+        here = current_step()
+        step = self.recording.steps.get(here.key)
+        if step is not None and (not step.frontier or step.unmade() is not None):
+            await while_others_go_on(step, lambda: self._is_settled(here, step))
+            self._check()
+            if here.has_ended:
+                raise asyncio.CancelledError  # it went on without this task, as it did then
         if step is not None and not step.frontier:
             missing = step.unmade()
             ended = "completed" if step.completed is not None else "failed"
             recorded = (
                 ended if missing is None else describe_call(missing.event.event_type, missing.event.payload)
             )
-            self._differs(key, "it does not go on", recorded, now)
+            self._differs(step.key, "it does not go on", recorded, now)
         self._end()
+
+    def _is_settled(self, here: Step, step: RecordedStep) -> bool:
+        """Whether it is known by now that a step went on, or what follows the calls of an open one."""
+        return self.decided.is_set() or here.has_ended or (step.frontier and step.unmade() is None)
 
     def _stop_task(self) -> None:
         self._stopped_tasks.add(_task())

@@ -14,7 +14,7 @@ from noesium_stream.kernel.journal import RunIdentity
 from noesium_stream.kernel.migrate import plan_moves
 from noesium_stream.kernel.migration import Migration, Version
 from noesium_stream.kernel.verify_difference import Difference, first_difference, shown
-from noesium_stream.kernel.verify_journal import StillClock
+from noesium_stream.kernel.verify_waiting import StillClock
 
 _SAID: Final = ("step", "state", "next", "joins", "deferred")
 

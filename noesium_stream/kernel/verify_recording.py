@@ -72,6 +72,14 @@ class RecordedStep:
         """Whether the recording ends within this step."""
         return self.completed is None and self.final_failure is None
 
+    @property
+    def lasted_ms(self) -> int:
+        """From its entry to its end; where the recording ends within it, to its last call."""
+        last = self.completed or self.final_failure
+        known = [last] if last else [call.event for call in self.calls.values()]
+        begun = (self.entered or known[0]).timestamp_ms if known else 0
+        return max((event.timestamp_ms - begun for event in known), default=0)
+
     def unmade(self) -> RecordedCall | None:
         """The first call of the last attempt that was not made again."""
         open_calls = (call for call in self.calls.values() if not call.made and call.index > self.over)

@@ -21,8 +21,8 @@ from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
 from noesium_stream.kernel.typed import decode, encode
 from noesium_stream.kernel.verify import ReplayTarget
-from noesium_stream.kernel.verify_journal import EndOfRecording, StillClock
 from noesium_stream.kernel.verify_parts import parts
+from noesium_stream.kernel.verify_waiting import EndOfRecording, StillClock
 
 
 class StateJournal:
