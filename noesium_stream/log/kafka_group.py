@@ -35,6 +35,13 @@ from noesium_stream.log.record import Decoder, Record
 
 _POLL_AFTER_S: Final = 10.0
 _WAIT_S: Final = 0.1
+# A million records of 400 bytes in four partitions: +36 MB at the speed at which the defaults took +170 MB.
+_PREFETCH: Final = {
+    "queued.max.messages.kbytes": 4_096,
+    "queued.min.messages": 5_000,
+    "fetch.message.max.bytes": 262_144,
+    "fetch.max.bytes": 2_097_152,
+}
 
 
 class KafkaSubscription:
@@ -82,6 +89,7 @@ class KafkaSubscription:
             "heartbeat.interval.ms": 1_000,
             "enable.partition.eof": False,
             "client.id": member,
+            **_PREFETCH,
         }
         self._log = ClientLog()
         self._consumer = Consumer({**config, "error_cb": self._log.on_error}, logger=self._log)
