@@ -85,6 +85,7 @@ def wal_trial(scenario: str, flips: int) -> None:
     chance = random.Random(scenario)
     with workplace(512) as folder:
         trial = Trial(folder, records(KEYS, HEAD), records(KEYS, 40, start=HEAD))
+        trial.step = 1  # more commits than were lost
         left = folder / "left"
         left.mkdir()
         command = [sys.executable, "-m", "tests.support.flipping", str(left), scenario]

@@ -65,6 +65,8 @@ class Trial:
         self.path = folder / "trial.state"
         self.log = head + tail
         self.detected = self.harmless = 0
+        self.step = 10
+        """Events per commit on the way to the end."""
         source = folder / "source.state"
         fold = fold_of(History(), source)
         for at in range(0, len(head), batch):
@@ -112,8 +114,8 @@ class Trial:
             fold.file.close()
 
     def _fold_tail(self, fold: PartitionFold[list[int]]) -> dict[bytes, bytes]:
-        for at in range(fold.cursor, len(self.log), 10):
-            fold.take(self.log[at : at + 10])
+        for at in range(fold.cursor, len(self.log), self.step):
+            fold.take(self.log[at : at + self.step])
             fold.flush()
         assert fold.cursor == len(self.log)
         return everything(fold)
