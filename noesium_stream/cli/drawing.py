@@ -9,8 +9,8 @@ import click
 
 from noesium_stream.cli.eventline import SHORT_ID
 from noesium_stream.cli.output import bold, dim, duration, shorten
-from noesium_stream.client.runs import label_of
 from noesium_stream.client.tree import Call, Effect, RunTree, StepTree
+from noesium_stream.event.calls import label_of
 
 _LABEL_WIDTH: Final = 100
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from noesium_stream.errors import CorruptRecordError
-from noesium_stream.event.calls import COMMANDS, input_of
+from noesium_stream.event.calls import COMMANDS, input_of, label_of
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import TopicKind
@@ -123,10 +122,3 @@ def _command(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) ->
         parent_run_id=payload.get("caller_run_id"),
         root_run_id=event.correlation_id,
     )
-
-
-def label_of(run_input: dict[str, Any]) -> str:
-    """The first text of a run's input, in one line of at most 100 characters."""
-    first: Iterable[str] = (value for value in run_input.values() if isinstance(value, str) and value.strip())
-    text = " ".join(next(iter(first), "").split())
-    return text if len(text) <= 100 else f"{text[:99]}…"

@@ -8,7 +8,7 @@ names of their types and of the fields that hold what is asked and what came of 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from noesium_stream.errors import ConfigError
@@ -97,6 +97,13 @@ def input_of(command: Mapping[str, Any]) -> dict[str, Any]:
     """What a command asks, from its payload, of whichever type it is; empty where it says nothing."""
     found = command.get("input", command.get("arguments"))
     return found if isinstance(found, dict) else {}
+
+
+def label_of(run_input: dict[str, Any]) -> str:
+    """The first text of a run's input, in one line of at most 100 characters."""
+    first: Iterable[str] = (value for value in run_input.values() if isinstance(value, str) and value.strip())
+    text = " ".join(next(iter(first), "").split())
+    return text if len(text) <= 100 else f"{text[:99]}…"
 
 
 def output_of(answer: Mapping[str, Any]) -> Any:
