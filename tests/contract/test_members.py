@@ -163,3 +163,33 @@ async def test_a_topic_that_is_not_there_cannot_be_changed_to_in_silence(log: Ev
 
     with pytest.raises(TopicNotFoundError, match="nowhere"):
         await change()
+
+
+async def test_whenever_a_seek_comes_the_next_record_is_the_one_that_was_sought(log: EventLog) -> None:
+    topic = log.topology.events("demo")
+    places = await log.append([counted(n, "k") for n in range(3000)])
+    tp = TopicPartition(topic, places[0].partition)
+    sought: list[int] = []
+    wrong: list[tuple[int, int]] = []
+    seen = 0
+
+    async def handle(records: Sequence[Record]) -> None:
+        nonlocal seen
+        if sought:
+            wanted = sought.pop()
+            if records[0].offset != wanted:
+                wrong.append((wanted, records[0].offset))
+        seen += len(records)
+
+    subscription = await log.subscribe("group", [topic], handle)
+    await eventually(lambda: seen >= 500)
+    for turn in range(200):
+        for _ in range(turn % 7):
+            await asyncio.sleep(0.0005 * (turn % 3))
+        target = places[(turn * 37) % 1000].offset
+        sought[:] = [target]
+        subscription.seek({tp: target})
+        if turn % 5 == 0:
+            await eventually(lambda: not sought)
+    await eventually(lambda: not sought)
+    assert wrong == []

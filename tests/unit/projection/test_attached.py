@@ -26,7 +26,7 @@ from noesium_stream.projection import share as share_module
 from noesium_stream.projection.folder import state_path
 from noesium_stream.projection.state_file import Identity, StateFile
 from tests.support.attach import Numbers, rows_in
-from tests.support.events import catalogue, counted, sold
+from tests.support.events import catalogue, counted, noted, outgoing, sold
 from tests.support.reading import eventually
 
 
@@ -317,3 +317,27 @@ async def test_nothing_is_left_behind_by_one_that_is_closed_at_once(log: EventLo
         gc.collect()
     assert await log.members(attached.group) == []
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_journal_that_comes_later_is_read_whole_whatever_types_are_wanted(
+    log: EventLog, tmp_path: Path
+) -> None:
+    class Counts(Numbers):
+        name = "counts"
+        topics = ("agent.*.journal", "events.*")
+        event_types = ("demo.counted",)
+
+    journal = log.topology.journal("tester")
+    async with AttachedProjection(log, Counts(), tmp_path, discover_s=0.05) as attached:
+        [fact] = await log.append([counted(0, "k")])
+        await asyncio.wait_for(attached.barrier(fact), 10)
+        writer = await log.writer("w")
+        places = []
+        for number, event in enumerate([counted(1, "k"), noted(2, "k"), counted(3, "k")]):
+            numbered = outgoing([event], journal, 0, "k", noesium_seq=str(number).encode())
+            places += await writer.commit(numbered)
+        async with asyncio.timeout(10):
+            await attached.barrier(places[-1])
+        tp = TopicPartition(journal, 0)
+        assert attached.folds[tp].state("k") == [1, 3]
+        assert attached.folds[tp].cursor > places[-1].offset
