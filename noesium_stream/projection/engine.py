@@ -229,7 +229,7 @@ class ProjectionEngine:
                 self._folder, found.projection, found.codec, self.log, tp, topic_id, self._report, self._call
             )
             try:
-                begin(fold, first.get(partition, 0))
+                begin(fold, first.get(partition, 0), self._report)
             except BaseException:
                 fold.file.close()
                 raise
@@ -288,8 +288,8 @@ def _check_log(fold: PartitionFold[Any], topic_id: str, end: int) -> None:
         raise StateFileError(f"{fold.file.path}: it is ahead of the log, which has lost its newest events.")
 
 
-def begin(fold: PartitionFold[Any], first: int) -> None:
-    """Let a new state begin at the first retained offset.
+def begin(fold: PartitionFold[Any], first: int, report: Report) -> None:
+    """Let a new state begin at the first retained offset; where that is not the very first, say so.
 
     Raises:
         LogTruncatedError: events that the state has not seen are gone.
@@ -299,4 +299,5 @@ def begin(fold: PartitionFold[Any], first: int) -> None:
     if fold.cursor > 0:
         at = fold.manifest.identity
         raise LogTruncatedError(at.topic, at.partition, fold.cursor, first)
+    report(f"{fold.file.path}: the log begins at offset {first}, the events before it are not in this state.")
     fold.advance(first)

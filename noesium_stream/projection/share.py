@@ -108,7 +108,7 @@ class Share:
                 )
                 self._discard(fold, reason)
                 fold = await self._open_file(tp, topic.topic_id)
-            begin(fold, topic.first[tp.partition])
+            begin(fold, topic.first[tp.partition], self._report)
         except BaseException:
             fold.file.close()
             raise
