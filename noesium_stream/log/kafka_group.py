@@ -183,18 +183,20 @@ class KafkaSubscription:
     def _take(self, messages: Iterable[Message]) -> None:
         """Hand a batch to the handler, then commit it."""
         records: list[Record] = []
-        after: dict[TopicPartition, int] = {}
+        read: dict[tuple[str, int], int] = {}
+        positions, keep, decoder = self._positions, self._keep, self._decoder
         for message in messages:
             error = message.error()
             if error is not None:
                 self._check(error, message)
                 continue
-            tp = TopicPartition(message.topic(), message.partition())
-            if tp not in self._positions:
+            at = (message.topic(), message.partition())  # made once per record: a named one costs a lot
+            if at not in positions:
                 continue  # prefetched before the partition went to somebody else
-            after[tp] = message.offset() + 1
-            if self._keep is None or wanted(message, self._keep, self._decoder):
-                records.append(to_record(message, self._decoder))
+            read[at] = message.offset() + 1
+            if keep is None or wanted(message, keep, decoder):
+                records.append(to_record(message, decoder))
+        after = {TopicPartition(*at): offset for at, offset in read.items()}
         if records:
             self._deliver(records, after)
         else:

@@ -117,7 +117,7 @@ class PartitionFold(Generic[TState]):
             if record.offset < cursor:
                 continue
             if not journal or self._is_next(record):
-                event_type = record.header(CE_TYPE)
+                event_type = None if keep is None else record.header(CE_TYPE)
                 if keep is None or event_type is None or keep.keeps(event_type):
                     self._fold(record)
                     self._taken += 1
