@@ -192,11 +192,13 @@ def _failed(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> Non
 
 
 def _retried(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    run.nodes.setdefault(payload["node"], NodeCounts()).retried += 1
-    run.retries += 1
     task = _task_at(run, payload)
-    if task is not None:
-        task.attempt, task.status, task.due_ms = payload["attempt"], "running", None
+    if task is None:
+        return
+    if payload["attempt"] > task.attempt:  # a process that took over says so again
+        run.nodes.setdefault(task.node, NodeCounts()).retried += 1
+        run.retries += 1
+    task.attempt, task.status, task.due_ms = payload["attempt"], "running", None
 
 
 def _asked(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:

@@ -63,7 +63,7 @@ class UseCounts:
 @dataclass(slots=True)
 class CallState:
     """What the run asked another agent: a child run, whose id is the key; `asked`, `answered`, `failed`, or
-    `unresolved` where nobody offers it.
+    `unresolved` where nobody offers it. A run that ends takes no answer any more: its calls stay as they are.
     """
 
     capability_id: str

@@ -1,0 +1,128 @@
+"""`ExecutionProjection` against what `noesium runs`, `show`, `approvals` and `effects` say of a log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from noesium_stream.cli.commands.show import collect
+from noesium_stream.client import Client, Run
+from noesium_stream.client.tree import RunTree, causal_tree
+from noesium_stream.projection import ProjectionEngine
+from noesium_stream.projection.shipped import AgentState, ExecutionProjection, RunState
+from tests.support.many_runs import many_runs
+
+SHOWN = ("agent_type", "agent_version", "label", "requested_ms", "started_ms", "ended_ms", "error", "result")
+KIN = ("parent_run_id", "root_run_id", "reason")
+
+
+async def test_it_says_of_every_run_what_the_other_readers_of_the_log_say(tmp_path: Path) -> None:
+    async with many_runs("memory://", tmp_path) as (log, client, runs):
+        with ProjectionEngine(log, tmp_path / "state") as engine:
+            engine.register("execution", ExecutionProjection())
+            state: dict[str, Any] = await engine.get_state("execution")
+        rows = {key: row for key, row in state.items() if isinstance(row, RunState)}
+        infos = {info.run_id: info for info in await client.list()}
+        assert rows.keys() == infos.keys()
+        for run_id, info in infos.items():
+            row = rows[run_id]
+            assert {name: getattr(row, name) for name in (*SHOWN, *KIN)} == {
+                name: getattr(info, name) for name in (*SHOWN, *KIN)
+            }
+            assert row.status == info.status or (row.status, info.status) == ("waiting", "running")
+        for run_id, row in rows.items():
+            found = Run(log, row.agent_type, run_id, client._producer, client._clock)
+            assert_same_as_shown(row, causal_tree(run_id, await collect(log, found)))
+        await assert_same_questions(client, rows)
+        await assert_same_effects(client, rows)
+        assert_every_kind_is_there(rows, runs)
+        agents = {row.agent_id: row for row in state.values() if isinstance(row, AgentState)}
+        assert {name: (one.status, one.starts, one.stops) for name, one in agents.items()} == {
+            "doer": ("stopped", 2, 2),
+            "mover": ("stopped", 2, 2),
+            "stayer": ("stopped", 2, 2),
+            "traveller": ("stopped", 2, 2),
+            "calculator": ("stopped", 1, 1),
+            "asker": ("stopped", 1, 1),
+            "echo": ("stopped", 1, 1),
+        }
+
+
+def assert_same_as_shown(row: RunState, tree: RunTree) -> None:
+    steps = Counter(step.node for step in tree.steps)
+    completed = Counter(step.node for step in tree.steps if step.status == "completed")
+    assert {name: counts.entered for name, counts in row.nodes.items()} == steps
+    assert {name: counts.completed for name, counts in row.nodes.items() if counts.completed} == completed
+    took = {
+        name: sum(step.duration_ms or 0 for step in tree.steps if step.node == name) for name in completed
+    }
+    assert {name: row.nodes[name].duration_ms for name in completed} == took
+    assert row.retries == sum(step.attempt - 1 for step in tree.steps)
+    # What is answered after the caller's end is in the provider's journal alone.
+    late = {key for key, call in row.calls.items() if call.status == "asked" and row.ended_ms is not None}
+    assert len(late) == (row.status == "cancelled" and row.parent_run_id is None)
+    calls = {call.call_id: call for call in tree.calls}
+    assert row.calls.keys() == calls.keys()
+    for call_id, call in calls.items():
+        found = row.calls[call_id]
+        assert (found.capability_id, found.invoked_ms) == (call.capability_id, call.invoked_ms)
+        if call_id not in late:
+            assert (found.error, found.answered_ms) == (call.error, call.answered_ms)
+    assert row.takeovers == len(tree.takeovers)
+    assert row.moves == [f"{move.source} → {move.target}" for move in tree.moves]
+    assert row.signals == len(tree.signals)
+    if row.ended_ms is None:
+        unfinished = {(step.step, step.task_path) for step in tree.steps if step.status != "completed"}
+        open_tasks = {(task.step, task.task_path) for task in row.tasks.values()}
+        assert open_tasks == (set() if row.status == "compensating" else unfinished)
+
+
+async def assert_same_questions(client: Client, rows: dict[str, RunState]) -> None:
+    asked = {(one.run_id, one.approval_id, one.question, one.asked_ms) for one in await client.approvals()}
+    pending = {
+        (row.run_id, approval_id, one.question, one.asked_ms)
+        for row in rows.values()
+        for approval_id, one in row.approvals.items()
+    }
+    assert pending == asked
+    assert len(asked) == 3
+
+
+async def assert_same_effects(client: Client, rows: dict[str, RunState]) -> None:
+    waiting = {(one.run_id, one.effect_id, one.since_ms, one.reason) for one in await client.open_effects()}
+    undecided = {
+        (row.run_id, effect_id, one.since_ms, one.reason)
+        for row in rows.values()
+        for effect_id, one in row.open_effects.items()
+        if one.status == "undecided"
+    }
+    assert undecided == waiting
+    assert len(waiting) == 2
+
+
+def assert_every_kind_is_there(rows: dict[str, RunState], runs: dict[str, Run]) -> None:
+    named = {name: rows[run.id] for name, run in runs.items()}
+    kinds = {name: (row.status, row.waits_for) for name, row in named.items() if row.ended_ms is None}
+    assert kinds == {
+        "question": ("waiting", ["approval"]),
+        "question to ann": ("waiting", ["approval"]),
+        "signal": ("running", []),  # no event says that a run waits for a signal
+        "long sleep": ("waiting", ["timer"]),
+        "effect of unknown outcome": ("waiting", ["effect"]),
+        "child that sleeps": ("waiting", ["call"]),
+        "parked": ("parked", []),
+        "undone": ("compensating", []),
+    }
+    assert Counter(row.status for row in named.values() if row.ended_ms is not None) == {
+        "completed": 12,
+        "failed": 6,
+        "cancelled": 1,
+        "expired": 1,
+    }
+    tools = named["tools"].tools["find"]
+    assert (tools.begun, tools.completed, tools.failed, tools.duration_ms) == (2, 1, 1, 3)
+    assert named["tools"].circuits["tool:find"].failures == 1
+    assert named["short sleep"].timers_fired == 1
+    broken = named["effect that is retried"]
+    assert broken.circuits["effect:broken"].open is (broken.effects["broken"].failed >= 5)
