@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
-from noesium_stream.errors import ConfigError, ProjectionError, StateFileError
+from noesium_stream.errors import ConfigError, LogTruncatedError, ProjectionError, StateFileError
 from noesium_stream.log.port import EventLog, Position, TopicPartition
 from noesium_stream.log.topics import TopicKind, partition_of
 from noesium_stream.projection.base import AnyProjection
@@ -130,8 +130,10 @@ async def _fold_until(
         first = (await log.beginning(tp.topic))[tp.partition]
         if at.position is not None:
             end = at.position.offset + 1
+            if fold.cursor < end <= first:
+                raise LogTruncatedError(tp.topic, tp.partition, fold.cursor, first)
         if fold.cursor == 0:
-            fold.advance(min(first, end))
+            fold.advance(min(first, end))  # as a state does that is made anew
         if fold.cursor < end:
             await _fold(log, fold, tp, end, at.time_ms)
         fold.flush()

@@ -2,7 +2,8 @@
 
 Everything is folded from the log's beginning into a folder of its own. Where the old and the new state should
 agree, they are compared at the very positions that the old one has reached. Only then the files change place,
-one by one; each is whole at any time.
+one by one; each is whole at any time. Where that was broken off some are old and some are new, each right as
+far as its own position goes, and another rebuild replaces them all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import orjson
 
@@ -22,6 +23,7 @@ from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.folder import SUFFIX, Report, version_folder
 from noesium_stream.projection.snapshots import FOLDER as SNAPSHOTS
+from noesium_stream.projection.state_db import not_writable
 from noesium_stream.projection.state_file import StateFile, discard, locked
 from noesium_stream.projection.stored import current_version, make_current
 
@@ -52,25 +54,41 @@ async def rebuild(
     """
     old = folder / projection.name / f"v{current_version(folder / projection.name)}"
     side = folder / _SIDE / projection.name
-    shutil.rmtree(side, ignore_errors=True)
-    try:
-        compared = 0
-        with ProjectionEngine(log, folder / _SIDE, report=report) as engine, ExitStack() as stack:
-            engine.register(projection.name, projection)
-            if verify:
-                before = _readers(old, stack)
-                await engine.catch_up(projection.name, _cursors(before))
-                compared = _compare(projection, engine, before)
-            manifests = await engine.catch_up(projection.name)
-        _take_over(projection, folder, version_folder(folder / _SIDE, projection))
-        return Rebuilt(
-            sum(manifest.events for manifest in manifests),
-            len(manifests),
-            sum(manifest.held for manifest in manifests),
-            compared,
-        )
-    finally:
+    with _alone(side):
         shutil.rmtree(side, ignore_errors=True)
+        try:
+            return await _rebuilt(log, projection, folder, old, verify, report)
+        finally:
+            shutil.rmtree(side, ignore_errors=True)
+
+
+def _alone(side: Path) -> IO[bytes]:
+    """Keep other rebuilds of the same projection away."""
+    try:
+        side.parent.mkdir(parents=True, exist_ok=True)
+        return locked(side)
+    except OSError as error:
+        raise not_writable(side, error) from error
+
+
+async def _rebuilt(
+    log: EventLog, projection: AnyProjection, folder: Path, old: Path, verify: bool, report: Report
+) -> Rebuilt:
+    compared = 0
+    with ProjectionEngine(log, folder / _SIDE, report=report) as engine, ExitStack() as stack:
+        engine.register(projection.name, projection)
+        if verify:
+            before = _readers(old, stack)
+            await engine.catch_up(projection.name, _cursors(before))
+            compared = _compare(projection, engine, before)
+        manifests = await engine.catch_up(projection.name)
+    _take_over(projection, folder, version_folder(folder / _SIDE, projection))
+    return Rebuilt(
+        sum(manifest.events for manifest in manifests),
+        len(manifests),
+        sum(manifest.held for manifest in manifests),
+        compared,
+    )
 
 
 def _readers(old: Path, stack: ExitStack) -> list[StateFile]:
@@ -135,15 +153,17 @@ def _take_over(projection: AnyProjection, folder: Path, built: Path) -> None:
     try:
         target.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            for path in sorted(target.glob(f"*{SUFFIX}")):
-                stack.enter_context(locked(path))
-            for path in sorted(target.glob(f"*{SUFFIX}")):
-                if not (built / path.name).exists():
-                    discard(path)
-            for path in sorted(built.glob(f"*{SUFFIX}")):
-                discard(target / path.name)
-                path.replace(target / path.name)
+            names = {path.name for place in (target, built) for path in place.glob(f"*{SUFFIX}")}
+            for name in sorted(names):
+                stack.enter_context(locked(target / name))
+            # 1. Copies of earlier states are of the old code: they must not outlive a state of it.
             shutil.rmtree(target / SNAPSHOTS, ignore_errors=True)
+            # 2. Whoever dies here leaves a file that is whole, or none, which is folded from the log.
+            for name in sorted(names):
+                discard(target / name)
+                if (built / name).exists():
+                    (built / name).replace(target / name)
+            # 3.
             if (built / SNAPSHOTS).exists():
                 (built / SNAPSHOTS).replace(target / SNAPSHOTS)
         make_current(folder, projection)

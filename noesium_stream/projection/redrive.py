@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from noesium_stream.errors import StateBusyError
+from noesium_stream.errors import ProjectionError, StateBusyError
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import TopicKind
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.state_codec import StateCodec
+from noesium_stream.projection.state_db import not_writable
 from noesium_stream.projection.state_file import StateFile
 
 REQUEST: Final = ".redrive"
@@ -40,20 +41,36 @@ def redrive_file(
         ProjectionError: it cannot be written.
     """
     codec: StateCodec[Any] = StateCodec(projection)
-    reader = StateFile.open_to_read(path)
-    identity = reader.manifest.identity
-    reader.close()
+    with closing(StateFile.open_to_read(path)) as reader:
+        identity = reader.manifest.identity
     try:
         file = StateFile.open(path, identity)
     except StateBusyError:
-        Path(f"{path}{REQUEST}").write_text(json.dumps({"keys": None if keys is None else list(keys)}))
+        _ask(path, keys)
         return None
+    if (identity.version, identity.shape) != (projection.version, codec.shape):
+        file.close()
+        raise ProjectionError(
+            f"{path} is of version {identity.version} of {projection.name}, and the code here is version "
+            f"{projection.version}, or its states are of another type: it cannot fold on there.",
+            hint="Attach the new version: its own state is folded from the log, letters too.",
+        )
     try:
         journal = log.topology.kind(identity.topic) is TopicKind.JOURNAL
         fold = PartitionFold(projection, codec, file, journal=journal)
         return Redriven(*fold.redrive(log.decoder, keys))
     finally:
         file.close()
+
+
+def _ask(path: Path, keys: Sequence[str] | None) -> None:
+    request = Path(f"{path}{REQUEST}")
+    beside = request.with_name(f".{request.name}.new")
+    try:
+        beside.write_text(json.dumps({"keys": None if keys is None else list(keys)}))
+        beside.replace(request)
+    except OSError as error:
+        raise not_writable(request, error) from error
 
 
 def answer_request(log: EventLog, fold: PartitionFold[Any]) -> Redriven | None:
@@ -68,7 +85,7 @@ def answer_request(log: EventLog, fold: PartitionFold[Any]) -> Redriven | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        keys = None  # half written: whoever wrote it wants letters released
+        keys = None  # none of ours: whoever wrote it wants letters released
     done = Redriven(*fold.redrive(log.decoder, keys))
     with suppress(FileNotFoundError):
         request.unlink()

@@ -1,8 +1,9 @@
 """Copies of a partition's state on the way, so that an earlier state is near (RFC-0004 §7, §13).
 
-One is kept whenever a sixteenth more events were folded than the last one has, so that folding from the
-nearest copy to any position takes at most a sixteenth of what a full replay takes. They are derived: any of
-them may be deleted. Where they take more room than `BUDGET` allows, those go whose absence costs least.
+One is kept whenever a sixteenth more events were folded than the last one has, and 5,000 at least, so that
+folding from the nearest copy to any position takes about a sixteenth of what a full replay takes, at most.
+They are derived: any of them may be deleted, and one for which there is no room is done without. Where they
+take more room than `BUDGET` allows, those go whose absence costs least.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from noesium_stream.errors import ProjectionError, StateFileError
 from noesium_stream.projection.state_file import Manifest, StateFile
 
 FOLDER: Final = "snapshots"
@@ -49,26 +51,36 @@ class Snapshots:
     def __init__(self, file: StateFile) -> None:
         self._file = file
         self._kept = snapshots_of(file.path)
+        self._before = 0
+        for unfinished in (file.path.parent / FOLDER).glob(f".{file.path.stem}@*"):
+            unfinished.unlink(missing_ok=True)
         if self._kept and self._kept[-1].events > file.manifest.events:
             self.forget()  # they are of a state that was discarded
 
     def after_flush(self, manifest: Manifest) -> None:
-        """Copy the state if it is time.
+        """Copy the state if it is time, and if there is room.
 
         Raises:
-            ProjectionError: it cannot be written.
             StateFileError: what is there is not what was written.
         """
-        before = self._kept[-1].events if self._kept else 0
+        before = max(self._before, self._kept[-1].events if self._kept else 0)
         if manifest.events - before < max(FEWEST_EVENTS, before // SHARE):
             return
+        self._before = manifest.events
         folder = self._file.path.parent / FOLDER
-        folder.mkdir(exist_ok=True)
         name = f"{self._file.path.stem}@{manifest.events}-{manifest.cursor}-{manifest.last_ms}"
         path, beside = folder / f"{name}{self._file.path.suffix}", folder / f".{name}.new"
-        beside.unlink(missing_ok=True)
-        self._file.copy_to(beside)
-        beside.replace(path)
+        try:
+            folder.mkdir(exist_ok=True)
+            beside.unlink(missing_ok=True)
+            self._file.copy_to(beside)
+            beside.replace(path)
+        except StateFileError:
+            raise
+        except (OSError, ProjectionError):
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+            return
         self._kept.append(Snapshot(manifest.events, manifest.cursor, manifest.last_ms, path))
         self._thin()
 
@@ -79,7 +91,13 @@ class Snapshots:
         self._kept = []
 
     def _thin(self) -> None:
-        sizes = {snapshot: snapshot.path.stat().st_size for snapshot in self._kept}
+        sizes = {}
+        for snapshot in self._kept:
+            with suppress(FileNotFoundError):
+                sizes[snapshot] = snapshot.path.stat().st_size
+        self._kept = list(sizes)
+        if not self._kept:
+            return
         budget = max(BUDGET, 4 * sizes[self._kept[-1]])
         while sum(sizes.values()) > budget and len(self._kept) > 2:
             _, index = min(

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import orjson
 
-from noesium_stream.errors import ProjectionError, brief
+from noesium_stream.errors import ProjectionError, StateFileError, brief
 from noesium_stream.log.port import TopicPartition
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.folder import SUFFIX, merged
@@ -76,8 +76,18 @@ def write_about(folder: Path, about: About) -> None:
 
 
 def make_current(folder: Path, projection: AnyProjection) -> None:
-    """Let readers take this version from now on."""
-    _replace(folder / projection.name / CURRENT, f"{projection.version}\n")
+    """Let readers take this version from now on.
+
+    Raises:
+        ProjectionError: the folder cannot be written.
+    """
+    path = folder / projection.name / CURRENT
+    try:
+        _replace(path, f"{projection.version}\n")
+    except OSError as error:
+        raise ProjectionError(
+            f"{path} cannot be written: {brief(error)}.", hint="Make room or grant the right; then again."
+        ) from error
 
 
 class StoredProjection:
@@ -113,7 +123,11 @@ class StoredProjection:
         """
         found = set()
         for path in self.files():
-            with closing(StateFile.open_to_read(path)) as file:
+            try:
+                file = StateFile.open_to_read(path)
+            except StateFileError:
+                return False  # it is being made
+            with closing(file):
                 at = file.manifest.identity
                 if file.manifest.cursor < ends.get(at.topic, {}).get(at.partition, 0):
                     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from noesium_stream.cli.session import (
     settings,
     state_option,
 )
+from noesium_stream.errors import EventStoreError, TopicNotFoundError
 from noesium_stream.log import EventLog
 from noesium_stream.projection import AttachedProjection, ProjectionEngine
 from noesium_stream.projection.attached import group_of
@@ -28,7 +30,7 @@ from noesium_stream.projection.export import check_export, export
 from noesium_stream.projection.folder import matching
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.rebuild import rebuild
-from noesium_stream.projection.stored import describe, make_current, stored_projection
+from noesium_stream.projection.stored import current_version, describe, make_current, stored_projection
 
 _LOOK_S: Final = 0.25
 
@@ -103,7 +105,10 @@ async def _once(log: EventLog, projection: AnyProjection, folder: Path) -> None:
     with ProjectionEngine(log, folder, report=note) as engine:
         engine.register(projection.name, projection)
         manifests = await engine.catch_up(projection.name)
-    make_current(folder, projection)
+    if _is_older(projection, folder):
+        _say_older(projection, folder)
+    else:
+        make_current(folder, projection)
     _say(projection, sum(m.events for m in manifests), len(manifests), sum(m.held for m in manifests))
 
 
@@ -134,6 +139,8 @@ async def _follow(log: EventLog, projection: AnyProjection, folder: Path) -> Non
             await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 ended.result()
+            if current.done():
+                current.result()
         finally:
             for task in (stopped, ended, current):
                 task.cancel()
@@ -141,15 +148,44 @@ async def _follow(log: EventLog, projection: AnyProjection, folder: Path) -> Non
 
 
 async def _take_over(log: EventLog, attached: AttachedProjection, folder: Path) -> None:
-    """Let readers take a new version when it has folded what was on the log when it was attached."""
+    """Let readers take a newer version when it has folded what was on the log when it was attached."""
     projection = attached.projection
     stored = stored_projection(folder, projection.name, load_projection, projection.version)
     if stored.is_current():
         return
-    topics = [info.name for info in await log.topics()]
-    ends = {topic: await log.end(topic) for topic in matching(topics, projection, log.topology)}
+    if _is_older(projection, folder):
+        _say_older(projection, folder)
+        return
+    ends = await _ends(log, projection)
     while not (attached.assignment and stored.has_reached(attached.assignment, ends)):  # noqa: ASYNC110
         # Other processes on this machine have a part in it; their files give no signal.
         await asyncio.sleep(_LOOK_S)
+    if _is_older(projection, folder):
+        return
     make_current(folder, projection)
     note(f"{projection.name} v{projection.version} has caught up, and takes over")
+
+
+async def _ends(log: EventLog, projection: AnyProjection) -> dict[str, Mapping[int, int]]:
+    """The ends of all that it folds, as soon as the log tells them."""
+    while True:
+        try:
+            topics = [info.name for info in await log.topics()]
+            return {topic: await log.end(topic) for topic in matching(topics, projection, log.topology)}
+        except EventStoreError as error:
+            if not (error.retriable or isinstance(error, TopicNotFoundError)):
+                raise
+            await asyncio.sleep(_LOOK_S)
+
+
+def _is_older(projection: AnyProjection, folder: Path) -> bool:
+    """Whether readers take a newer version: an old process that is started again must not turn that back."""
+    return projection.version < current_version(folder / projection.name)
+
+
+def _say_older(projection: AnyProjection, folder: Path) -> None:
+    newer = current_version(folder / projection.name)
+    note(
+        f"readers take {projection.name} v{newer}; --rebuild lets v{projection.version} take over again, "
+        "--version reads it"
+    )

@@ -19,7 +19,7 @@ from noesium_stream.cli.session import (
     state_option,
 )
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import TopicNotFoundError
+from noesium_stream.errors import StateFileError, TopicNotFoundError
 from noesium_stream.log import EventLog
 from noesium_stream.projection.load import load_projection
 from noesium_stream.projection.state_file import Manifest, StateFile
@@ -71,8 +71,11 @@ async def projections_command(log_url: str | None, state_dir: Path | None, as_js
 async def _status(log: EventLog, stored: StoredProjection) -> _Status:
     manifests: list[Manifest] = []
     for path in stored.files():
-        with closing(StateFile.open_to_read(path)) as file:
-            manifests.append(file.manifest)
+        try:
+            with closing(StateFile.open_to_read(path)) as file:
+                manifests.append(file.manifest)
+        except StateFileError as error:
+            note(f"{error} It is made anew when the projection is attached.")
     ends = {}
     for topic in {manifest.identity.topic for manifest in manifests}:
         try:
