@@ -51,8 +51,9 @@ class Activity:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Something is done (or waited for) that no step and no record stands for, such as a pause."""
+        """Something is done or waited for that nothing on the log would bring back: a pause, a timeout."""
         self._working += 1
+        self.changes += 1
         try:
             yield
         finally:

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -186,12 +187,15 @@ class Effect:
 
     async def _call(self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int) -> None:
         begun = self.site.clock.monotonic()
+        activity = self.site.journal.activity
+        activity.changes += 1
         # What may have been done outside, and must not be done again: not plainly failed.
         perhaps = None
         limit = asyncio.timeout(self.timeout.total_seconds() if self.timeout else None)
         try:
-            async with limit:
-                value = await call(effect_id)
+            with activity.working() if self.timeout else nullcontext():
+                async with limit:
+                    value = await call(effect_id)
             perhaps = "it was done, and its result cannot be recorded"
             result = self._result(value)
         except Exception as error:

@@ -233,13 +233,14 @@ class DurableNode(Runnable[Any, Any]):
     ) -> Coroutine[Any, Any, Any]:
         bound = self._guarded if run.mode is ExecutionMode.STRICT else self._bound
         called = bound.ainvoke(input, config, **kwargs)
-        return called if self._timeout_s is None else self._limited(called, self._timeout_s)
+        return called if self._timeout_s is None else self._limited(run, called, self._timeout_s)
 
-    async def _limited(self, called: Coroutine[Any, Any, Any], timeout_s: float) -> Any:
+    async def _limited(self, run: RunContext, called: Coroutine[Any, Any, Any], timeout_s: float) -> Any:
         limit = asyncio.timeout(timeout_s)
         try:
-            async with limit:
-                return await called
+            with run.journal.activity.working():
+                async with limit:
+                    return await called
         except TimeoutError as error:
             if not limit.expired():
                 raise

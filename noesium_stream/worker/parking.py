@@ -7,7 +7,7 @@ A loaded run takes 55 kB, most of them LangGraph's, and thousands may come to wa
 `CROWD` runs of a partition that wait for a person or a far deadline stay loaded, those that began last; the
 others are parked at once. One that will probably go on soon keeps its place for a while: it waits for another
 agent, its deadline is near, or its last wait was a short one (what is woken again and again is read back
-once).
+once). A run in a node with a timeout stays: that is no deadline on the log, and nothing else would end it.
 
 Order is the guarantee. To park a run (`Parking.park`, without giving way to anybody):
  1. all that it did is on the log, nothing was accepted that it does not know of (`RunSession.only_waits`),

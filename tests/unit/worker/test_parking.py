@@ -13,9 +13,9 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.client import Client, Run
-from noesium_stream.errors import CommitUnknownError, RunCancelledError
+from noesium_stream.errors import CommitUnknownError, RunCancelledError, RunFailedError
 from noesium_stream.event.standard import Capability, SideEffectClass
-from noesium_stream.kernel import current_step
+from noesium_stream.kernel import current_step, kernel_compensation, kernel_node
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
@@ -552,3 +552,51 @@ async def test_parked_runs_go_on_with_the_next_worker(host: Host) -> None:
         await run.approve(by="ann")
         async with host.worker(asking):
             assert (await run.result(timeout=10))["value"] == "ann"
+
+
+async def test_a_node_with_a_timeout_runs_out_of_time_however_many_wait(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @kernel_node(timeout=timedelta(seconds=0.3))
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        return {"value": await current_step().signal("never")}
+
+    monkeypatch.setattr(parking, "CROWD", 0)
+    async with host.worker(node), Client(host.log) as client:
+        runs = [await client.start("sample", {}) for _ in range(3)]
+        for run in runs:
+            with pytest.raises(RunFailedError, match="NodeTimedOutError"):
+                await run.result(timeout=10)
+
+
+async def booked() -> int:
+    return 7
+
+
+async def undo_asks(state: dict[str, Any]) -> None:
+    await current_step().interrupt("Undo it?")
+
+
+def undoing() -> Any:
+    graph = StateGraph(State)
+    graph.add_node("ask", undo_asks)
+    graph.add_edge(START, "ask")
+    return graph.compile()
+
+
+UNDOING = kernel_compensation(timeout=timedelta(seconds=0.3))(undoing())
+
+
+async def test_a_graph_that_undoes_runs_out_of_its_time_while_it_waits(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def node(state: dict[str, Any]) -> None:
+        await current_step().effect("book", booked, compensate=f"{__name__}:UNDOING")
+        raise LookupError("told to fail")
+
+    monkeypatch.setattr(parking, "CROWD", 0)
+    async with host.worker(node), Client(host.log) as client:
+        run = await client.start("sample", {})
+        await reached(run, "effect.failed")
+        [left] = await run.open_effects()
+        assert left.name == "undo book"

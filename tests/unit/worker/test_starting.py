@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 import pytest
 from langgraph.graph import END, START, StateGraph
+from langgraph.types import RetryPolicy
 
 from noesium_stream.client import Client
 from noesium_stream.errors import RunCancelledError
@@ -18,6 +19,7 @@ from noesium_stream.log import open_log
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import PartitionOwner, Worker, starting
 from noesium_stream.worker.starting import AT_ONCE
+from tests.support.effects import reached
 from tests.support.failing import FailingLog
 from tests.support.reading import eventually
 
@@ -35,9 +37,9 @@ class Host:
         self.log = log
         self.home = home
 
-    def worker(self, node: Any) -> Worker:
+    def worker(self, node: Any, **settings: Any) -> Worker:
         graph = StateGraph(State)
-        graph.add_node("node", node)
+        graph.add_node("node", node, **settings)
         graph.add_edge(START, "node")
         graph.add_edge("node", END)
         self.current = Worker(self.log, [(agent_of(graph), None)], home=self.home)  # type: ignore[arg-type]
@@ -161,3 +163,44 @@ async def test_what_has_not_begun_when_the_worker_leaves_begins_with_the_next_on
             for run in runs:
                 await run.approve(by="ann")
                 assert (await run.result(timeout=10))["value"] == "ann"
+
+
+async def test_runs_that_pause_before_another_attempt_hold_nobody_up(host: Host) -> None:
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        if state["value"] == "fails":
+            raise ConnectionError("told to fail")
+        return {"value": "done"}
+
+    retry = RetryPolicy(initial_interval=3_600.0, jitter=False)
+    async with Client(host.log.inner) as client:
+        async with host.worker(node, retry_policy=retry):
+            for _ in range(AT_ONCE):
+                await reached(await client.start("sample", {"value": "fails"}), "kernel.node.failed")
+        async with host.worker(node, retry_policy=retry):
+            other = await client.start("sample", {"value": "other"})
+            assert (await other.result(timeout=10))["value"] == "done"
+
+
+async def booked() -> int:
+    return 7
+
+
+async def undo_for_ever(result: int) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_runs_that_are_being_undone_hold_nobody_up(host: Host) -> None:
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        if state["value"] == "fails":
+            kind = SideEffectClass.IDEMPOTENT
+            await current_step().effect("book", booked, compensate=undo_for_ever, effect_class=kind)
+            raise ConnectionError("told to fail")
+        return {"value": "done"}
+
+    async with Client(host.log.inner) as client:
+        async with host.worker(node):
+            for _ in range(AT_ONCE):
+                await reached(await client.start("sample", {"value": "fails"}), "effect.requested", 2)
+        async with host.worker(node):
+            other = await client.start("sample", {"value": "other"})
+            assert (await other.result(timeout=10))["value"] == "done"
