@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from noesium_stream.errors import ProjectionError
@@ -35,6 +35,8 @@ class BaseProjection(ABC, Generic[TState]):
         event_types: what it needs (exact, or a prefix ending in `.`); None takes everything. Others are
             skipped by their headers, undecoded.
         topics: patterns of topics without the namespace; the default is every journal and all facts.
+        reads: major versions of event types that it is written for (`{"invoice.created": "1"}`): where the
+            newest known one is another, it does not start. Types that are not named come in their newest.
         decodes: False gives `key` and `apply` the record's place and headers (`EventHeaders`), at several
             times the speed; what is wrong inside of an event that nobody asks for is then not noticed.
         copies: whether a journal's copies of what a run received from other runs are folded as well. Then
@@ -49,6 +51,7 @@ class BaseProjection(ABC, Generic[TState]):
     events: ClassVar[tuple[type[DomainEvent], ...]] = ()
     event_types: ClassVar[tuple[str, ...] | None] = None
     topics: ClassVar[tuple[str, ...]] = (JOURNALS, FACTS)
+    reads: ClassVar[Mapping[str, str]] = {}
     decodes: ClassVar[bool] = True
     copies: ClassVar[bool] = False
     in_place: ClassVar[bool] = False

@@ -16,9 +16,10 @@ from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.topics import TopicKind, Topology
 from noesium_stream.projection.base import AnyProjection, BaseProjection
 from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.reads import require_versions
 from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import Identity, StateFile, discard
+from noesium_stream.projection.state_file import Identity, StateFile
 
 TState = TypeVar("TState")
 Report = Callable[[str], None]
@@ -58,27 +59,23 @@ def open_fold(
 
     Raises:
         StateBusyError: another process writes it.
-        ProjectionError: it cannot be written.
+        ProjectionError: it cannot be written, or the projection `reads` other versions than are known.
     """
+    require_versions(projection, log.catalogue)
     path = state_path(folder, projection, tp)
     identity = Identity(projection.name, projection.version, codec.shape, tp.topic, topic_id, tp.partition)
     journal = log.topology.kind(tp.topic) is TopicKind.JOURNAL
 
-    def fold() -> PartitionFold[TState]:
-        file = StateFile.open(path, identity)
-        try:
-            copies = Snapshots(file)
-            return PartitionFold(projection, codec, file, journal=journal, call=call, snapshots=copies)
-        except BaseException:
-            file.close()
-            raise
-
-    try:
-        return fold()
-    except StateFileError as error:
+    def tell(error: StateFileError) -> None:
         report(f"{error} It is discarded; the events are folded again.")
-        discard(path)
-        return fold()
+
+    file = StateFile.open(path, identity, instead=tell)
+    try:
+        copies = Snapshots(file)
+        return PartitionFold(projection, codec, file, journal=journal, call=call, snapshots=copies)
+    except BaseException:
+        file.close()
+        raise
 
 
 def merged(projection: BaseProjection[TState], found: Iterable[TState], key: str) -> TState | None:
