@@ -4,6 +4,7 @@ from noesium_stream.log.open import open_log
 from noesium_stream.log.port import (
     Cursor,
     EventLog,
+    GroupShare,
     Handler,
     LogWriter,
     OnAssigned,
@@ -13,6 +14,7 @@ from noesium_stream.log.port import (
     Subscription,
     TopicInfo,
     TopicPartition,
+    TopicShape,
     Transaction,
 )
 from noesium_stream.log.record import Record
@@ -21,6 +23,7 @@ from noesium_stream.log.topics import TopicKind, TopicSpec, Topology, partition_
 __all__ = [
     "Cursor",
     "EventLog",
+    "GroupShare",
     "Handler",
     "LogWriter",
     "OnAssigned",
@@ -32,6 +35,7 @@ __all__ = [
     "TopicInfo",
     "TopicKind",
     "TopicPartition",
+    "TopicShape",
     "TopicSpec",
     "Topology",
     "Transaction",
