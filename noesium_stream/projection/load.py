@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from noesium_stream.errors import ProjectionLoadError
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.standard_catalogue import standard_catalogue
 from noesium_stream.projection.base import AnyProjection, BaseProjection
 
+_SHIPPED: Final = "noesium_stream.projection.shipped"
+SHIPPED: Final[Mapping[str, str]] = {
+    "execution": f"{_SHIPPED}:ExecutionProjection",
+    "cognitive": f"{_SHIPPED}:CognitiveProjection",
+    "index": f"{_SHIPPED}:IndexProjection",
+}
+"""Projections that come with the package, by short names."""
+
 
 def load_projection(reference: str) -> AnyProjection:
     """Import a projection: `invoices:Invoices`, a subclass of `BaseProjection` or an instance of one.
 
-    The current folder is importable.
+    The current folder is importable. The names in `SHIPPED` stand for the package's own.
 
     Raises:
         ProjectionLoadError: there is no such module, it fails to import, or it holds no projection.
     """
-    module_name, _, name = reference.partition(":")
+    module_name, _, name = SHIPPED.get(reference, reference).partition(":")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise ProjectionLoadError(
+            f"{reference!r} names no module.",
+            hint="Give the projection as MODULE:NAME, importable from the current folder.",
+        )
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

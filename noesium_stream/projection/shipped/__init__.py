@@ -1,6 +1,19 @@
 """Projections that come with the package (RFC-0004 §4.3, RFC-1001 §8.3)."""
 
+from noesium_stream.projection.shipped.cognitive import CognitiveProjection
+from noesium_stream.projection.shipped.cognitive_state import CognitiveState, MemoryItem, RunMind
 from noesium_stream.projection.shipped.execution import ExecutionProjection
 from noesium_stream.projection.shipped.execution_state import AgentState, ExecutionState, RunState
+from noesium_stream.projection.shipped.index import IndexProjection
 
-__all__ = ["AgentState", "ExecutionProjection", "ExecutionState", "RunState"]
+__all__ = [
+    "AgentState",
+    "CognitiveProjection",
+    "CognitiveState",
+    "ExecutionProjection",
+    "ExecutionState",
+    "IndexProjection",
+    "MemoryItem",
+    "RunMind",
+    "RunState",
+]

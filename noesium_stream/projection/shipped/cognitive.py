@@ -1,0 +1,101 @@
+"""What agents were told, used, did, thought and remember (RFC-0004 §4.3.2, RFC-1001 §8.3).
+
+Which event says what: `run.requested` and its like, `run.signalled`, `approval.*` and the end of a run are
+the conversation; `tool.*`, `effect.*` and `capability.*` are tool use; `kernel.checkpoint.created`,
+`run.migrated` and `task.*` the plan as it evolved; effects named `model:…` the reasoning trace (that is what a
+`JournaledLLM` writes); `memory.written` durable memory. Nothing is read into payloads whose meaning the
+package does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from noesium_stream.errors import ProjectionError
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.projection.base import BaseProjection
+from noesium_stream.projection.headers import EventHeaders
+from noesium_stream.projection.shipped import cognitive_run
+from noesium_stream.projection.shipped.cognitive_state import CognitiveState, MemoryItem, RunMind
+from noesium_stream.projection.shipped.execution import envelope_of
+
+MEMORY: Final = "memory/"
+"""What the keys of memories' rows begin with: `memory/AGENT/KEY`."""
+_WRITTEN: Final = "memory.written"
+
+_RUN: Final[Mapping[str, Callable[[RunMind, EventEnvelope, dict[str, Any]], None]]] = cognitive_run.HANDLERS
+
+
+class CognitiveProjection(BaseProjection[CognitiveState]):
+    """A row per run (by its id) and per memory (`memory/AGENT/KEY`); see `cognitive_state`.
+
+    A memory may be written by several runs, in several partitions: the latest write by its event's time
+    counts, of two at one time that with the greater event id.
+    """
+
+    name = "cognitive"
+    topics = ("agent.*.journal*", "events.memory")
+    event_types = (*_RUN, _WRITTEN)
+    decodes = False
+    copies = True
+    in_place = True
+
+    def initial_state(self) -> CognitiveState:
+        """A run of which nothing is known."""
+        return RunMind()
+
+    def key(self, event: Any) -> str | None:
+        """The run whose journal holds the event, or the memory that it writes."""
+        if event.event_type == _WRITTEN:
+            envelope = envelope_of(event)
+            return memory_key(envelope.producer.agent_id, envelope.payload["key"])
+        found: str | None = event.run_id if isinstance(event, EventHeaders) else event.partition_key
+        return found
+
+    def apply(self, state: CognitiveState, event: Any) -> CognitiveState:
+        """The row after one more event; takes envelopes as well, of one run's journal in its order."""
+        envelope = envelope_of(event)
+        if envelope.event_type == _WRITTEN:
+            run_id = event.run_id if isinstance(event, EventHeaders) else event.partition_key
+            return _written(state, envelope, run_id)
+        assert isinstance(state, RunMind)
+        if not state.run_id:
+            state.run_id = self.key(event) or ""
+        if not state.ended:  # the first terminal record wins (law 3)
+            _RUN[envelope.event_type](state, envelope, envelope.payload)
+        return state
+
+    def merge(self, a: CognitiveState, b: CognitiveState) -> CognitiveState:
+        """One memory of two partitions' writes.
+
+        Raises:
+            ProjectionError: it is no memory; a run has its journal in one partition.
+        """
+        if not (isinstance(a, MemoryItem) and isinstance(b, MemoryItem)):
+            raise ProjectionError("A run has parts in several partitions: its journal was copied.")
+        last = max(a, b, key=lambda item: (item.written_ms, item.event_id))
+        merged = MemoryItem(**{name: getattr(last, name) for name in MemoryItem.__slots__})
+        merged.writes = a.writes + b.writes
+        return merged
+
+
+def memory_key(agent_id: str, key: str) -> str:
+    """The row of an agent's memory."""
+    return f"{MEMORY}{agent_id}/{key}"
+
+
+def _written(state: CognitiveState, event: EventEnvelope, run_id: str | None) -> MemoryItem:
+    before = state.writes if isinstance(state, MemoryItem) else 0
+    payload = event.payload
+    return MemoryItem(
+        agent_id=event.producer.agent_id,
+        key=payload["key"],
+        value=payload.get("value"),
+        value_type=payload["value_type"],
+        metadata=payload.get("metadata") or {},
+        written_ms=event.timestamp_ms,
+        event_id=event.event_id,
+        run_id=run_id,
+        writes=before + 1,
+    )
