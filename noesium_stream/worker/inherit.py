@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from noesium_stream.errors import LogUnavailableError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import ForkRef
 from noesium_stream.kernel.canonical_history import RecordedRun, recorded_run
@@ -13,6 +14,8 @@ from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.worker.session import RunSession
+
+_PAUSE_S: Final = 0.25
 
 
 async def read_recorded(log: EventLog, agent_type: str, run_id: str, graph: str | None = None) -> RecordedRun:
@@ -52,6 +55,8 @@ async def shared_of(log: EventLog, agent_type: str, fork: dict[str, Any]) -> tup
 async def begin_fork(log: EventLog, agent_type: str, session: RunSession, initial: Any) -> Any:
     """Give a fork's session what it shares; return the state that it begins with.
 
+    A log that is away is waited for: no run fails of that.
+
     Raises:
         CheckpointError: the parent's journal does not have it, or values are given for a state without keys.
     """
@@ -59,5 +64,9 @@ async def begin_fork(log: EventLog, agent_type: str, session: RunSession, initia
     if started is None:
         raise ValueError("a fork begins after run.started")
     fork = started.payload["forked_from"]
-    inherit(session.history, await shared_of(log, agent_type, fork))
-    return initial_of(fork, initial)
+    while True:
+        try:
+            inherit(session.history, await shared_of(log, agent_type, fork))
+            return initial_of(fork, initial)
+        except LogUnavailableError:
+            await session.clock.sleep(_PAUSE_S)

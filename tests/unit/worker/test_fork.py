@@ -10,11 +10,12 @@ import pytest
 
 from noesium_stream.client import Client
 from noesium_stream.client.replay import fork, recording, state_at, verify
-from noesium_stream.errors import CheckpointError
+from noesium_stream.errors import CheckpointError, LogUnavailableError
 from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel import current_step
 from noesium_stream.kernel.verify import ReplayTarget
 from noesium_stream.log import open_log
+from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
 from tests.support.graphs import running
@@ -105,6 +106,39 @@ async def test_a_fork_goes_on_elsewhere_after_a_crash(tmp_path: Path) -> None:
     finally:
         await log.close()
     assert CALLED == {"first": 1, "second": 1, "x": 1}
+
+
+class AwayLog:
+    """A log that nobody answers for as long as `away` is above 0, when its journals are read."""
+
+    def __init__(self, inner: EventLog) -> None:
+        self.inner = inner
+        self.away = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def read_batches(self, topic: str, *given: Any, **more: Any) -> Any:
+        if self.away and "journal" in topic:
+            self.away -= 1
+            raise LogUnavailableError("nobody answers")
+        return self.inner.read_batches(topic, *given, **more)
+
+
+async def test_a_fork_that_begins_while_the_log_is_away_waits_for_it(tmp_path: Path) -> None:
+    inner = await open_log("memory://")
+    log = AwayLog(inner)
+    try:
+        worker = Worker(log, [(agent_of(GRAPH), None)], home=tmp_path)  # type: ignore[arg-type]
+        async with Client(inner) as client, worker:
+            parent = await client.start("sample", {"n": 1, "items": []})
+            await parent.result(timeout=20)
+            log.away = 2
+            run = await fork(client, parent, 2, {"items": ["c"]}, target())
+            assert (await run.result(timeout=20))["items"] == ["c", "x1c"]
+            assert log.away == 0
+    finally:
+        await inner.close()
 
 
 async def test_the_state_at_every_step_is_what_it_was(tmp_path: Path) -> None:
