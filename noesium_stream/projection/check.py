@@ -51,23 +51,26 @@ class PurityCheck:
         self._calls: dict[str, PureCall] = {
             "apply": PureCall(projection.apply),
             "key": PureCall(projection.key),
+            "keys": PureCall(projection.keys),
             "initial_state": PureCall(projection.initial_state),
         }
         self._check_initial_state()
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call `key` or `apply`.
+        """Call `key`, `keys` or `apply`.
 
         Raises:
             ImpureProjectionError: it is not pure; names event, and field or line.
             Exception: what it raises.
         """
-        return self._apply(*args) if function == self._projection.apply else self._key(*args)
+        if function == self._projection.apply:
+            return self._apply(*args)
+        return self._key("keys" if function == self._projection.keys else "key", *args)
 
-    def _key(self, event: Any) -> Any:
-        key, again = (self._unchanged_event("key", event) for _ in range(2))
+    def _key(self, method: str, event: Any) -> Any:
+        key, again = (self._unchanged_event(method, event) for _ in range(2))
         if key != again:
-            raise self._impure("key", event, f"returned {key!r}, and {again!r} when it was called again")
+            raise self._impure(method, event, f"returned {key!r}, and {again!r} when it was called again")
         return key
 
     def _apply(self, state: Any, event: Any) -> Any:
@@ -100,7 +103,7 @@ class PurityCheck:
                 what = f"changed the state that it was given: {brief(error, 300)}"
                 raise self._impure("apply", event, what, _NEW) from error
             if after != given:
-                what = f"changed the state that it was given: {_first_difference(given, after)}"
+                what = f"changed the state that it was given: {first_difference(given, after)}"
                 raise self._impure("apply", event, what, _NEW)
         return self._encoded(result)
 
@@ -113,7 +116,7 @@ class PurityCheck:
             raise self._impure(method, event, str(error), hint) from error
         after = _content(event)
         if after != before:
-            what = f"changed the event: {_first_difference(before, after, 'event')}"
+            what = f"changed the event: {first_difference(before, after, 'event')}"
             raise self._impure(method, event, what, "Copy what is to be changed.")
         return result
 
@@ -122,7 +125,7 @@ class PurityCheck:
 
     def _require_same(self, first: bytes | None, other: bytes | None, event: Any, when: str) -> None:
         if first != other:
-            what = f"had another result {when}: {_first_difference(first, other)}"
+            what = f"had another result {when}: {first_difference(first, other)}"
             raise self._impure("apply", event, what, _FROM_ARGUMENTS)
 
     def _check_initial_state(self) -> None:
@@ -138,7 +141,7 @@ class PurityCheck:
         except StateNotStoredError:
             return  # it need not be stored before the first event
         if data != again:
-            what = f"had another result when it was called again: {_first_difference(data, again)}"
+            what = f"had another result when it was called again: {first_difference(data, again)}"
             raise self._impure("initial_state", None, what)
 
     def _impure(
@@ -159,7 +162,8 @@ def _content(event: Any) -> bytes:
     )
 
 
-def _first_difference(one: bytes | None, other: bytes | None, path: str = "state") -> str:
+def first_difference(one: bytes | None, other: bytes | None, path: str = "state") -> str:
+    """Where two JSON texts differ first, with both values; `path` is what they are called."""
     if one is None or other is None:
         return f"{path}: {_shown(one)}, then {_shown(other)}"
     return _difference(orjson.loads(one), orjson.loads(other), path) or f"{path}: other bytes"

@@ -12,10 +12,20 @@ if TYPE_CHECKING:
     from noesium_stream.agent import agent_of
     from noesium_stream.testing.clock import AutoClock
     from noesium_stream.testing.hooked import HookedLog
+    from noesium_stream.testing.projections import check
     from noesium_stream.testing.rehearsal import Rehearsal, RehearsedRun
     from noesium_stream.testing.script import Call, ScriptedModel
 
-__all__ = ["AutoClock", "Call", "HookedLog", "Rehearsal", "RehearsedRun", "ScriptedModel", "agent_of"]
+__all__ = [
+    "AutoClock",
+    "Call",
+    "HookedLog",
+    "Rehearsal",
+    "RehearsedRun",
+    "ScriptedModel",
+    "agent_of",
+    "check",
+]
 
 _MODULE_OF: Final = {
     "AutoClock": "noesium_stream.testing.clock",
@@ -25,6 +35,7 @@ _MODULE_OF: Final = {
     "RehearsedRun": "noesium_stream.testing.rehearsal",
     "ScriptedModel": "noesium_stream.testing.script",
     "agent_of": "noesium_stream.agent",
+    "check": "noesium_stream.testing.projections",
 }
 
 
