@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,6 +93,8 @@ async def _partitions(
         topic, partition, offset = at.position
         if topic not in topics:
             raise ProjectionError(f"The projection {projection.name} does not fold {topic}.")
+        if partition >= counts[topic]:
+            raise ConfigError(f"{topic} has no partition {partition}.", hint=f"It has {counts[topic]}.")
         end = (await log.end(topic)).get(partition, 0)
         if offset >= end:
             raise ConfigError(
@@ -145,14 +147,18 @@ async def _fold(
     batches = log.read_batches(
         tp.topic, {tp.partition: fold.cursor}, until={tp.partition: end}, partitions=[tp.partition]
     )
-    async for batch in batches:
-        if time_ms is None:
-            fold.take(batch)
-            continue
-        before = [record for record in batch if record.timestamp_ms <= time_ms]
-        fold.take(before)
-        if len(before) < len(batch):
-            return
+    try:
+        async for batch in batches:
+            if time_ms is None:
+                fold.take(batch)
+                continue
+            before = [record for record in batch if record.timestamp_ms <= time_ms]
+            fold.take(before)
+            if len(before) < len(batch):
+                return
+    finally:
+        if isinstance(batches, AsyncGenerator):
+            await batches.aclose()
 
 
 def _nearest(live: Path, target: Path, identity: Identity, at: At) -> StateFile:
