@@ -26,6 +26,7 @@ from noesium_stream.log import EventLog
 from noesium_stream.projection import AttachedProjection, ProjectionEngine
 from noesium_stream.projection.attached import group_of
 from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.check import PurityCheck
 from noesium_stream.projection.export import check_export, export
 from noesium_stream.projection.folder import matching
 from noesium_stream.projection.load import catalogue_for, load_projection
@@ -57,6 +58,12 @@ _LOOK_S: Final = 0.25
     type=click.Choice(("hold", "stop")),
     help="What an event does that cannot be folded: hold its key back, or stop. [default: as declared]",
 )
+@click.option(
+    "--check",
+    "checked",
+    is_flag=True,
+    help="Watch `key` and `apply`, call them several times, and end where they are not pure; slow.",
+)
 @log_option
 @state_option
 @asynchronous
@@ -67,6 +74,7 @@ async def project_command(
     verify: bool,
     target: Path | None,
     on_error: str | None,
+    checked: bool,
     log_url: str | None,
     state_dir: Path | None,
 ) -> None:
@@ -77,6 +85,8 @@ async def project_command(
     """
     if verify and not anew:
         raise click.UsageError("--verify goes with --rebuild.")
+    if checked and anew:
+        raise click.UsageError("--check goes with --once, or with neither; not with --rebuild.")
     if target is not None:
         check_export(target)
     projection = load_projection(reference)
@@ -91,9 +101,9 @@ async def project_command(
         if anew:
             await _rebuild(log, projection, folder, verify=verify)
         elif once or target is not None:
-            await _once(log, projection, folder)
+            await _once(log, projection, folder, PurityCheck(projection) if checked else None)
         else:
-            await _follow(log, projection, folder)
+            await _follow(log, projection, folder, PurityCheck(projection) if checked else None)
         if target is not None:
             stored = stored_projection(folder, projection.name, load_projection, projection.version)
             note(f"{export(stored, target):,} rows in {target}")
@@ -101,8 +111,8 @@ async def project_command(
         await log.close()
 
 
-async def _once(log: EventLog, projection: AnyProjection, folder: Path) -> None:
-    with ProjectionEngine(log, folder, report=note) as engine:
+async def _once(log: EventLog, projection: AnyProjection, folder: Path, call: PurityCheck | None) -> None:
+    with ProjectionEngine(log, folder, report=note, call=call) as engine:
         engine.register(projection.name, projection)
         manifests = await engine.catch_up(projection.name)
     if _is_older(projection, folder):
@@ -124,11 +134,11 @@ def _say(projection: AnyProjection, events: int, partitions: int, held: int) -> 
     note(f"{projection.name} v{projection.version}: {events:,} events in {partitions} partitions{letters}")
 
 
-async def _follow(log: EventLog, projection: AnyProjection, folder: Path) -> None:
+async def _follow(log: EventLog, projection: AnyProjection, folder: Path, call: PurityCheck | None) -> None:
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, asked.set)
-    attached = AttachedProjection(log, projection, folder, report=note)
+    attached = AttachedProjection(log, projection, folder, report=note, call=call)
     async with attached:
         name = f"{projection.name} v{projection.version}"
         note(f"{name}: folds {log.url} into {folder}, process {os.getpid()}; Ctrl-C ends it")
