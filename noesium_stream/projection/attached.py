@@ -27,6 +27,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.log.port import (
     EventLog,
+    GroupShare,
     Position,
     Subscription,
     TopicPartition,
@@ -166,6 +167,30 @@ class AttachedProjection:
                 await self._change(FLUSH_S)
                 self._check_running()
 
+    async def caught_up(self) -> None:
+        """Return when what the log holds now was folded: here, or left to the other processes of the group.
+
+        Raises:
+            ProjectionError: the projection has stopped.
+            LogUnavailableError
+        """
+        await self._discover()
+        topics = list(self._layout)
+        ends = await asyncio.gather(*(self._log.end(topic) for topic in topics))
+        left = {
+            TopicPartition(topic, partition): offset
+            for topic, end in zip(topics, ends, strict=True)
+            for partition, offset in end.items()
+        }
+        while left:
+            self._check_running()
+            left = {tp: end for tp, end in left.items() if not self._seen(tp, end - 1)}
+            if left.keys() - self.folds.keys():
+                for share in await self._others():
+                    left = {tp: end for tp, end in left.items() if tp not in share.partitions}
+            if left:
+                await self._change(FLUSH_S)
+
     async def query(self, key: str) -> Any | None:
         """The state of a row, as of what is folded now; None if there is no such row.
 
@@ -233,10 +258,9 @@ class AttachedProjection:
         """
         self._check_running()
         while missing := wanted() - self.folds.keys():
-            mine = None if self._subscription is None else self._subscription.member
-            for share in await self._log.members(self.group):
+            for share in await self._others():
                 others = sorted(missing & share.partitions)
-                if share.member != mine and others:
+                if others:
                     owner = process_of(share.member)
                     where = ", ".join(f"{tp.topic}/{tp.partition}" for tp in others[:3])
                     raise KeyElsewhereError(
@@ -247,6 +271,10 @@ class AttachedProjection:
                     )
             await self._change(_ASK_S)
             self._check_running()
+
+    async def _others(self) -> list[GroupShare]:
+        mine = None if self._subscription is None else self._subscription.member
+        return [share for share in await self._log.members(self.group) if share.member != mine]
 
     def _check_running(self) -> None:
         if self._failure is not None:

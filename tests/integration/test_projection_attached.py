@@ -14,7 +14,7 @@ import pytest
 
 from noesium_stream.errors import EventHeldError, KeyElsewhereError, LogTruncatedError, ProjectionError
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.port import EventLog, Position, TopicPartition
+from noesium_stream.log.port import EventLog, Outgoing, Position, TopicPartition
 from noesium_stream.log.topics import partition_of
 from noesium_stream.projection import AttachedProjection
 from tests.support.attach import Numbers, Sums, rows_in
@@ -333,3 +333,30 @@ async def test_a_hundred_partitions_of_several_topics(backend: Backend, tmp_path
         await seen(attached, places)
         assert dict(attached.scan()) == {f"{topic}-{n}": [n] for topic in topics for n in range(100)}
         assert len(attached.assignment) == 100
+
+
+async def test_it_says_when_it_has_caught_up_also_behind_markers_and_aborted_records(
+    log: EventLog, tmp_path: Path
+) -> None:
+    topic = log.topology.events("demo")
+    await add(log, 0, 100)
+    writer = await log.writer("w")
+    for turn in range(3):
+        await writer.commit([Outgoing(counted(turn, "w"), topic, 0, "w")])
+        transaction = await writer.begin()
+        await transaction.write([Outgoing(counted(99, "lost"), topic, p, "lost") for p in range(PARTITIONS)])
+        await transaction.abort()
+        async with attach(log, tmp_path, discover_s=600) as attached:
+            await asyncio.wait_for(attached.caught_up(), 30)
+            assert dict(attached.scan()) == {**expected(100), "w": list(range(turn + 1))}
+            await asyncio.wait_for(attached.caught_up(), 30)
+
+
+async def test_what_others_have_is_left_to_them_when_it_catches_up(log_factory: Open, tmp_path: Path) -> None:
+    first_log, second_log = await log_factory(), await log_factory()
+    await add(first_log, 0, 200)
+    async with attach(first_log, tmp_path / "one") as one, attach(second_log, tmp_path / "two") as two:
+        await eventually(lambda: len(one.assignment) == len(two.assignment) == PARTITIONS // 2)
+        for attached in (one, two):
+            await asyncio.wait_for(attached.caught_up(), 30)
+        assert {**dict(one.scan()), **dict(two.scan())} == expected(200)
