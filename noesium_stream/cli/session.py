@@ -17,7 +17,6 @@ import click
 
 from noesium_stream.cli.output import note
 from noesium_stream.client import Client, Run
-from noesium_stream.clock import SystemClock
 from noesium_stream.config import DEFAULT, Loaded, load_all
 from noesium_stream.errors import LogUnavailableError, NoesiumError, RunNotFoundError
 from noesium_stream.event.catalogue import Catalogue
@@ -138,11 +137,6 @@ async def open_configured(loaded: Loaded, catalogue: Catalogue | None = None) ->
     return log
 
 
-def handle(log: EventLog, agent_type: str, run_id: str) -> Run:
-    """A run that is known to be there, without looking for it."""
-    return Run(log, agent_type, run_id, _READER, SystemClock())
-
-
 def _is_missing(url: str) -> bool:
     parsed = parse_url(url)
     return parsed.scheme == "sqlite" and not Path(parsed.path.removeprefix("/")).expanduser().exists()
@@ -158,7 +152,7 @@ async def find_run(client: Client, run_id: str | None) -> Run:
         return await client.run(run_id)
     for info in await client.list():
         if info.parent_run_id is None:
-            return handle(client.log, info.agent_type, info.run_id)
+            return client.handle(info.agent_type, info.run_id)
     raise RunNotFoundError(
         f"There are no runs on {client.log.url} yet.", hint="Start one: noesium run --help"
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from noesium_stream.client.approvals import Approval, open_ones, read_questions
 from noesium_stream.client.effects import OpenEffect, open_effects, open_ledgers
+from noesium_stream.client.indexed import RunIndex
 from noesium_stream.client.run import Run
 from noesium_stream.client.runs import RUN_TYPES, RunInfo, fold_record
 from noesium_stream.clock import Clock, SystemClock, derived_id
@@ -29,17 +31,25 @@ class Client:
             takes the configured one.
         agent_id: who this program is, for good; an idempotency key counts per id.
         clock: time and ids.
+        index: the folder where `noesium project index` keeps its state on this machine, if it does: then runs
+            are found without reading all journals. The answers are the same.
 
     Use it as an async context manager.
     """
 
     def __init__(
-        self, log: EventLog | str | None = None, *, agent_id: str = CLIENT_TYPE, clock: Clock | None = None
+        self,
+        log: EventLog | str | None = None,
+        *,
+        agent_id: str = CLIENT_TYPE,
+        clock: Clock | None = None,
+        index: Path | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._url = log if isinstance(log, str) else None
         self._given = None if log is None or isinstance(log, str) else log
         self._log: EventLog | None = self._given
+        self._folder = index
         self._producer = AgentRef(agent_id, CLIENT_TYPE, "local", self._clock.uuid7())
 
     async def __aenter__(self) -> Self:
@@ -113,6 +123,9 @@ class Client:
         Raises:
             RunNotFoundError: there is none, or more than one.
         """
+        indexed = await self._indexed_run(run_id)
+        if indexed is not None:
+            return indexed
         found = [info for info in await self.list() if info.run_id.startswith(run_id)]
         exact = [info for info in found if info.run_id == run_id]
         if exact:
@@ -126,23 +139,53 @@ class Client:
             raise RunNotFoundError(
                 f"{len(found)} runs begin with {run_id}: {ids}.", hint="Give more of the id."
             )
-        return Run(self.log, found[0].agent_type, found[0].run_id, self._producer, self._clock)
+        return self.handle(found[0].agent_type, found[0].run_id)
+
+    def handle(self, agent_type: str, run_id: str) -> Run:
+        """A run that is known to be there, without looking for it."""
+        return Run(self.log, agent_type, run_id, self._producer, self._clock, index=self._index)
+
+    @property
+    def _index(self) -> RunIndex | None:
+        return None if self._folder is None else RunIndex(self.log, self._folder)
+
+    async def _indexed_run(self, run_id: str) -> Run | None:
+        """The one run whose id begins so, by the index and by what came after it; None: it cannot tell."""
+        index = self._index
+        if index is None:
+            return None
+        found, rest = await index.runs(run_id)
+        if run_id not in found:
+            for info in await self._runs_from(rest):
+                if info.run_id.startswith(run_id):
+                    found[info.run_id] = info.agent_type
+        if run_id in found:
+            found = {run_id: found[run_id]}
+        return self.handle(*next((kind, key) for key, kind in found.items())) if len(found) == 1 else None
 
     async def list(
         self, *, agent_type: str | None = None, status: str | None = None, limit: int | None = None
     ) -> list[RunInfo]:
         """The runs on this log, the latest first."""
+        runs = await self._runs_from({}, agent_type)
+        found = [run for run in runs if status is None or run.status == status]
+        found.sort(key=lambda run: (run.requested_ms, run.run_id), reverse=True)
+        return found[:limit]
+
+    async def _runs_from(
+        self, starts: Mapping[str, Mapping[int, int]], agent_type: str | None = None
+    ) -> Sequence[RunInfo]:
+        """The runs whose commands are in an inbox, or in a journal from these offsets on."""
         found: list[RunInfo] = []
         for kind in [agent_type] if agent_type else await self.agent_types():
             runs: dict[str, RunInfo] = {}
             for topic in (self.log.topology.inbox(kind), self.log.topology.journal(kind)):
                 await self.log.ensure_topics([self.log.topology.spec(topic)])
                 until = await self.log.end(topic)
-                async for record in self.log.read(topic, {}, until=until, types=RUN_TYPES):
+                async for record in self.log.read(topic, starts.get(topic, {}), until=until, types=RUN_TYPES):
                     fold_record(runs, record, kind)
-            found += [run for run in runs.values() if status is None or run.status == status]
-        found.sort(key=lambda run: (run.requested_ms, run.run_id), reverse=True)
-        return found[:limit]
+            found += runs.values()
+        return found
 
     async def open_effects(self) -> Sequence[OpenEffect]:
         """The effects of all runs that wait for a person to decide, the oldest first."""

@@ -15,6 +15,7 @@ from noesium_stream.client.effects import (
     open_ledgers,
     resolution,
 )
+from noesium_stream.client.indexed import RunIndex
 from noesium_stream.client.runs import ENDED, RUN_TYPES, RunInfo, fold_record
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
@@ -49,6 +50,7 @@ class Run:
         clock: Clock,
         *,
         start: dict[int, int] | None = None,
+        index: RunIndex | None = None,
     ) -> None:
         self.id = run_id
         self.agent_type = agent_type
@@ -56,6 +58,7 @@ class Run:
         self._producer = producer
         self._clock = clock
         self._start = start
+        self._index = index
         self._journal = log.topology.journal(agent_type)
 
     @property
@@ -65,6 +68,10 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.agent_type} {self.id}>"
+
+    def other(self, agent_type: str, run_id: str) -> Run:
+        """A handle of another run on the same log, which is known to be there."""
+        return Run(self._log, agent_type, run_id, self._producer, self._clock, index=self._index)
 
     async def result(self, timeout: float | None = None) -> Any:
         """Wait for the end of the run and return its result.
@@ -110,6 +117,8 @@ class Run:
         ends = await self._log.end(self._journal)
         partition = partition_of(self.id, len(ends))
         first = (self._start or await self._log.beginning(self._journal))[partition]
+        if self._start is None and self._index is not None:
+            first = max(first, await self._index.start(self._journal, self.id) or 0)
         seen = 0
         until = None if follow else {partition: ends[partition]}
         source = self._log.read(

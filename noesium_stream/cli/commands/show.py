@@ -12,15 +12,15 @@ from noesium_stream.cli.session import (
     asynchronous,
     find_run,
     given_run,
-    handle,
     json_option,
     log_option,
     opened,
+    projections_folder,
+    settings,
 )
 from noesium_stream.client import Client, Run
 from noesium_stream.client.tree import causal_tree, child_runs
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log import EventLog
 
 
 @click.command("show")
@@ -33,9 +33,10 @@ async def show_command(run_id: str | None, log_url: str | None, as_json: bool) -
 
     RUN is a run id or the beginning of one; without it the newest run.
     """
-    async with opened(log_url) as log, Client(log) as client:
+    folder = projections_folder(settings(log_url), None)
+    async with opened(log_url) as log, Client(log, index=folder) as client:
         run = await find_run(client, run_id)
-        events = await collect(log, run)
+        events = await collect(run)
     tree = causal_tree(run.id, events)
     if as_json:
         out_json(asdict(tree))
@@ -44,7 +45,7 @@ async def show_command(run_id: str | None, log_url: str | None, as_json: bool) -
         out(line)
 
 
-async def collect(log: EventLog, run: Run) -> list[EventEnvelope]:
+async def collect(run: Run) -> list[EventEnvelope]:
     """The events of a run and of all runs below it."""
     events: list[EventEnvelope] = []
     waiting, seen = [run], {run.id}
@@ -57,5 +58,5 @@ async def collect(log: EventLog, run: Run) -> list[EventEnvelope]:
         for agent_type, child in child_runs(current.id, own):
             if child not in seen:
                 seen.add(child)
-                waiting.append(handle(log, agent_type, child))
+                waiting.append(current.other(agent_type, child))
     return events

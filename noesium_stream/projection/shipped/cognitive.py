@@ -2,8 +2,8 @@
 
 Which event says what: `run.requested` and its like, `run.signalled`, `approval.*` and the end of a run are
 the conversation; `tool.*`, `effect.*` and `capability.*` are tool use; `kernel.checkpoint.created`,
-`run.migrated` and `task.*` the plan as it evolved; effects named `model:…` the reasoning trace (that is what a
-`JournaledLLM` writes); `memory.written` durable memory. Nothing is read into payloads whose meaning the
+`run.migrated` and `task.*` the plan as it evolved; effects named `model:…` the reasoning trace (that is what
+a `JournaledLLM` writes); `memory.written` durable memory. Nothing is read into payloads whose meaning the
 package does not know.
 """
 

@@ -78,7 +78,7 @@ class RunMind:
     """One run: its conversation, what it used, what it did in which order, what models told it.
 
     `uses` is by call id; `plan` says the supersteps in their order, also those after a move to another
-    version of the graph (`moves`); `tasks` is by task id. `open_nodes`: which node entered, by the event's id;
+    version of the graph (`moves`); `tasks` is by task id. `open_nodes`: which node entered, by its event;
     `thinking`: which thought has no answer yet, by its effect's id.
     """
 
