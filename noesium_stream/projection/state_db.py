@@ -69,20 +69,42 @@ def connect(path: Path) -> sqlite3.Connection:
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """A connection that changes nothing.
 
+    Where there is neither room nor a right to make what readers share (`-shm`), and nobody writes, the file
+    is read as one that does not change: what is read is verified anyway.
+
     Raises:
         StateFileError: there is no such database.
     """
+    if not path.exists():
+        raise StateFileError(f"{path}: there is no such file.")
     try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        return _connect_to_read(path, "mode=ro")
     except sqlite3.Error as error:
-        raise StateFileError(f"{path}: SQLite cannot read it: {brief(error, 200)}.") from error
+        if not path.exists():
+            raise StateFileError(f"{path}: SQLite cannot read it: {brief(error, 200)}.") from error
+        wal = Path(f"{path}-wal")
+        if not _lacks_room_or_right(error) or (wal.exists() and wal.stat().st_size > 0):
+            raise _translated(path, error) from error
+    except UnicodeDecodeError as error:  # a message of SQLite that quotes a damaged name
+        raise StateFileError(f"{path}: SQLite cannot read it: its schema is damaged.") from error
+    with Translating(path):
+        return _connect_to_read(path, "mode=ro&immutable=1")
+
+
+def _connect_to_read(path: Path, how: str) -> sqlite3.Connection:
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None)
     try:
-        with Translating(path):
-            db.execute("PRAGMA query_only = ON")
+        db.execute("PRAGMA query_only = ON")
+        db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _lacks_room_or_right(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0)
+    return code in _NO_ROOM or code & 0xFF in _NO_RIGHT or code & 0xFF == sqlite3.SQLITE_READONLY
 
 
 def _translated(path: Path, error: sqlite3.Error) -> ProjectionError:

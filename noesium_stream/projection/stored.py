@@ -198,8 +198,9 @@ def stored_projection(folder: Path, name: str, load: Load, version: int | None =
     path = folder / name / f"v{number}"
     if not (path / ABOUT).exists():
         known = ", ".join(sorted({stored.about.name for stored in stored_versions(folder, load)}))
+        what = "the projection" if version is None else f"version {version} of the projection"
         raise ProjectionError(
-            f"There is no state of the projection {name!r} in {folder}.",
+            f"There is no state of {what} {name!r} in {folder}.",
             hint=f"There are: {known}." if known else "Attach it first: noesium project MODULE:NAME",
         )
     return StoredProjection(path, load)

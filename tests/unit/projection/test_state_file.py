@@ -201,7 +201,7 @@ def test_a_file_that_was_not_finished_is_none(path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_cannot_be_read(path: Path) -> None:
-    with pytest.raises(StateFileError, match="SQLite cannot read it"):
+    with pytest.raises(StateFileError, match="there is no such file"):
         StateFile.open_to_read(path)
     assert not path.exists()
 
