@@ -46,6 +46,9 @@ UNFLUSHED_BYTES: Final = 16_000_000
 CACHED_ROWS: Final = 10_000
 _EVENT_BYTES: Final = UNFLUSHED_BYTES // UNFLUSHED
 _MISSING: Final[Any] = object()
+_WHOLE: Final = 1 << 63
+_FORGOTTEN: Final[list[Record]] = []
+"""Shared, and always empty: the row has changed, and its state is its own base."""
 _UNCHANGEABLE: Final = frozenset({int, str, bool, float, type(None)})
 
 
@@ -91,6 +94,10 @@ class PartitionFold(Generic[TState]):
         self._states: dict[str, TState | None] = {}
         self._states_bytes = 0
         self._since: dict[str, list[Record]] = {}
+        """The events since the last flush, or since `_base`, by the rows that they have changed."""
+        self._base: dict[str, bytes] = {}
+        # A whole number is as it was whatever `apply` does, and can be stored: what made it may be forgotten.
+        self._forgets = codec.plain and self._keys is None
         self._room = UNFLUSHED_BYTES
         self._taken = 0
         self._moved = False
@@ -155,6 +162,7 @@ class PartitionFold(Generic[TState]):
         self.manifest = self.file.manifest
         rows.clear()
         self._since.clear()
+        self._base.clear()
         self._numbers.written()
         self._moved, self._room = False, UNFLUSHED_BYTES
         if len(self._states) > CACHED_ROWS or self._states_bytes > UNFLUSHED_BYTES:
@@ -291,13 +299,18 @@ class PartitionFold(Generic[TState]):
             state = self._loaded(key)
         if state is None:
             state = self.projection.initial_state()
-        states[key] = self._apply(state, event)
-        since = self._since.get(key)
-        if since is None:
-            self._since[key] = [record]
-        else:
-            since.append(record)
+        states[key] = new = self._apply(state, event)
         record.release()
+        if self._forgets and type(new) is int and -_WHOLE <= new < _WHOLE:
+            self._since[key] = _FORGOTTEN
+            return
+        since = self._since.get(key)
+        if since:
+            since.append(record)
+        else:
+            if since is not None:
+                self._base[key] = self._codec.encode(state)
+            self._since[key] = [record]
 
     def _advance_all(self, keys: Sequence[str], event: Any, record: Record) -> None:
         """Fold an event into all of its rows, or into none."""
@@ -364,7 +377,11 @@ class PartitionFold(Generic[TState]):
             return
         self._states.pop(key, None)
         if key in self._since:
-            self._states[key] = self._again(self.file.get(_STATE + key.encode()), self._since[key])
+            self._states[key] = self._again(self._based(key), self._since[key])
+
+    def _based(self, key: str) -> bytes | None:
+        """What a row was before the events in `_since`."""
+        return self._base.get(key) or self.file.get(_STATE + key.encode())
 
     def _again(self, data: bytes | None, records: Sequence[Record]) -> TState | None:
         """The state of a row after these records, on top of a stored one."""
@@ -391,7 +408,7 @@ class PartitionFold(Generic[TState]):
 
     def _encoded_as_far_as_possible(self, key: str) -> bytes | None:
         records = self._since[key]
-        data = self.file.get(_STATE + key.encode())
+        data = self._based(key)
         for index, record in enumerate(records):
             try:
                 state = self._again(data, [record])
@@ -415,6 +432,7 @@ class PartitionFold(Generic[TState]):
         self._pending.rows.clear()
         self._states.clear()
         self._since.clear()
+        self._base.clear()
         self._states_bytes, self._taken, self._room = 0, 0, UNFLUSHED_BYTES
         self._moved, self._last = False, None
         self._numbers.forget()

@@ -54,6 +54,8 @@ class StateCodec(Generic[TState]):
             self._adapter, shape = self._adapted(kind)
             self._sorted = "uniqueItems" in orjson.dumps(shape).decode()
             self._floats = _may_hold_floats(shape)
+        self.plain: Final = self._adapter is None
+        """Whether any JSON value is stored as it is."""
         self.shape: Final = hashlib.blake2b(
             orjson.dumps(shape, option=orjson.OPT_SORT_KEYS), digest_size=8
         ).hexdigest()
