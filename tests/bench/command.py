@@ -2,6 +2,7 @@
 
     python -m tests.bench log [--events 100000] [--only append,read,...] [--bootstrap HOST:PORT] [--json]
     python -m tests.bench kernel [--nodes 300] [--only chain,history,...] [--json]
+    python -m tests.bench projection [--events 100000] [--keys 1000000] [--only fold,...] [--json]
 
 Figures are reported, not asserted: the exit code is 0 when all could be measured, 1 when one could not. A run
 of everything at full size adds a line to `history.jsonl`.
@@ -24,13 +25,15 @@ from typing import Any
 import pytest
 
 from noesium_stream.log.url import parse_url
-from tests.bench import append, kernel, read, sqlite, tail
+from tests.bench import append, kernel, projection, projection_state, read, sqlite, tail
 from tests.bench.harness import HISTORY, Figure, history_line, keep, progress
+from tests.bench.projection_settings import ProjectionSettings
 from tests.bench.settings import Settings
 from tests.support.kafka import KafkaServer, start_kafka
 
 Group = Callable[[Settings, KafkaServer], Awaitable[list[Figure]]]
 KernelGroup = Callable[[kernel.KernelSettings], Awaitable[list[Figure]]]
+ProjectionGroup = Callable[[ProjectionSettings, KafkaServer], Awaitable[list[Figure]]]
 
 ON_KAFKA: dict[str, Group] = {"append": append.measure, "read": read.measure, "tail": tail.measure}
 GROUPS = ("append", "read", "sqlite", "tail")
@@ -40,6 +43,10 @@ OF_KERNEL: dict[str, KernelGroup] = {
     "resume": kernel.measure_resume,
     "replay": kernel.measure_replay,
     "waiting": kernel.measure_waiting,
+}
+OF_PROJECTION: dict[str, ProjectionGroup] = {
+    "fold": projection.measure_fold,
+    "state": projection_state.measure_state,
 }
 
 
@@ -51,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, keep; the exit code."""
     asked = _parser().parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="noesium-bench-", dir=asked.folder) as folder:
-        measure = _log if asked.bench == "log" else _kernel
-        figures, failed, described, full = measure(asked, Path(folder))
+        figures, failed, described, full = MEASURE[asked.bench](asked, Path(folder))
     line = history_line(figures, {"bench": asked.bench, **described})
     for figure in figures if not asked.json else ():
         print("\n".join(figure.lines()), end="\n\n")
@@ -97,6 +103,39 @@ def _kernel(asked: argparse.Namespace, folder: Path) -> Outcome:
         described,
         settings == default and not failed and len(asked.only) == len(OF_KERNEL),
     )
+
+
+def _projection(asked: argparse.Namespace, folder: Path) -> Outcome:
+    default = ProjectionSettings(folder)
+    settings = replace(
+        default,
+        events=asked.events,
+        repetitions=asked.repetitions,
+        keys=asked.keys,
+        fewer_keys=asked.fewer_keys,
+        shipped=asked.shipped,
+    )
+    figures: list[Figure] = []
+    failed: dict[str, str] = {}
+    described: dict[str, Any] = {key: value for key, value in asdict(settings).items() if key != "folder"}
+    with ExitStack() as stack:
+        kafka = _broker(stack, folder, asked.bootstrap)
+        described["broker"] = kafka.source
+        progress(f"Kafka: {kafka.source} at {kafka.bootstrap}")
+        for name in asked.only:
+            try:
+                figures += asyncio.run(_of(OF_PROJECTION[name](settings, kafka)))
+            except Exception as error:
+                _failed(failed, name, error)
+    full = replace(settings, shipped=default.shipped) == default and settings.shipped >= default.shipped
+    return figures, failed, described, full and not failed and len(asked.only) == len(OF_PROJECTION)
+
+
+MEASURE: dict[str, Callable[[argparse.Namespace, Path], Outcome]] = {
+    "log": _log,
+    "kernel": _kernel,
+    "projection": _projection,
+}
 
 
 def _failed(failed: dict[str, str], name: str, error: BaseException) -> None:
@@ -173,7 +212,17 @@ def _parser() -> argparse.ArgumentParser:
     steps.add_argument("--resumed", type=_positive, default=kernel.KernelSettings.resumed, help="steps")
     steps.add_argument("--replayed", type=_positive, default=kernel.KernelSettings.replayed, help="steps")
     steps.add_argument("--waiting", type=_positive, default=kernel.KernelSettings.waiting, help="runs")
-    for bench, groups in ((log, GROUPS), (steps, tuple(OF_KERNEL))):
+    folds = commands.add_parser("projection", help="projections: folding, restarting, the past, memory")
+    folds.add_argument("--events", type=_positive, default=ProjectionSettings.events)
+    folds.add_argument("--repetitions", type=_positive, default=ProjectionSettings.repetitions)
+    folds.add_argument("--keys", type=_positive, default=ProjectionSettings.keys, help="of the large state")
+    folds.add_argument("--fewer-keys", type=_positive, default=ProjectionSettings.fewer_keys)
+    folds.add_argument(
+        "--shipped", type=_positive, default=ProjectionSettings.shipped, help="events behind the snapshot"
+    )
+    folds.add_argument("--bootstrap", help="a broker that is there; without one, one is started")
+    known = ((log, GROUPS), (steps, tuple(OF_KERNEL)), (folds, tuple(OF_PROJECTION)))
+    for bench, groups in known:
         some = partial(_groups, groups)
         bench.add_argument("--only", type=some, default=groups, help=f"some of {','.join(groups)}")
         bench.add_argument(
