@@ -10,6 +10,7 @@ package does not know.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from noesium_stream.errors import ProjectionError
@@ -74,10 +75,8 @@ class CognitiveProjection(BaseProjection[CognitiveState]):
         """
         if not (isinstance(a, MemoryItem) and isinstance(b, MemoryItem)):
             raise ProjectionError("A run has parts in several partitions: its journal was copied.")
-        last = max(a, b, key=lambda item: (item.written_ms, item.event_id))
-        merged = MemoryItem(**{name: getattr(last, name) for name in MemoryItem.__slots__})
-        merged.writes = a.writes + b.writes
-        return merged
+        last = max(a, b, key=_when)
+        return replace(last, writes=a.writes + b.writes)
 
 
 def memory_key(agent_id: str, key: str) -> str:
@@ -86,9 +85,8 @@ def memory_key(agent_id: str, key: str) -> str:
 
 
 def _written(state: CognitiveState, event: EventEnvelope, run_id: str | None) -> MemoryItem:
-    before = state.writes if isinstance(state, MemoryItem) else 0
     payload = event.payload
-    return MemoryItem(
+    item = MemoryItem(
         agent_id=event.producer.agent_id,
         key=payload["key"],
         value=payload.get("value"),
@@ -97,5 +95,13 @@ def _written(state: CognitiveState, event: EventEnvelope, run_id: str | None) ->
         written_ms=event.timestamp_ms,
         event_id=event.event_id,
         run_id=run_id,
-        writes=before + 1,
+        writes=1,
     )
+    if isinstance(state, MemoryItem):
+        # The same rule as between partitions: their order is none, and that of one of them is part of it.
+        return replace(max(state, item, key=_when), writes=state.writes + 1)
+    return item
+
+
+def _when(item: MemoryItem) -> tuple[int, str]:
+    return item.written_ms, item.event_id
