@@ -335,7 +335,8 @@ class AttachedProjection:
             self._say_away(error)
             return False
         finally:
-            ended.cancel()
+            if not ended.cancel() and not ended.cancelled():
+                ended.exception()  # asked for here: what was raised before it is told
         return True
 
     def _made_anew(self, error: EventStoreError) -> bool:
