@@ -165,3 +165,18 @@ async def test_a_file_that_turns_out_damaged_when_its_partition_goes_is_removed(
     assert not state_path(tmp_path, Numbers(), tp).exists()
     assert await share.take_over({tp}) == {tp: 0}
     share.let_go_of_all()
+
+
+async def test_two_that_wait_for_the_same_locked_file_do_not_wait_for_each_other(
+    log: EventLog, tp: TopicPartition, tmp_path: Path
+) -> None:
+    path = state_path(tmp_path, Numbers(), tp)
+    path.parent.mkdir(parents=True)
+    share = Share(log, Numbers(), tmp_path, lambda text: None, None)
+    with locked(path):
+        opening = [asyncio.create_task(share.take_over({tp})) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in opening)
+    async with asyncio.timeout(2):
+        assert await asyncio.gather(*opening) == [{tp: 0}, {tp: 0}]
+    share.let_go_of_all()
