@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import socket
 from collections import defaultdict
 from dataclasses import replace
@@ -360,3 +361,25 @@ async def test_what_others_have_is_left_to_them_when_it_catches_up(log_factory: 
         for attached in (one, two):
             await asyncio.wait_for(attached.caught_up(), 30)
         assert {**dict(one.scan()), **dict(two.scan())} == expected(200)
+
+
+@pytest.mark.needs("several_processes")
+async def test_a_process_that_was_frozen_past_its_lease_folds_nothing_twice(
+    backend: Backend, tmp_path: Path
+) -> None:
+    log = await backend.open()
+    await add(log, 0, 200)
+    frozen = await Program.start("tests.support.attach", backend.url, tmp_path / "frozen")
+    await frozen.line("has 0 1 2 3")
+    async with attach(log, tmp_path / "here") as attached:
+        await eventually(lambda: len(attached.assignment) == 2)
+        os.kill(frozen.pid, signal.SIGSTOP)
+        await add(log, 200, 300)
+        await eventually(lambda: len(attached.assignment) == PARTITIONS)
+        await seen(attached, await add(log, 300, 400))
+        assert dict(attached.scan()) == expected(400)
+        os.kill(frozen.pid, signal.SIGCONT)
+        await eventually(lambda: len(attached.assignment) == 2)
+        await add(log, 400, 500)
+        await eventually(lambda: rows_in(tmp_path / "here", tmp_path / "frozen") == expected(500))
+    await frozen.kill()
