@@ -43,11 +43,18 @@ _SCHEMA: Final = (
 )
 _HEAD: Final = b""
 _SCAN_BYTES: Final = 4_000_000
+_REMEMBERED: Final = 20_000
 _TURNS: Final = 1 << 20
 """Commits at one cursor (letters are redriven) that stamps can tell apart; more still grow."""
 _READ: Final = "SELECT key, value, next, written, sum FROM row WHERE key = ?"
 _BEFORE: Final = "SELECT key, value, next, written, sum FROM row WHERE key < ? ORDER BY key DESC LIMIT 1"
 _FROM: Final = "SELECT key, value, next, written, sum FROM row WHERE key >= ? ORDER BY key LIMIT 256"
+_CHANGED_FIRST: Final = (
+    "SELECT key, value, next, written, sum FROM row WHERE written > ? ORDER BY key LIMIT 256"
+)
+_CHANGED: Final = (
+    "SELECT key, value, next, written, sum FROM row WHERE key > ? AND written > ? ORDER BY key LIMIT 256"
+)
 _PUT: Final = "INSERT OR REPLACE INTO row (key, value, next, written, sum) VALUES (?, ?, ?, ?, ?)"
 _DELETE: Final = "DELETE FROM row WHERE key = ?"
 
@@ -114,6 +121,9 @@ class StateFile:
         self._manifest = manifest
         self._newest = manifest.stamp
         """The newest stamp that a row may have; while a commit is written, that one's."""
+        self._next: dict[bytes, bytes | None] = {}
+        """Successors of rows that this writer has read or written (None: there is no such row): they need
+        not be read again."""
 
     @property
     def manifest(self) -> Manifest:
@@ -207,8 +217,10 @@ class StateFile:
             row = self._row(key)
             if row is None:
                 self._before(key, absent=True)
-                return None
-            return row.value
+            if self._lock is not None:
+                self._remember()
+                self._next[key] = None if row is None else row.next
+            return None if row is None else row.value
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """All rows whose keys begin with `prefix`, in the order of their bytes.
@@ -246,6 +258,24 @@ class StateFile:
             raise self._broken(f"the row {expected!r} is missing")
         return rows, rows[-1][0] + b"\0"
 
+    def changed(self, since: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Rows that were written after the commit with this stamp, by key: (key, value, next key).
+
+        Between a row and its next key lies none: what was removed since lay there.
+
+        Raises:
+            StateFileError: what is there is not what was written.
+        """
+        after = _HEAD
+        with self._sound():
+            rows = self._db.execute(_CHANGED_FIRST, (since,)).fetchall()
+            while rows:
+                for found in rows:
+                    row = self._sound_row(found)
+                    yield row.key, row.value, row.next
+                    after = row.key
+                rows = self._db.execute(_CHANGED, (after, since)).fetchall()
+
     def commit(self, changes: Mapping[bytes, bytes | None], manifest: Manifest) -> None:
         """Write rows (None removes one) and the manifest, all or nothing.
 
@@ -267,10 +297,12 @@ class StateFile:
                 self._db.execute("COMMIT")
             except BaseException:
                 self._newest = before.stamp
+                self._next.clear()
                 with suppress(sqlite3.Error):  # a full disk may have rolled it back already
                     self._db.execute("ROLLBACK")
                 raise
         self._manifest = manifest
+        self._remember()
 
     def copy_to(self, path: Path) -> None:
         """Write a compact copy as of the last commit (of any process), to a path where nothing is.
@@ -303,17 +335,26 @@ class StateFile:
         discard(self.path)
         self.close()
 
+    def _remember(self) -> None:
+        if len(self._next) >= _REMEMBERED:
+            self._next.clear()
+
     def _write(self, key: bytes, value: bytes | None, stamp: int) -> None:
-        found = self._row(key)
+        if key in self._next:
+            following = self._next[key]
+        else:
+            found = self._row(key)
+            following = None if found is None else found.next
         if value is None:
-            before = self._before(key, absent=found is None)
-            if found is not None:
+            before = self._before(key, absent=following is None)
+            if following is not None:
                 if before.next != key:
                     raise self._broken(f"the row {before.key!r} does not lead to {key!r}")
-                self._put(before.key, before.value, found.next, stamp)
+                self._put(before.key, before.value, following, stamp)
                 self._db.execute(_DELETE, (key,))
-        elif found is not None:
-            self._put(key, value, found.next, stamp)
+                self._next[key] = None
+        elif following is not None:
+            self._put(key, value, following, stamp)
         else:
             before = self._before(key, absent=True)
             self._put(before.key, before.value, key, stamp)
@@ -321,6 +362,7 @@ class StateFile:
 
     def _put(self, key: bytes, value: bytes, following: bytes, stamp: int) -> None:
         self._db.execute(_PUT, (key, value, following, stamp, _row_sum(key, value, following, stamp)))
+        self._next[key] = following
 
     def _row(self, key: bytes) -> _Row | None:
         found = self._db.execute(_READ, (key,)).fetchone()

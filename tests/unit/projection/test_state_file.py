@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -473,3 +474,21 @@ def test_a_folder_that_may_not_be_written_is_no_damage(tmp_path: Path, state: st
     path.parent.chmod(0o755)
     assert run.stdout.startswith("ProjectionError The state file")
     assert "cannot be written" in run.stdout
+
+
+def test_what_a_writer_remembers_of_its_rows_is_bounded_and_right(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_file, "_REMEMBERED", 6)
+    chance = random.Random(3)
+    file = opened(path)
+    model: dict[bytes, bytes] = {}
+    for cursor in range(1, 400):
+        keys = [b"k%d" % chance.randrange(12) for _ in range(4)]
+        assert [file.get(key) for key in keys] == [model.get(key) for key in keys]
+        assert len(file._next) <= 6
+        changes = {key: chance.choice([None, b"%d" % cursor]) for key in keys[:3]}
+        file.commit(changes, replace(file.manifest, cursor=cursor))
+        model = {k: v for k, v in {**model, **changes}.items() if v is not None}
+        assert dict(file.scan(b"")) == model
+    file.close()
