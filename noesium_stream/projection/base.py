@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from noesium_stream.errors import ProjectionError
+from noesium_stream.errors import ImpureProjectionError, ProjectionError
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import Cursor, EventLog
+from noesium_stream.projection.folding import FOLDING, Nondeterministic
 
 TState = TypeVar("TState")
 
@@ -94,6 +95,7 @@ class BaseProjection(ABC, Generic[TState]):
 
         Raises:
             ProjectionError: it has no usable name or version, or `on_error` is none that it can have.
+            ImpureProjectionError: it holds a semantic index.
         """
         name = getattr(self, "name", None)
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
@@ -101,6 +103,13 @@ class BaseProjection(ABC, Generic[TState]):
                 f"{type(self).__name__}.name is {name!r}, not a name of a projection.",
                 hint="Use lower-case letters, digits, - and _, beginning with a letter.",
             )
+        for attribute, value in vars(self).items():
+            if isinstance(value, Nondeterministic):
+                raise ImpureProjectionError(
+                    f"{type(self).__name__}.{attribute} is a {type(value).__name__}, which is eventual: no "
+                    "deterministic fold may read it.",
+                    hint="Look it up before the event is made, and let the event say what was found.",
+                )
         if not isinstance(self.version, int) or self.version < 1:
             raise ProjectionError(f"{type(self).__name__}.version is {self.version!r}, not 1 or more.")
         if self.on_error not in ("hold", "stop"):
@@ -129,8 +138,9 @@ class BaseProjection(ABC, Generic[TState]):
     def fold(self, events: Iterable[EventEnvelope]) -> TState:
         """The state after all of `events`, in their order; of a table, of one row's events."""
         state = self.initial_state()
-        for event in events:
-            state = _or_initial(self, self.apply(state, event))
+        with FOLDING:
+            for event in events:
+                state = _or_initial(self, self.apply(state, event))
         return state
 
 
@@ -155,6 +165,7 @@ async def catch_up(
     """
     until = await log.end(topic)
     async for batch in log.read_batches(topic, cursor, until=until, types=projection.event_types):
-        for record in batch:
-            state = _or_initial(projection, projection.apply(state, record.envelope))
+        with FOLDING:
+            for record in batch:
+                state = _or_initial(projection, projection.apply(state, record.envelope))
     return state, until

@@ -28,6 +28,7 @@ from noesium_stream.errors import (
 from noesium_stream.log.headers import CE_TYPE, ORIGIN, SEQUENCE, TypeFilter
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.projection.base import BaseProjection
+from noesium_stream.projection.folding import FOLDING
 from noesium_stream.projection.headers import EventHeaders, event_id_of
 from noesium_stream.projection.held import HeldBack
 from noesium_stream.projection.letters import Letter
@@ -119,6 +120,10 @@ class PartitionFold(Generic[TState]):
             ProjectionError: `key` returned no text, or the file cannot be written.
             LogUnavailableError: what it takes to decode a record cannot be asked for now.
         """
+        with FOLDING:
+            self._take(records)
+
+    def _take(self, records: Sequence[Record]) -> None:
         cursor, keep, journal = self.cursor, self._keep, self._journal
         for record in records:
             if record.offset < cursor:
@@ -207,8 +212,9 @@ class PartitionFold(Generic[TState]):
         self.flush()
         before = self._held.letters
         tried = 0
-        for key in self._held.held_keys() if keys is None else keys:
-            tried += self._redrive_key(decoder, key)
+        with FOLDING:
+            for key in self._held.held_keys() if keys is None else keys:
+                tried += self._redrive_key(decoder, key)
         self.flush()
         folded = before - self._held.letters
         return folded, tried - folded

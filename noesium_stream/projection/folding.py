@@ -1,0 +1,38 @@
+"""Whether a deterministic fold is going on in this thread, and what it may not touch (RFC-0004 §4.3.1)."""
+
+from __future__ import annotations
+
+import threading
+
+from noesium_stream.errors import ImpureProjectionError
+
+
+class Nondeterministic:
+    """Base of what is eventual, and so never read by a fold: a semantic index."""
+
+
+class _Folding(threading.local):
+    depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *raised: object) -> None:
+        self.depth -= 1
+
+
+FOLDING = _Folding()
+"""Held by whoever calls `key` and `apply` of projections."""
+
+
+def refuse_in_fold(what: str) -> None:
+    """To be called by what no fold may read.
+
+    Raises:
+        ImpureProjectionError: a fold goes on in this thread.
+    """
+    if FOLDING.depth:
+        raise ImpureProjectionError(
+            f"A projection has read {what}, which is eventual: another fold would find something else there.",
+            hint="Look it up before the event is made, and let the event say what was found.",
+        )

@@ -1,0 +1,263 @@
+"""Semantic projections: an index derived from what a deterministic projection knows (RFC-0004 §4.3.3, §5.3).
+
+The index is eventual, versioned on its own and made again whenever it does not fit; it is never a source of
+truth and never read by a fold. Three things see to the last: it is no `BaseProjection`; all that reads it is
+awaited, which `apply` cannot do; and it refuses while a fold goes on, and to be held by a projection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import orjson
+
+from noesium_stream.errors import ProjectionError, brief
+from noesium_stream.projection.folding import Nondeterministic, refuse_in_fold
+from noesium_stream.projection.shipped.semantic_store import Hit, Item, Range, SemanticStore
+from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection.stored import StoredProjection
+
+_T = TypeVar("_T")
+_STATE: Final = b"s"
+_AFTER: Final = b"t"
+"""What no key of a row of state begins with, and all lie below."""
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors that lie near each other where the texts mean something similar."""
+
+    @property
+    def name(self) -> str:
+        """Of the model, with its version: another one makes the index anew."""
+
+    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """A vector per text, all of one length."""
+
+
+class SemanticProjection(Nondeterministic, ABC):
+    """An index over the rows of a deterministic projection (RFC-1001 §8.3).
+
+    Attributes:
+        version: of the index; what was made by another one is made again.
+    """
+
+    version: int = 1
+
+    @abstractmethod
+    def refresh(self) -> Coroutine[Any, Any, int]:
+        """Take what has changed in the projection since the last time; how many rows."""
+
+    @abstractmethod
+    def search(self, text: str, top_k: int = 5) -> Coroutine[Any, Any, list[Hit]]:
+        """The rows that fit a text best, as of the last `refresh`, the best first."""
+
+    @abstractmethod
+    def rebuild(self) -> Coroutine[Any, Any, int]:
+        """Make the index again from all rows; how many."""
+
+
+def texts_of(key: str, state: Any) -> str | None:
+    """The texts in a row's state, one a line; None where there are none."""
+    found = list(_texts(state))
+    return "\n".join(found) if found else None
+
+
+class SemanticIndex(SemanticProjection):
+    """Full text search over a projection's rows with SQLite, or search by meaning with an embedder.
+
+    Args:
+        source: the projection's stored states (`stored_projection`).
+        embedder: None searches by words (BM25).
+        text: what is indexed of a row, from its key and its state as JSON; None leaves the row out. Count
+            `version` up when it changes.
+        path: where the index is kept; default: beside the states.
+        version: see `SemanticProjection`.
+
+    Use it as an asynchronous context manager, or `close` it. Reads of one index wait for one another.
+    """
+
+    def __init__(
+        self,
+        source: StoredProjection,
+        embedder: Embedder | None = None,
+        *,
+        text: Callable[[str, Any], str | None] = texts_of,
+        path: Path | None = None,
+        version: int = 1,
+    ) -> None:
+        self.version = version
+        self._source = source
+        self._embedder = embedder
+        self._text = text
+        kind = "words" if embedder is None else "vectors"
+        self._store = SemanticStore(path or source.path / f"semantic-{kind}.db")
+        self._turn = asyncio.Lock()
+
+    async def __aenter__(self) -> SemanticIndex:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        self.close()
+
+    def refresh(self) -> Coroutine[Any, Any, int]:
+        """See `SemanticProjection.refresh`; makes all anew where what is there does not fit.
+
+        Raises:
+            StateFileError: the projection's state is damaged; whoever folds it makes it anew.
+            ProjectionError: another process writes the index, or the disk is full.
+            ImpureProjectionError: a fold asks.
+        """
+        refuse_in_fold("a semantic index")
+        return self._alone(self._refresh)
+
+    def search(self, text: str, top_k: int = 5) -> Coroutine[Any, Any, list[Hit]]:
+        """See `SemanticProjection.search`.
+
+        Raises:
+            ImpureProjectionError: a fold asks.
+        """
+        refuse_in_fold("a semantic index")
+        return self._alone(lambda: self._search(text, top_k))
+
+    def rebuild(self) -> Coroutine[Any, Any, int]:
+        """See `SemanticProjection.rebuild`; raises as `refresh`."""
+        refuse_in_fold("a semantic index")
+        return self._alone(self._rebuild)
+
+    def close(self) -> None:
+        """Let go; harmless when repeated."""
+        self._store.close()
+
+    async def _alone(self, call: Callable[[], _T]) -> _T:
+        """Call in a thread; where the index turns out to be damaged, again after it was made anew."""
+        async with self._turn:
+            try:
+                return await asyncio.to_thread(call)
+            except sqlite3.DatabaseError as error:
+                if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
+                    raise ProjectionError(
+                        f"The index {self._store.path} cannot be written: {brief(error)}.",
+                        hint="Is another process writing it? Give this one a file of its own (path=...).",
+                    ) from error
+                await asyncio.to_thread(self._rebuild)
+                return await asyncio.to_thread(call)
+
+    def _refresh(self) -> int:
+        about = self._store.about()
+        files = self._source.files()
+        if about.get("of") != self._of() or not about["files"].keys() <= {path.name for path in files}:
+            return self._rebuild()
+        count = 0
+        for path in files:
+            with closing(StateFile.open_to_read(path)) as file:
+                seen = about["files"].get(path.name)
+                identity = asdict(file.manifest.identity)
+                if seen is not None and (seen["identity"], True) != (
+                    identity,
+                    seen["stamp"] <= file.manifest.stamp,
+                ):
+                    return self._rebuild()
+                if seen is None or seen["stamp"] < file.manifest.stamp:
+                    about["files"][path.name] = {"identity": identity, "stamp": file.manifest.stamp}
+                    count += self._take(file, -1 if seen is None else seen["stamp"], about)
+        return count
+
+    def _take(self, file: StateFile, since: int, about: dict[str, Any]) -> int:
+        """Index what has changed in a file since a commit, and note how far it was."""
+        merges = self._source.about.merges
+        found: list[tuple[str, Any]] = []
+        gone: list[Range] = []
+        for key, value, following in file.changed(since):
+            if _STATE <= key < _AFTER:
+                name = _name(key)
+                found.append((name, self._source.get(name) if merges else orjson.loads(value)))
+            if since >= 0 and key < _AFTER and (following == b"" or following > _STATE):
+                first = _name(key) if key >= _STATE else None
+                gone.append((first, _name(following) if _STATE <= following < _AFTER else None))
+        if merges:
+            kept = [(name, self._source.get(name)) for name in self._between(gone)]
+            found += [(name, state) for name, state in kept if state is not None]
+        self._store.write(self._items(found), about, gone=gone)
+        return len(found)
+
+    def _between(self, gone: list[Range]) -> Iterator[str]:
+        """Indexed keys in these ranges: rows of merging projections may live on in another partition."""
+        for name, _ in self._store.contents():
+            if any(_lies(name, one) for one in gone):
+                yield name
+
+    def _items(self, found: Sequence[tuple[str, Any]]) -> list[Item]:
+        texts = [(key, None if state is None else self._text(key, state)) for key, state in found]
+        if self._embedder is None:
+            return [Item(key, text) for key, text in texts]
+        wanted = [text for _, text in texts if text is not None]
+        vectors = iter(self._embedder.embed(wanted)) if wanted else iter(())
+        return [Item(key, text, None if text is None else _unit(next(vectors))) for key, text in texts]
+
+    def _rebuild(self) -> int:
+        path = self._store.path
+        self._store.discard()
+        self._store = SemanticStore(path)
+        about: dict[str, Any] = {"of": self._of(), "files": {}}
+        count = 0
+        for state in self._source.files():
+            with closing(StateFile.open_to_read(state)) as file:
+                manifest = file.manifest
+                seen = {"identity": asdict(manifest.identity), "stamp": manifest.stamp}
+                about["files"][state.name] = seen
+                count += self._take(file, -1, about)
+        if not about["files"]:
+            self._store.write((), about)
+        return count
+
+    def _of(self) -> dict[str, Any]:
+        """What an index has to be of, to be used."""
+        about = self._source.about
+        embedder = None if self._embedder is None else self._embedder.name
+        return {
+            "version": self.version,
+            "embedder": embedder,
+            "projection": about.name,
+            "of_version": about.version,
+        }
+
+    def _search(self, text: str, top_k: int) -> list[Hit]:
+        if self._embedder is None:
+            return self._store.find_words(text, top_k)
+        [vector] = self._embedder.embed([text])
+        return self._store.find_near(_unit(vector), top_k)
+
+
+def _lies(name: str, between: Range) -> bool:
+    first, last = between
+    return (first is None or first < name) and (last is None or name < last)
+
+
+def _name(key: bytes) -> str:
+    return key[len(_STATE) :].decode(errors="replace")
+
+
+def _unit(vector: Sequence[float]) -> list[float]:
+    """The vector with the length 1; one of zeros stays what it is."""
+    length = math.sqrt(sum(float(one) * float(one) for one in vector))
+    return [float(one) / length for one in vector] if length else [0.0 for _ in vector]
+
+
+def _texts(state: Any) -> Iterator[str]:
+    if isinstance(state, str):
+        if state.strip():
+            yield state
+    elif isinstance(state, dict):
+        for value in state.values():
+            yield from _texts(value)
+    elif isinstance(state, list):
+        for value in state:
+            yield from _texts(value)

@@ -1,0 +1,142 @@
+"""Where a semantic index is kept: texts, their full text index and their vectors, in one SQLite file.
+
+It is an artifact: whatever is wrong with it, it is removed and made again from the projection's rows.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from heapq import nlargest
+from operator import mul
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+_SCHEMA: Final = """
+CREATE TABLE meta (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE item (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, body TEXT NOT NULL, vector BLOB);
+CREATE VIRTUAL TABLE words USING fts5 (body, content = 'item', content_rowid = 'id',
+    tokenize = 'unicode61 remove_diacritics 2');
+"""
+_FIND: Final = (
+    "SELECT item.key, item.body, -words.rank FROM words JOIN item ON item.id = words.rowid"
+    " WHERE words MATCH ? ORDER BY words.rank, item.key LIMIT ?"
+)
+_BETWEEN: Final = "(? IS NULL OR key > ?) AND (? IS NULL OR key < ?)"
+_WORD: Final = re.compile(r"\w+")
+
+
+Range = tuple[str | None, str | None]
+
+
+class Hit(NamedTuple):
+    """A row that was found: its key, the text that was indexed, and how well it fits (more is better)."""
+
+    key: str
+    text: str
+    score: float
+
+
+class Item(NamedTuple):
+    """What is indexed of a row; without a text the row is taken out."""
+
+    key: str
+    text: str | None
+    vector: Sequence[float] | None = None
+
+
+class SemanticStore:
+    """The file; not for several threads at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._db = self._opened()
+        except sqlite3.DatabaseError:
+            self.discard()
+            self._db = self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("PRAGMA journal_mode = WAL").fetchone()
+            db.execute("PRAGMA synchronous = NORMAL")
+            if db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+                db.executescript(_SCHEMA)
+            db.execute("SELECT body FROM meta").fetchone()
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def about(self) -> dict[str, Any]:
+        """What was written beside the items; empty before the first time."""
+        found = self._db.execute("SELECT body FROM meta WHERE id = 1").fetchone()
+        about: dict[str, Any] = {} if found is None else orjson.loads(found[0])
+        return about
+
+    def write(self, items: Iterable[Item], about: Mapping[str, Any], *, gone: Iterable[Range] = ()) -> None:
+        """Remove items whose keys lie in the open ranges `gone`, write items, note `about`; all or nothing.
+
+        None as a bound of a range means that there is none.
+        """
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            for first, last in gone:
+                self._remove(_BETWEEN, (first, first, last, last))
+            for item in items:
+                self._remove("key = ?", (item.key,))
+                if item.text is not None:
+                    self._put(item.key, item.text, item.vector)
+            db.execute("INSERT OR REPLACE INTO meta (id, body) VALUES (1, ?)", (orjson.dumps(about),))
+            db.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            raise
+
+    def _put(self, key: str, text: str, vector: Sequence[float] | None) -> None:
+        blob = None if vector is None else array("f", vector).tobytes()
+        done = self._db.execute("INSERT INTO item (key, body, vector) VALUES (?, ?, ?)", (key, text, blob))
+        self._db.execute("INSERT INTO words (rowid, body) VALUES (?, ?)", (done.lastrowid, text))
+
+    def _remove(self, where: str, values: tuple[Any, ...]) -> None:
+        found = self._db.execute(f"SELECT id, body FROM item WHERE {where}", values).fetchall()
+        for number, body in found:
+            self._db.execute("INSERT INTO words (words, rowid, body) VALUES ('delete', ?, ?)", (number, body))
+            self._db.execute("DELETE FROM item WHERE id = ?", (number,))
+
+    def find_words(self, text: str, top_k: int) -> list[Hit]:
+        """Items with any of the text's words, those that fit best (BM25) first."""
+        words = " OR ".join(f'"{word}"' for word in _WORD.findall(text))
+        if not words:
+            return []
+        return [Hit(*row) for row in self._db.execute(_FIND, (words, top_k))]
+
+    def find_near(self, vector: Sequence[float], top_k: int) -> list[Hit]:
+        """Items by the cosine of their vectors with this one; all are of length 1."""
+        rows = self._db.execute("SELECT key, body, vector FROM item WHERE vector IS NOT NULL")
+        hits = (Hit(key, body, sum(map(mul, array("f", blob), vector))) for key, body, blob in rows)
+        return nlargest(top_k, hits, key=lambda hit: (hit.score, hit.key))
+
+    def contents(self) -> list[tuple[str, str]]:
+        """All keys with their texts, by key."""
+        return self._db.execute("SELECT key, body FROM item ORDER BY key").fetchall()
+
+    def discard(self) -> None:
+        """Remove the file."""
+        with suppress(AttributeError):
+            self._db.close()
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let go; harmless when repeated."""
+        self._db.close()
