@@ -80,8 +80,8 @@ async def project_command(
 ) -> None:
     """Fold the log into local state, and follow it until Ctrl-C or SIGTERM.
 
-    MODULE:NAME is a subclass of BaseProjection. Several processes share its partitions. Its state is read
-    with `noesium state NAME`.
+    MODULE:NAME is a subclass of BaseProjection; `execution`, `cognitive` and `index` come with the package.
+    Several processes share its partitions. Its state is read with `noesium state NAME`.
     """
     if verify and not anew:
         raise click.UsageError("--verify goes with --rebuild.")
