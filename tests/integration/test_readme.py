@@ -323,6 +323,17 @@ def test_the_projection_author_s_ten_minutes(clone: Clone) -> None:
 
 
 @pytest.mark.timeout(INSTALL_S)
+def test_the_package_s_own_projections_say_what_runs_did_and_are_searched(clone: Clone) -> None:
+    rows = json.loads(clone.bash("shipped").stdout)
+    runs = {key: row for key, row in rows.items() if row["kind"] == "run"}
+    listed = json.loads(clone.shell("noesium runs --all --limit 1000 --json").stdout)
+    assert {run["run_id"] for run in listed if run["status"] == "completed"} <= runs.keys()
+    assert rows["agent/researcher"]["starts"] >= 1
+    found = [line.partition(" ") for line in clone.python("search").splitlines()]
+    assert any(runs[key]["agent_type"] == "researcher" and text for key, _, text in found)
+
+
+@pytest.mark.timeout(INSTALL_S)
 def test_the_operator_s_ten_minutes(clone: Clone) -> None:
     address = f"kafka://localhost:{clone.port}"
     assert clone.bash("broker up", INSTALL_S).stdout.splitlines()[-1] == address
