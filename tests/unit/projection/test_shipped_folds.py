@@ -21,6 +21,7 @@ from noesium_stream.kernel.canonical_history import RecordedRun
 from noesium_stream.log.headers import standard_headers
 from noesium_stream.log.record import Record
 from noesium_stream.projection.base import BaseProjection
+from noesium_stream.projection.check import PurityCheck
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.load import SHIPPED, load_projection
 from noesium_stream.projection.state_codec import StateCodec
@@ -58,10 +59,10 @@ def all_records() -> list[Record]:
     return found
 
 
-def fold_on(projection: BaseProjection[Any], path: Path) -> PartitionFold[Any]:
+def fold_on(projection: BaseProjection[Any], path: Path, **options: Any) -> PartitionFold[Any]:
     codec: StateCodec[Any] = StateCodec(projection)
     identity = Identity(projection.name, projection.version, codec.shape, TOPIC, "uid", 0)
-    return PartitionFold(projection, codec, StateFile.open(path, identity), journal=True)
+    return PartitionFold(projection, codec, StateFile.open(path, identity), journal=True, **options)
 
 
 def rows_after(name: str, records: list[Record], path: Path, cuts: list[int]) -> dict[str, str]:
@@ -88,6 +89,17 @@ def test_a_fold_that_is_cut_anywhere_gives_the_same_rows(name: str, tmp_path: Pa
     path = tmp_path / "cut.state"
     discard(path)
     assert rows_after(name, records, path, [cut % len(records) for cut in cuts]) == expected
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_guard_finds_nothing_impure(name: str, tmp_path: Path) -> None:
+    projection = load_projection(name)
+    plain = rows_after(name, all_records(), tmp_path / "plain.state", [])
+    fold = fold_on(projection, tmp_path / "checked.state", call=PurityCheck(projection))
+    fold.take(all_records())
+    fold.flush()
+    assert {key.hex(): value.hex() for key, value in fold.file.scan(b"s")} == plain
+    fold.file.close()
 
 
 @pytest.mark.parametrize("name", ["execution", "cognitive"])
