@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -320,6 +321,51 @@ def test_the_projection_author_s_ten_minutes(clone: Clone) -> None:
     _, ended, count, _ = clone.python("projection inside a program").split()
     assert ended == "run.completed"
     assert int(count) > 5
+
+
+@pytest.mark.timeout(INSTALL_S)
+def test_a_projection_follows_is_killed_changed_redriven_and_travels(clone: Clone) -> None:
+    clone.env["NOESIUM_LOG"] = "sqlite:///outcomes.db"
+    try:
+        source = clone.save("file outcomes.py")
+        clone.shell('noesium run agents.researcher "What is a projection?"')
+        first, header, row = clone.bash("project once").stdout.splitlines()
+        both = f"{2 * int(first)}\n"  # the researcher's runs and the librarian's, of a question asked twice
+        assert row.split()[:2] == ["outcomes", "v1"]
+        assert "lag" in header
+
+        follow = clone.text("project").split()[1:]
+        with clone.running(*follow) as killed, clone.running(*follow) as other:
+            for process in (killed, other):
+                process.wait_for_error_line("Ctrl-C ends it", 120)
+            killed.signal(signal.SIGKILL)
+            clone.shell('noesium run agents.researcher "What is a projection?"')
+            read = "noesium state outcomes run.completed"
+            other.wait_for(lambda _: clone.shell(read).stdout == both, 120)
+            again = clone.bash("project again")
+            assert again.stdout == both + both
+            other.signal(signal.SIGTERM)
+            assert other.wait() == 0
+
+        assert "There are no dead letters." in clone.bash("dlq").stderr
+        whole = source.read_text()
+        source.write_text(
+            whole.replace("version = 2", "version = 3").replace("return state + 1", "raise ValueError('no')")
+        )
+        assert (
+            f"{both.strip()} dead letters" in clone.shell("noesium project outcomes:Outcomes --once").stderr
+        )
+        source.write_text(whole.replace("version = 2", "version = 3"))
+        redriven = clone.bash("dlq")
+        assert "ValueError: no" in redriven.stdout
+        assert f"{both.strip()} events folded, 0 dead letters stay" in redriven.stderr
+
+        travelled = clone.bash("snapshots")
+        assert travelled.stdout.startswith("depot/outcomes/v3/")
+        assert f"outcomes v3: {both.strip()} events in" in travelled.stderr
+        assert clone.shell("noesium state outcomes completed --state elsewhere").stdout == both
+    finally:
+        del clone.env["NOESIUM_LOG"]
 
 
 @pytest.mark.timeout(INSTALL_S)
