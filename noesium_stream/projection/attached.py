@@ -1,13 +1,14 @@
 """A projection attached to a log as a consumer group: it follows, and shares its partitions (RFC-0004 §4).
 
 Where a partition goes on is said by its state file, not by the group's offset. Events are folded as they come
-and written together, at the latest `FLUSH_S` after they were folded, and before a partition goes to another
+and written together, `FLUSH_S` to `FLUSH_MOST_S` later, and before a partition goes to another
 process. Processes of one machine may share the folder: a file is locked by the one that has the partition.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import merge as in_order
@@ -42,6 +43,8 @@ from noesium_stream.projection.folder import Report, matching, merged
 from noesium_stream.projection.share import Share
 
 FLUSH_S: Final = 0.05
+FLUSH_MOST_S: Final = 0.5
+"""Where writing takes long it is done less often, so that it takes a fifth of the time, up to here."""
 DISCOVER_S: Final = 5.0
 """How often topics are looked for that the projection's patterns match and that it does not read yet."""
 LOOK_S: Final = 0.5
@@ -89,6 +92,7 @@ class AttachedProjection:
         self._layout: dict[str, TopicShape] = {}
         self._subscription: Subscription | None = None
         self._flusher: asyncio.TimerHandle | None = None
+        self._flush_took_s = 0.0
         self._moved = asyncio.Event()
         self._wake = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
@@ -452,12 +456,15 @@ class AttachedProjection:
 
     def _flush_soon(self) -> None:
         if self._flusher is None:
-            self._flusher = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_later)
+            pause_s = max(FLUSH_S, min(FLUSH_MOST_S, 4 * self._flush_took_s))
+            self._flusher = asyncio.get_running_loop().call_later(pause_s, self._flush_later)
 
     def _flush_later(self) -> None:
         self._flusher = None
+        began = time.monotonic()
         try:
             self.flush()
         except Exception as error:
             self._trouble = error
             self._wake.set()
+        self._flush_took_s = time.monotonic() - began

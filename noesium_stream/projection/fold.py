@@ -44,8 +44,9 @@ UNFLUSHED: Final = 5_000
 """Folded events that are not written yet, at most."""
 UNFLUSHED_BYTES: Final = 16_000_000
 """What they, and the states that they have changed, may take as stored, about."""
-CACHED_ROWS: Final = 10_000
+CACHED_ROWS: Final = 2_500
 _EVENT_BYTES: Final = UNFLUSHED_BYTES // UNFLUSHED
+_NUMBER_BYTES: Final = 2_000
 _MISSING: Final[Any] = object()
 _WHOLE: Final = 1 << 63
 _FORGOTTEN: Final[list[Record]] = []
@@ -108,6 +109,11 @@ class PartitionFold(Generic[TState]):
     def cursor(self) -> int:
         """The next offset to fold."""
         return self.manifest.cursor if self._last is None else self._last.offset + 1
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """What takes memory until the next flush, about."""
+        return UNFLUSHED_BYTES - self._room
 
     def take(self, records: Sequence[Record]) -> None:
         """Fold the next records; those below the cursor were folded before.
@@ -309,6 +315,7 @@ class PartitionFold(Generic[TState]):
         record.release()
         if self._forgets and type(new) is int and -_WHOLE <= new < _WHOLE:
             self._since[key] = _FORGOTTEN
+            self._room += _EVENT_BYTES + len(record.value) - _NUMBER_BYTES
             return
         since = self._since.get(key)
         if since:

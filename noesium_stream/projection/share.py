@@ -17,7 +17,7 @@ from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import begin
-from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.fold import UNFLUSHED_BYTES, PartitionFold
 from noesium_stream.projection.folder import Report, open_fold
 from noesium_stream.projection.redrive import answer_request
 from noesium_stream.projection.state_codec import StateCodec
@@ -177,6 +177,8 @@ class Share:
                     fold.take(list(same))
                 except StateFileError as error:
                     self.start_over(tp, error)
+        if sum(fold.unflushed_bytes for fold in self.folds.values()) > UNFLUSHED_BYTES:
+            self.flush()
 
     def flush(self) -> None:
         """Write what is folded.

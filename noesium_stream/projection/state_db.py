@@ -12,6 +12,11 @@ from noesium_stream.errors import ProjectionError, StateBusyError, StateFileErro
 PAGE_BYTES = 4096
 """Of files that are made."""
 
+CACHE_KB = 500
+"""Of pages in memory, per file: a process may have many files open, and the kernel caches them too."""
+CHECKPOINT_PAGES = 4000
+"""Keys without an order touch a page each: a short log beside the file would be synced too often."""
+
 _NO_ROOM: Final = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -60,6 +65,8 @@ def connect(path: Path) -> sqlite3.Connection:
             db.execute("PRAGMA journal_mode = WAL").fetchone()
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA trusted_schema = OFF")
+            db.execute(f"PRAGMA cache_size = -{CACHE_KB}")
+            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchone()
     except BaseException:
         db.close()
         raise
