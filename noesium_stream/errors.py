@@ -33,6 +33,8 @@
     ├── EffectFailedError               an effect failed: a person, or an earlier execution, said so
     ├── RunError
     │   ├── RunNotFoundError            no run of this id
+    │   ├── InputDiffersError           a run of this idempotency key was asked something else
+    │   ├── RunParkedError              the run waits for a worker that can go on with it (reason)
     │   ├── RunEndedError               the run has ended already and takes no more messages
     │   ├── ApprovalError               an answer that none of the run's open questions takes
     │   │   └── ApprovalClosedError     its question was answered already, or its deadline has passed
@@ -291,6 +293,18 @@ class RunError(NoesiumError):
 
 class RunNotFoundError(RunError):
     """There is no run of this id on this log."""
+
+
+class InputDiffersError(RunError):
+    """There is a run of this idempotency key, and it was asked something else."""
+
+
+class RunParkedError(RunError):
+    """The run is open, and no worker goes on with it; `reason` says why, as its journal has it."""
+
+    def __init__(self, message: str, *, reason: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
 
 
 class RunEndedError(RunError):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 
 from noesium_stream.clock import Clock
 from noesium_stream.config import ExecutionMode
+from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import Capability
@@ -178,10 +180,36 @@ class BaseGraphicAgent(BaseAgent):
     def check_input(cls, input: dict[str, Any]) -> None:
         """Refuse an input of which no run can come; asked before one is begun from the command line.
 
+        By default one with a key that the state class does not have, where the input is the first state.
+
         Raises:
             ConfigError: says what is wrong with it.
         """
-        return
+        if cls.initial_state is not BaseGraphicAgent.initial_state:
+            return
+        try:
+            # No agent is made yet; a class that asks its options for the state is not looked at.
+            state = object.__new__(cls).get_state_class()
+            keys = get_type_hints(state)
+        except (AttributeError, NameError, TypeError):
+            return
+        if keys:
+            check_keys(state.__name__, keys, input)
+
+
+def check_keys(state: str, known: Collection[str], given: Collection[str]) -> None:
+    """Refuse keys that a state does not have: they would be dropped, and most are typing errors.
+
+    Raises:
+        ConfigError: names the first one, and what may have been meant.
+    """
+    unknown = sorted(key for key in given if key not in known)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        raise ConfigError(
+            f"The input has {', '.join(map(repr, unknown))}, which the state {state} does not have.",
+            hint=f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(known))}.",
+        )
 
 
 class BaseResearcher(BaseGraphicAgent):

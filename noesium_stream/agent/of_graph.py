@@ -10,7 +10,7 @@ from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, ValidationError
 
-from noesium_stream.agent.base import BaseGraphicAgent
+from noesium_stream.agent.base import BaseGraphicAgent, check_keys
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain import DomainEvent
@@ -97,8 +97,11 @@ def agent_of(
 
 
 def _check_state(graph: StateGraph[Any, Any, Any, Any], first: dict[str, Any]) -> None:
-    """Ask the model that LangGraph will ask; a TypedDict's or a dataclass's types are nobody's business."""
+    """LangGraph drops keys that the state does not have; what they hold, only a pydantic model says."""
     schema = graph.input_schema
+    channels = graph.schemas[schema]
+    if "__root__" not in channels:
+        check_keys(schema.__name__, channels, first)
     if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
         return
     try:

@@ -29,6 +29,7 @@ from noesium_stream.errors import (
     EventStoreError,
     EventValidationError,
     GraphError,
+    InputDiffersError,
     KernelError,
     NoesiumError,
     ProjectionLoadError,
@@ -165,6 +166,7 @@ def exit_code(error: NoesiumError) -> int:
             TopicNotFoundError,
             EventValidationError,
             GraphError,
+            InputDiffersError,
         ),
     ):
         return USAGE

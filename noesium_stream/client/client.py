@@ -82,9 +82,10 @@ class Client:
     ) -> Run:
         """Ask agents of a type to run on `input`; return as soon as the command is on the log.
 
-        With an idempotency key the run's id is derived from (this client's agent id, key): the same
-        command sent again is the same run, and its result the first one's. With `fork` it branches off
-        another run (see `noesium_stream.client.replay.fork`).
+        With an idempotency key the run's id is derived from (this client's agent id, `agent_type`, key): the
+        same command sent again is the same run, and its result the first one's, whatever its input
+        (`Run.check_input` says whether that was another one). With `fork` it branches off another run (see
+        `noesium_stream.client.replay.fork`).
 
         Raises:
             StateError: the input has no JSON form.
@@ -97,7 +98,7 @@ class Client:
         if idempotency_key is None:
             run_id = self._clock.uuid7()
         else:
-            run_id = derived_id("run", self._producer.agent_id, idempotency_key)
+            run_id = derived_id("run", self._producer.agent_id, agent_type, idempotency_key)
         requested = RunRequested(
             run_id=run_id, agent_type=agent_type, input=to_json(dict(input), "input"), fork=fork
         )
@@ -118,21 +119,37 @@ class Client:
         return Run(log, agent_type, run_id, self._producer, self._clock, start=start)
 
     async def run(self, run_id: str) -> Run:
-        """The run of this id, or of the only one that begins with it.
+        """The run of this id, or of the only one that begins with it; `TYPE:ID` is one of this agent type.
 
         Raises:
             RunNotFoundError: there is none, or more than one.
         """
-        indexed = await self._indexed_run(run_id)
-        if indexed is not None:
-            return indexed
-        found = [info for info in await self.list() if info.run_id.startswith(run_id)]
+        agent_type, colon, rest = run_id.rpartition(":")
+        if colon:
+            known = agent_type in await self.agent_types()
+            listed = await self.list(agent_type=agent_type) if known else []
+            run_id = rest
+        else:
+            indexed = await self._indexed_run(run_id)
+            if indexed is not None:
+                return indexed
+            listed = await self.list()
+        found = [info for info in listed if info.run_id.startswith(run_id)]
         exact = [info for info in found if info.run_id == run_id]
         if exact:
             found = exact
         if not found:
+            whose = f" of {agent_type}" if colon else ""
             raise RunNotFoundError(
-                f"There is no run {run_id} on {self.log.url}.", hint="`noesium runs` lists those there are."
+                f"There is no run {run_id}{whose} on {self.log.url}.",
+                hint="`noesium runs` lists those there are.",
+            )
+        if len(exact) > 1:
+            # Older releases derived the id from the client and its key alone.
+            types = [info.agent_type for info in exact]
+            raise RunNotFoundError(
+                f"Runs of {', '.join(types)} have the id {run_id}.",
+                hint="Say whose: " + " or ".join(f"{kind}:{run_id}" for kind in types),
             )
         if len(found) > 1:
             ids = ", ".join(info.run_id for info in found[:5])
@@ -155,13 +172,11 @@ class Client:
         if index is None:
             return None
         found, rest = await index.runs(run_id)
-        if run_id not in found:
-            for info in await self._runs_from(rest):
-                if info.run_id.startswith(run_id):
-                    found[info.run_id] = info.agent_type
-        if run_id in found:
-            found = {run_id: found[run_id]}
-        return self.handle(*next((kind, key) for key, kind in found.items())) if len(found) == 1 else None
+        for info in await self._runs_from(rest):
+            if info.run_id.startswith(run_id):
+                found.add((info.agent_type, info.run_id))
+        exact = {(kind, key) for kind, key in found if key == run_id}
+        return self.handle(*next(iter(exact or found))) if len(exact or found) == 1 else None
 
     async def list(
         self, *, agent_type: str | None = None, status: str | None = None, limit: int | None = None

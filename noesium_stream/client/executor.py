@@ -6,6 +6,7 @@ graph on the same log next, answered from any process.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Any, Self
 from noesium_stream.agent import AnyGraph, agent_of
 from noesium_stream.agent.base import BaseGraphicAgent
 from noesium_stream.client.client import Client
+from noesium_stream.client.parked import Left, result_of
 from noesium_stream.client.run import Run
-from noesium_stream.clock import Clock
+from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.config import ExecutionMode, load_config
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
@@ -76,6 +78,8 @@ class KernelExecutor:
         self._clock = clock
         self._stack = AsyncExitStack()
         self._client: Client | None = None
+        self._ended: asyncio.Task[None] | None = None
+        self._left = Left()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -84,7 +88,12 @@ class KernelExecutor:
                 log = await open_log(log, clock=self._clock)
                 stack.push_async_callback(log.close)
             home = self._home or load_config().home
-            await stack.enter_async_context(Worker(log, [(self._agent, None)], home=home, clock=self._clock))
+            left = Left()
+            worker = Worker(log, [(self._agent, None)], home=home, clock=self._clock, progress=left.hear)
+            await stack.enter_async_context(worker)
+            self._ended = asyncio.create_task(worker.wait())
+            stack.push_async_callback(_cancel, self._ended)
+            self._left = left
             self._client = await stack.enter_async_context(Client(log, clock=self._clock))
             self._stack = stack.pop_all()
         return self
@@ -106,8 +115,11 @@ class KernelExecutor:
         """Begin a run and return its handle.
 
         Raises:
+            ConfigError: the graph's state does not take it: a key that it does not have, or what its model
+                refuses.
             StateError: the state has no JSON form.
         """
+        self._agent.check_input(dict(initial_state))
         return await self.client.start(self._agent.agent_type, initial_state, idempotency_key=idempotency_key)
 
     async def execute(
@@ -120,11 +132,17 @@ class KernelExecutor:
         """Begin a run and return its final state, as JSON types.
 
         Raises:
+            ConfigError, StateError: as `start`.
+            InputDiffersError: the run of this idempotency key was asked something else.
             RunFailedError, RunCancelledError: how it ended otherwise.
+            RunParkedError: its worker cannot go on with it; says why.
             RunTimeoutError: it has not ended after `timeout` seconds; it goes on.
+            NoesiumError: what ended the worker, such as a `ConfigError` of a migration that names no node.
         """
         run = await self.start(initial_state, idempotency_key=idempotency_key)
-        return await run.result(timeout=timeout)
+        if idempotency_key is not None:
+            await run.check_input(initial_state)
+        return await self._result(run, timeout)
 
     async def resume(self, run_id: str, *, timeout: float | None = None) -> Any:
         """Go on with a run that was begun before, here or elsewhere, and return its final state.
@@ -133,9 +151,14 @@ class KernelExecutor:
 
         Raises:
             RunNotFoundError: there is no such run.
-            RunFailedError, RunCancelledError, RunTimeoutError: as `execute`.
+            RunFailedError, RunCancelledError, RunParkedError, RunTimeoutError, NoesiumError: as `execute`.
         """
-        return await (await self.client.run(run_id)).result(timeout=timeout)
+        return await self._result(await self.client.run(run_id), timeout)
+
+    async def _result(self, run: Run, timeout: float | None) -> Any:
+        if self._ended is None:
+            raise RuntimeError("use the executor as an async context manager")
+        return await result_of(run, self._left, self._ended, self._clock or SystemClock(), timeout)
 
     async def stream(
         self, initial_state: Mapping[str, Any], *, idempotency_key: str | None = None
@@ -144,3 +167,9 @@ class KernelExecutor:
         run = await self.start(initial_state, idempotency_key=idempotency_key)
         async for event in run.events():
             yield event
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    """End a task whose outcome nobody waits for any more."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

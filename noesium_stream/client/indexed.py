@@ -60,14 +60,14 @@ class RunIndex:
             extent = orjson.loads(row).get(f"{journal}/{partition}")
             return file.manifest.cursor if extent is None else int(extent[0])
 
-    async def runs(self, prefix: str) -> tuple[dict[str, str], dict[str, dict[int, int]]]:
-        """Runs whose ids begin with `prefix`, with their agent types; and from where each journal is to be
+    async def runs(self, prefix: str) -> tuple[set[tuple[str, str]], dict[str, dict[int, int]]]:
+        """Agent types and ids of runs whose ids begin with `prefix`; and from where each journal is to be
         read for what the index has not seen.
 
         Raises:
             LogUnavailableError
         """
-        found: dict[str, str] = {}
+        found: set[tuple[str, str]] = set()
         rest: dict[str, dict[int, int]] = {}
         topology = self._log.topology
         layout: Mapping[str, TopicShape] = await self._log.layout()
@@ -80,7 +80,7 @@ class RunIndex:
                 with self._open(TopicPartition(topic, partition), shape.topic_id, end) as file:
                     ids = None if file is None else _ids(file, prefix)
                     if file is not None and ids is not None:
-                        found.update(dict.fromkeys(ids, agent_type))
+                        found.update((agent_type, run_id) for run_id in ids)
                         cursors[partition] = file.manifest.cursor
         return found, rest
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -20,13 +20,15 @@ from noesium_stream.client.runs import ENDED, RUN_TYPES, RunInfo, fold_record
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
     CorruptRecordError,
+    InputDiffersError,
     RunCancelledError,
     RunEndedError,
     RunFailedError,
     RunNotFoundError,
     RunTimeoutError,
 )
-from noesium_stream.event.calls import COMMANDS
+from noesium_stream.event.calls import COMMANDS, input_of
+from noesium_stream.event.canonical import canonical_json
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.effects import EffectLedger
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
@@ -171,6 +173,34 @@ class Run:
                     except CorruptRecordError:
                         continue  # no command: its owner makes it a dead letter
                     yield event
+
+    async def check_input(self, input: Mapping[str, Any]) -> None:
+        """Refuse a run that was asked something else under the same idempotency key.
+
+        The first command counts, in the order of the inbox: call it after `Client.start`.
+
+        Raises:
+            InputDiffersError: the recorded input is another one; names the run.
+            StateError: the input has no JSON form.
+        """
+        wanted = canonical_json(to_json(dict(input), "input"))
+        async for first in self._asked():
+            if canonical_json(input_of(first.payload)) != wanted:
+                raise InputDiffersError(
+                    f"Run {self.id} of {self.agent_type} has this key already, and was asked something else.",
+                    hint=f"Give another key, or the same input. What it was asked: noesium show {self.id}",
+                )
+            return
+
+    async def _asked(self) -> AsyncGenerator[EventEnvelope, None]:
+        """Yield the run's commands: the journal's copy of the one that counted, then those in the inbox."""
+        async with aclosing(self._records(follow=False, types=COMMANDS)) as records:
+            async for record in records:
+                if record.unchecked.payload.get("run_id") == self.id:
+                    yield record.unchecked
+        async with aclosing(self.commands()) as commands:
+            async for event in commands:
+                yield event
 
     async def signal(self, name: str, value: Any = None) -> None:
         """Send a message to the run; it is delivered once, in the order of sending."""

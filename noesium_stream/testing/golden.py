@@ -26,7 +26,7 @@ from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.agent.load import load_agent
 from noesium_stream.capability.resolution import in_range
 from noesium_stream.client.replay_target import load_target
-from noesium_stream.errors import CheckpointError, ConfigError
+from noesium_stream.errors import CheckpointError, ConfigError, RehearsalError
 from noesium_stream.kernel.canonical_history import RecordedRun, dump_history, load_history
 from noesium_stream.kernel.verify import Verdict, verify_run
 from noesium_stream.log import open_log
@@ -71,11 +71,14 @@ async def record_case(
 
     Raises:
         AgentLoadError: the graph cannot be imported.
+        ConfigError: the graph's state does not take the input, or the run does not ask what the case answers.
         NoesiumError: the run cannot be made.
     """
     kind = load_agent(case["graph"])
     if not issubclass(kind, BaseGraphicAgent):
         raise ConfigError(f"{case['graph']} has no graph.")
+    given = case.get("input") or {}
+    kind.check_input(given)
     options = kind.Options.model_validate(case.get("options") or {})
     rehearsal = Rehearsal(
         kind, options=options, effects=case.get("effects"), capabilities=case.get("capabilities")
@@ -84,11 +87,19 @@ async def record_case(
         for event in kind.events:
             rehearsal.log.catalogue.register(event)
         disturb(rehearsal)
-        run = await rehearsal.start(case.get("input") or {})
+        run = await rehearsal.start(given)
         for name, value in case.get("signals") or ():
             await run.signal(name, value)
-        for answer in case.get("answers") or ():
-            await run.answer(answer.get("value"), approved=answer.get("approved", True))
+        for number, answer in enumerate(case.get("answers") or (), 1):
+            try:
+                await run.answer(answer.get("value"), approved=answer.get("approved", True))
+            except RehearsalError as error:
+                info = await run.info()
+                ended = info.status if info.error is None else f"{info.status}: {info.error}"
+                raise ConfigError(
+                    f"The case answers question {number}, and the run ended without asking it ({ended}).",
+                    hint="Take answers out of the case, or mend what the run does.",
+                ) from error
         if case.get("until"):
             await run.until(case["until"])
         else:

@@ -64,8 +64,10 @@ class _Item(pytest.Item):
         return self.path, None, f"{self.path.name}::{self.name}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The difference alone; a traceback for anything else."""
-        if isinstance(excinfo.value, HistoryDiffersError):
+        """The difference alone, or what is wrong with the case; a traceback for anything else."""
+        if isinstance(
+            excinfo.value, HistoryDiffersError | import_module("noesium_stream.errors").ConfigError
+        ):
             return str(excinfo.value)
         return super().repr_failure(excinfo)
 

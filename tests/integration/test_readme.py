@@ -203,12 +203,12 @@ def test_a_graph_is_killed_resumed_elsewhere_approved_verified_forked_and_refuse
         worker.wait_for_error_line("at work on sqlite:///", 120)
         approved = clone.bash("triage approved")
         assert "run.completed" in approved.stdout
-        assert approved.stderr.startswith('approved "Refund 120.50?" of d7da1804')
+        assert approved.stderr.startswith('approved "Refund 120.50?" of 17efc21f')
         assert same_tree(approved.stdout, shown("triage 1.0.0"))
         assert paid.read_text().count("120.50 ") == paid.read_text().count("\n") == 1
 
         verified = clone.bash("triage verified").stdout
-        assert verified.startswith("d7da1804-3f87-8e50-8253-23780a79ba24  as recorded (completed), 2 steps")
+        assert verified.startswith("17efc21f-ea98-8e1f-a971-041b45210d60  as recorded (completed), 2 steps")
         state = json.loads(verified.partition("\n")[2])
         assert state["broken"] is True
         assert "receipt" not in state
@@ -220,7 +220,7 @@ def test_a_graph_is_killed_resumed_elsewhere_approved_verified_forked_and_refuse
 
     before = triage.read_text()
     refused = clone.bash("triage changed", code=1)
-    assert refused.stdout.strip() == shown("d7da1804").strip()
+    assert refused.stdout.strip() == shown("17efc21f").strip()
     assert triage.read_text() != before
 
 

@@ -159,3 +159,26 @@ def test_the_plugin_costs_a_project_without_histories_nothing_but_itself() -> No
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_case_whose_input_the_state_does_not_have_records_nothing(project: Path) -> None:
+    head = "from typing import TypedDict\nclass State(TypedDict):\n    n: int\n"
+    (project / "work.py").write_text(head + GRAPH.replace("StateGraph(dict)", "StateGraph(State)"))
+    case = {"graph": "work:graph", "input": {"n": 4, "nn": 5}}
+    (project / "histories" / "once.case.json").write_text(json.dumps(case))
+    refused = run_pytest(project, "--noesium-record")
+    assert refused.returncode == 1
+    assert "The input has 'nn', which the state State does not have." in refused.stdout
+    assert "Traceback" not in refused.stdout
+    assert len(refused.stdout.splitlines()) < 15, refused.stdout
+    assert not (project / "histories" / "once.history.jsonl").exists()
+
+
+def test_a_case_with_an_answer_that_nobody_asks_for_says_so_in_a_sentence(project: Path) -> None:
+    case = {"graph": "work:graph", "input": {"n": 4}, "answers": [{"approved": True}]}
+    (project / "histories" / "once.case.json").write_text(json.dumps(case))
+    refused = run_pytest(project, "--noesium-record")
+    assert refused.returncode == 1
+    assert "The case answers question 1, and the run ended without asking it (completed)." in refused.stdout
+    assert len(refused.stdout.splitlines()) < 15, refused.stdout
+    assert not (project / "histories" / "once.history.jsonl").exists()

@@ -46,7 +46,11 @@ from noesium_stream.worker import Worker
 @log_option
 @json_option
 @click.option("--input", "given", metavar="JSON", help="The input of an agent that takes no question.")
-@click.option("--key", metavar="TEXT", help="Idempotency key: the same key meets the same run.")
+@click.option(
+    "--key",
+    metavar="TEXT",
+    help="Idempotency key: the same key meets the same run; the input has to be the same, too.",
+)
 @click.option(
     "--resume", "resumed", metavar="RUN", callback=given_run, help="Go on with a run instead of a new one."
 )
@@ -123,7 +127,10 @@ class _Question:
 
     async def begin(self, client: Client, input_: dict[str, Any], key: str | None) -> Run:
         """Start a run."""
-        return await client.start(self.agent.agent_type, input_, idempotency_key=key)
+        run = await client.start(self.agent.agent_type, input_, idempotency_key=key)
+        if key is not None:
+            await run.check_input(input_)
+        return run
 
     async def find(self, client: Client, run_id: str) -> Run:
         """The run to go on with; it must be one of this agent."""

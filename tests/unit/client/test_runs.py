@@ -9,6 +9,9 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.client import Client
+from noesium_stream.errors import InputDiffersError, RunNotFoundError
+from noesium_stream.event.envelope import AgentRef, TraceContext
+from noesium_stream.event.standard import RunRequested
 from noesium_stream.log import open_log
 from noesium_stream.log.embedded import Topic
 from noesium_stream.log.headers import header_text
@@ -69,11 +72,52 @@ async def test_one_idempotency_key_for_two_agent_types_is_two_runs(tmp_path: Pat
     log = await open_log("memory://")
     agents = [(agent_of(single(), name), None) for name in ("one", "two")]
     async with Worker(log, agents, home=tmp_path), Client(log) as client:
-        for name in ("one", "two"):
-            await (await client.start(name, {}, idempotency_key="k")).result(timeout=10)
+        runs = [await client.start(name, {}, idempotency_key="k") for name in ("one", "two")]
+        for run in runs:
+            await run.result(timeout=10)
+            assert (await client.run(run.id)).agent_type == run.agent_type
         infos = await client.list()
     await log.close()
+    assert runs[0].id != runs[1].id
     assert sorted((info.agent_type, info.status) for info in infos) == [
         ("one", "completed"),
         ("two", "completed"),
     ]
+
+
+async def test_two_runs_that_share_an_id_are_told_apart_by_their_agent_types(tmp_path: Path) -> None:
+    log = await open_log("memory://")
+    async with Client(log) as client:
+        for name in ("one", "two"):
+            topology = log.topology
+            await log.ensure_topics(
+                [topology.spec(topology.inbox(name)), topology.spec(topology.journal(name))]
+            )
+            asked = RunRequested(run_id="shared-1", agent_type=name, input={})
+            trace = TraceContext("1" * 32, "2" * 16)
+            command = asked.to_envelope(
+                AgentRef("client", "client"), trace, partition_key="shared-1", metadata={"to": name}
+            )
+            await log.append([command])
+        with pytest.raises(RunNotFoundError, match="Runs of one, two have the id shared-1") as told:
+            await client.run("shared-1")
+        assert told.value.hint == "Say whose: one:shared-1 or two:shared-1"
+        for name in ("one", "two"):
+            assert (await client.run(f"{name}:shared")).agent_type == name
+        with pytest.raises(RunNotFoundError, match="no run shared-1 of three"):
+            await client.run("three:shared-1")
+    await log.close()
+
+
+async def test_the_first_input_of_a_key_counts_before_and_after_a_worker_has_it(tmp_path: Path) -> None:
+    log = await open_log("memory://")
+    async with Client(log) as client:
+        first = await client.start("sample", {"n": 1, "m": 2}, idempotency_key="k")
+        await client.start("sample", {"n": 5}, idempotency_key="k")
+        for _ in range(2):
+            await first.check_input({"m": 2, "n": 1})
+            with pytest.raises(InputDiffersError, match=first.id):
+                await first.check_input({"n": 5})
+            async with Worker(log, [(agent_of(single()), None)], home=tmp_path):
+                await first.result(timeout=10)
+    await log.close()
