@@ -99,7 +99,7 @@ def _figures(values: dict[str, list[float]], later: dict[str, list[float]], size
     count_note = (
         f"Envelopes of {size:.0f} bytes, 1,000 keys, 8 partitions. From joining the group to all folded and "
         "committed, processes and connections being up; flowing: from the first event (Quix), from the "
-        "assignment (ours). Quix: RocksDB, changelog, exactly-once, its default commit interval, no output topic."
+        "assignment (ours). Quix: RocksDB, changelog, exactly-once, its own commit interval, no output topic."
     )
     sum_note = (
         "Ours validates envelope and payload; Quix is given fastavro with the parsed schema, and orjson, and "

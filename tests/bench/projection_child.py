@@ -1,6 +1,6 @@
 """One process that attaches a projection, or reads its past; prints one line of JSON.
 
-    python -m tests.bench.projection_child follow|pull|past '{"bootstrap": …, "namespace": …, "fold": "count", …}'
+    python -m tests.bench.projection_child follow|pull|past '{"bootstrap": …, "fold": "count", …}'
 
 `follow`: from joining the group until all of `until` is folded and written. `pull`: the same, after the state
 was pulled from `depot`. `past`: the state as it was.

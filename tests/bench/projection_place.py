@@ -99,7 +99,8 @@ async def quix(python: Path, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _run(command: Sequence[str]) -> dict[str, Any]:
-    process = await create_subprocess_exec(*command, cwd=_ROOT, stdout=PIPE)
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    process = await create_subprocess_exec(*command, cwd=_ROOT, stdout=PIPE, env=environment)
     try:
         out, _ = await asyncio.wait_for(process.communicate(), _TIMEOUT_S)
     finally:

@@ -1,14 +1,13 @@
 """The peer: Quix Streams folds the topic; run by the Python of a virtual environment that has it.
 
 Why it is fair: its defaults, which are its fastest (a commit every 5 seconds, RocksDB without fsync); exactly
-once and a changelog, since what it writes is otherwise lost with the machine, while our state can be folded
-again from the topic; no output topic; logging off. The count takes the record's bytes as they are. For the sum
-the envelope is read by fastavro, compiled, with the schema parsed once, and the payload by orjson; nothing is
-validated. The fetch settings are ours. The clock runs from the subscription (all connections but the
-consumer's are there already) to the return of the transaction's last commit, with the state flushed. It stops
-itself by counting, which costs it nothing that can be measured.
+once and a changelog, since its state is otherwise lost with the machine, while ours is folded again from the
+topic; no output topic; logging off. The count takes the record's bytes as they are. For the sum the envelope is
+read by fastavro with the schema parsed once, and the payload by orjson; nothing is validated. The settings of
+fetching are those of our reader. The clock runs from the subscription to the return of the last transaction's
+commit, with the state flushed. It stops itself by counting, which costs nothing that can be measured.
 
-    PYTHON projection_quix.py '{"bootstrap": …, "topic": …, "group": …, "folder": …, "count": …, "fold": "sum"}'
+    PYTHON projection_quix.py '{"bootstrap": …, "topic": …, "group": …, "folder": …, "count": …, "fold": …}'
 """
 
 from __future__ import annotations

@@ -182,5 +182,6 @@ async def _shipped(settings: ProjectionSettings, many: LargeState) -> list[Figur
     progress(f"  replayed: {replayed[0]:.1f} s")
     ours = Side("pulled, then attached", pulled)
     theirs = Side("replayed", replayed * len(pulled))
-    sign = f"{many.topic.count:,} events over {many.keys:,} keys; pulled from a folder, {settings.tail:,} events later."
-    return [Figure("shipped", "ready", "s", ours, theirs, 1 / 20, at_least=False, note=sign)]
+    events = f"{many.topic.count:,} events over {many.keys:,} keys"
+    note = f"{events}; pulled from a folder, {settings.tail:,} events later, all of it timed."
+    return [Figure("shipped", "ready", "s", ours, theirs, 1 / 20, at_least=False, note=note)]
