@@ -70,9 +70,8 @@ def _waits(run: RunState) -> tuple[dict[str, set[str]], set[str]]:
     for kind, found in (("approval", run.approvals), ("timer", run.timers)):
         for one in found.values():
             waits.setdefault(one.task or "", set()).add(kind)
-    for call in run.calls.values():
-        if call.status == "asked":
-            waits.setdefault(call.task or "", set()).add("call")
+    for asking in run.open_calls.values():
+        waits.setdefault(asking or "", set()).add("call")
     for effect in run.open_effects.values():
         if effect.status == "running":
             busy.add(effect.task or "")

@@ -134,9 +134,9 @@ class RunState:
     `compensating`, `completed`, `failed`, `cancelled` or `expired`. `waits_for` says for what it waits:
     `approval`, `call`, `effect`, `retry`, `timer`.
 
-    Keys: `nodes` by name, `tasks` by `step:task_path`, `calls` by the child run's id, `effects` and `tools`
-    by name, `open_effects`, `approvals` and `timers` by id, `circuits` by `effect:NAME`, `tool:NAME` or
-    `capability:ID`.
+    Keys: `nodes` by name, `tasks` by `step:task_path`, `calls` and `open_calls` (which task waits) by the child
+    run's id, `effects` and `tools` by name, `open_effects`, `approvals` and `timers` by id, `circuits` by
+    `effect:NAME`, `tool:NAME` or `capability:ID`.
     """
 
     kind: Literal["run"] = "run"
@@ -164,6 +164,7 @@ class RunState:
     nodes: dict[str, NodeCounts] = field(default_factory=dict)
     tasks: dict[str, Task] = field(default_factory=dict)
     calls: dict[str, CallState] = field(default_factory=dict)
+    open_calls: dict[str, str | None] = field(default_factory=dict)
     effects: dict[str, UseCounts] = field(default_factory=dict)
     open_effects: dict[str, EffectState] = field(default_factory=dict)
     tools: dict[str, UseCounts] = field(default_factory=dict)

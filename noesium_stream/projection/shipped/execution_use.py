@@ -24,19 +24,18 @@ def _invoked(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> No
         return
     if payload["run_id"] in run.calls:
         return
+    task = task_of(run, event)
     run.calls[payload["run_id"]] = CallState(
-        payload["capability_id"],
-        payload["version"],
-        payload["target_agent_type"],
-        event.timestamp_ms,
-        task_of(run, event),
+        payload["capability_id"], payload["version"], payload["target_agent_type"], event.timestamp_ms, task
     )
+    run.open_calls[payload["run_id"]] = task
 
 
 def _call_answered(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
     call = run.calls.get(payload["call_id"])
     if call is None or call.status != "asked":
         return  # the run's own answer, or a repetition
+    run.open_calls.pop(payload["call_id"], None)
     call.answered_ms, call.error = event.timestamp_ms, payload.get("error")
     call.status = "answered" if call.error is None else "failed"
     _note(run, f"capability:{call.capability_id}", event, call.error)

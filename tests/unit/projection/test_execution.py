@@ -9,6 +9,17 @@ from typing import Any
 from noesium_stream.cli.commands.show import collect
 from noesium_stream.client import Client, Run
 from noesium_stream.client.tree import RunTree, causal_tree
+from noesium_stream.clock import VirtualClock
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.standard import (
+    AgentRecovered,
+    AgentStarted,
+    AgentStopped,
+    AgentUnavailable,
+    ToolCompleted,
+    ToolFailed,
+)
 from noesium_stream.projection import ProjectionEngine
 from noesium_stream.projection.shipped import AgentState, ExecutionProjection, RunState
 from tests.support.many_runs import many_runs
@@ -124,5 +135,67 @@ def assert_every_kind_is_there(rows: dict[str, RunState], runs: dict[str, Run]) 
     assert (tools.begun, tools.completed, tools.failed, tools.duration_ms) == (2, 1, 1, 3)
     assert named["tools"].circuits["tool:find"].failures == 1
     assert named["short sleep"].timers_fired == 1
-    broken = named["effect that is retried"]
-    assert broken.circuits["effect:broken"].open is (broken.effects["broken"].failed >= 5)
+    circuits = {
+        name: (row.effects["broken"].failed, row.circuits["effect:broken"].open)
+        for name, row in named.items()
+        if "broken" in row.effects
+    }
+    assert circuits == {"effect that is retried": (9, True), "effect that fails": (3, False)}
+
+
+CLOCK = VirtualClock()
+
+
+def events(*given: tuple[DomainEvent, str]) -> list[EventEnvelope]:
+    """Events by the process of this name, a second apart."""
+    found = []
+    for event, instance in given:
+        CLOCK.advance(1.0)
+        trace = TraceContext("1" * 32, "2" * 16)
+        ref = AgentRef("doer", "doer", "local", instance)
+        found.append(event.to_envelope(ref, trace, partition_key="run", clock=CLOCK))
+    return found
+
+
+def agent(*given: tuple[DomainEvent, str]) -> AgentState:
+    state = ExecutionProjection().fold(events(*given))
+    assert isinstance(state, AgentState)
+    return state
+
+
+def started(instance: str) -> tuple[DomainEvent, str]:
+    shared = {"agent_id": "doer", "agent_type": "doer", "agent_version": "1.0.0"}
+    return AgentStarted(**shared, instance_id=instance), instance
+
+
+def stopped(instance: str) -> tuple[DomainEvent, str]:
+    return AgentStopped(agent_id="doer", agent_type="doer", instance_id=instance, reason="closed"), instance
+
+
+def test_an_agent_runs_as_long_as_a_process_of_it_has_not_stopped() -> None:
+    two = agent(started("a"), started("b"), stopped("a"))
+    assert (two.status, list(two.live), two.starts, two.stops) == ("running", ["b"], 2, 1)
+    none = agent(started("a"), started("b"), stopped("a"), stopped("b"))
+    assert (none.status, none.reason, none.live) == ("stopped", "closed", {})
+    missing = AgentUnavailable(agent_id="doer", agent_type="doer", reason="3 heartbeats missed"), "watcher"
+    back = AgentRecovered(agent_id="doer", agent_type="doer"), "watcher"
+    away = agent(started("a"), missing)
+    assert (away.status, away.reason, away.outages) == ("unavailable", "3 heartbeats missed", 1)
+    assert agent(started("a"), missing, back).status == "running"
+    many = agent(*(started(f"killed {number}") for number in range(250)))
+    assert (len(many.live), many.starts, next(iter(many.live))) == (100, 250, "killed 150")
+
+
+def test_a_circuit_opens_with_failures_in_a_row_and_closes_with_a_success() -> None:
+    call = {"call_id": "c", "tool_id": "t", "tool_name": "find"}
+    failed = ToolFailed(**call, error_type="KeyError", error="no", duration_ms=1), "a"
+    done = ToolCompleted(**call, duration_ms=1), "a"
+    for given, expected in (
+        ([failed] * 4, {"tool:find": (4, False)}),
+        ([failed] * 5, {"tool:find": (5, True)}),
+        ([failed] * 5 + [done], {}),
+        ([failed] * 4 + [done, failed], {"tool:find": (1, False)}),
+    ):
+        run = ExecutionProjection().fold(events(*given))
+        assert isinstance(run, RunState)
+        assert {name: (one.failures, one.open) for name, one in run.circuits.items()} == expected
