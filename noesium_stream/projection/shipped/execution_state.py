@@ -134,9 +134,9 @@ class RunState:
     `compensating`, `completed`, `failed`, `cancelled` or `expired`. `waits_for` says for what it waits:
     `approval`, `call`, `effect`, `retry`, `timer`.
 
-    Keys: `nodes` by name, `tasks` by `step:task_path`, `calls` and `open_calls` (which task waits) by the child
-    run's id, `effects` and `tools` by name, `open_effects`, `approvals` and `timers` by id, `circuits` by
-    `effect:NAME`, `tool:NAME` or `capability:ID`.
+    Keys: `nodes` by name, `tasks` by `step:task_path`, `calls` and `open_calls` (which task waits) by the
+    child run's id, `effects` and `tools` by name, `open_effects`, `approvals` and `timers` by id, `circuits`
+    by `effect:NAME`, `tool:NAME` or `capability:ID`.
     """
 
     kind: Literal["run"] = "run"

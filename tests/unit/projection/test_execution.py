@@ -17,6 +17,13 @@ from noesium_stream.event.standard import (
     AgentStarted,
     AgentStopped,
     AgentUnavailable,
+    GraphRef,
+    NodeEntered,
+    NodeFailed,
+    NodeRetried,
+    RunStarted,
+    TimerFired,
+    TimerStarted,
     ToolCompleted,
     ToolFailed,
 )
@@ -199,3 +206,46 @@ def test_a_circuit_opens_with_failures_in_a_row_and_closes_with_a_success() -> N
         run = ExecutionProjection().fold(events(*given))
         assert isinstance(run, RunState)
         assert {name: (one.failures, one.open) for name, one in run.circuits.items()} == expected
+
+
+def entered(node: str, step: int, task_path: str) -> tuple[DomainEvent, str]:
+    shared = {"run_id": "run", "attempt": 1, "deterministic": True}
+    return NodeEntered(node=node, step=step, task_path=task_path, **shared), "a"
+
+
+def run_of(*given: tuple[DomainEvent, str]) -> RunState:
+    """A run that has started, and what these events, each caused by the last node entered, make of it."""
+    graph = GraphRef(graph_id="doer", version="1.0.0", fingerprint="0")
+    begun = RunStarted(run_id="run", agent_type="doer", agent_version="1.0.0", graph=graph), "a"
+    made, cause = [], None
+    for event in events(begun, *given):
+        made.append(event if cause is None else event.replace(causation_id=cause))
+        cause = event.event_id if event.event_type == "kernel.node.entered" else cause
+    run = ExecutionProjection().fold(made)
+    assert isinstance(run, RunState)
+    return run
+
+
+def test_a_run_waits_where_all_of_its_tasks_do_also_those_of_a_graph_within_a_node() -> None:
+    outer, inner = entered("outer", 1, "pull:outer"), entered("inner", 1, "1:pull:outer|0|pull:inner")
+    other = entered("other", 1, "pull:other")
+    sleeps = TimerStarted(run_id="run", timer_id="t", node="inner", due_ms=1), "a"
+    wakes = TimerFired(run_id="run", timer_id="t", due_ms=1), "a"
+    assert run_of(outer, inner).status == "running"
+    asleep = run_of(outer, inner, sleeps)
+    assert (asleep.status, asleep.waits_for) == ("waiting", ["timer"])
+    assert run_of(outer, other, inner, sleeps).status == "running"
+    awake = run_of(outer, inner, sleeps, wakes)
+    assert (awake.status, awake.waits_for, awake.timers_fired) == ("running", [], 1)
+
+
+def test_an_attempt_counts_once_also_where_a_process_that_took_over_says_it_again() -> None:
+    task = {"run_id": "run", "node": "act", "step": 1, "task_path": "pull:act"}
+    failed = NodeFailed(**task, attempt=1, error_type="E", message="no", duration_ms=1, retry_in_ms=500), "a"
+    pauses = run_of(entered("act", 1, "pull:act"), failed)
+    assert (pauses.status, pauses.waits_for) == ("waiting", ["retry"])
+    [paused] = pauses.tasks.values()
+    assert paused.due_ms == CLOCK.now_ms() + 500
+    again = [(NodeRetried(**task, attempt=2, cause="E"), instance) for instance in ("a", "b")]
+    run = run_of(entered("act", 1, "pull:act"), failed, *again)
+    assert (run.status, run.retries, run.nodes["act"].retried, run.takeovers) == ("running", 1, 1, 1)
