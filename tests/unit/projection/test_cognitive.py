@@ -52,6 +52,9 @@ async def test_conversation_tools_plan_and_memory_of_runs_of_every_kind(tmp_path
     assert used("nobody") == [("capability", "no.such", "unresolved", None)] * 3
     assert used("effect that works") == [("effect", "works", "completed", "X")]
     assert used("effect of unknown outcome") == [("effect", "hanging", "unknown", None)]
+    echoed = [one for one in state.values() if isinstance(one, RunMind) and one.agent_type == "echo"]
+    heard = {(one.messages[0].content["text"], one.messages[0].by, len(one.uses)) for one in echoed}
+    assert heard == {("a", "asker", 0), ("b", "asker", 0), ("fail", "asker", 0)}
     assert {use.node for use in minds["tool of another"].uses.values()} == {"act"}
     assert [step.nodes for step in minds["moved"].plan] == [["begin"], ["act"], ["close"]]
     assert minds["moved"].moves == ["1.0.0 → 2.0.0"]
