@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +19,15 @@ class Activity:
         changes: grows with everything that happens: the same number later means that nothing did.
     """
 
-    __slots__ = ("_steps", "_waits", "_working", "changes")
+    __slots__ = ("_calls", "_calls_ended", "_gate", "_steps", "_waits", "_working", "changes")
 
     def __init__(self) -> None:
         self._steps: dict[object, object | None] = {}
         self._waits: Counter[object | None] = Counter()
         self._working = 0
+        self._calls = 0
+        self._calls_ended: asyncio.Event | None = None
+        self._gate: asyncio.Event | None = None
         self.changes = 0
 
     def enter(self, step: object, within: object | None) -> None:
@@ -59,6 +63,45 @@ class Activity:
         finally:
             self._working -= 1
             self.changes += 1
+
+    # -- giving the run up ---------------------------------------------------------------------------
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """An effect is under way, from before its intent is on the log until its outcome is staged."""
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls and self._calls_ended is not None:
+                self._calls_ended.set()
+
+    @property
+    def calls(self) -> int:
+        """How many effects are under way."""
+        return self._calls
+
+    async def calls_ended(self) -> None:
+        """Return when no effect is under way; call `shut` first, or others follow."""
+        while self._calls:
+            self._calls_ended = asyncio.Event()
+            await self._calls_ended.wait()
+
+    def shut(self) -> None:
+        """The run is about to be given up: no step and no effect begins any more."""
+        if self._gate is None:
+            self._gate = asyncio.Event()
+
+    def given_up(self) -> None:
+        """Who waits in `may_begin` goes on, and finds the journal closed."""
+        if self._gate is not None:
+            self._gate.set()
+
+    async def may_begin(self) -> None:
+        """Return when a step or an effect may begin: at once, unless the run is about to be given up."""
+        if self._gate is not None:
+            await self._gate.wait()
 
     @property
     def only_waits(self) -> bool:

@@ -46,7 +46,7 @@ from noesium_stream.kernel.recordable import check_size, said_of
 from noesium_stream.kernel.reference import Undo, check_callable, exception_of, reference, takes_key
 from noesium_stream.kernel.retry import Retries
 
-DIED = "the process died between the call and its record"
+LEFT = "its owner gave the partition up while the call was under way, or died"
 
 
 class Site(Protocol):
@@ -115,8 +115,7 @@ class Effect:
                 if decision["decision"] == "result":
                     return decision.get("result")
                 if decision["decision"] == "retry" and known.event_type == "effect.outcome.unknown":
-                    await self._intend(effect_id)
-                    await self._call(effect_id, call, tried + 1)
+                    await self._perform(effect_id, call, tried + 1, intend=True)
                     continue
                 if decision["decision"] == "fail" and not self._was_earlier(known):
                     raise self._given_up(effect_id, decision)
@@ -157,15 +156,27 @@ class Effect:
         await self.site.journal.until(lambda: self.site.clock.now_ms() >= due_ms, due_ms)
 
     async def _make(self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int) -> None:
-        if effect_id not in self.site.history.requested:
-            await self._intend(effect_id)
-            if effect_id in self.site.history.outcomes:
-                return  # a journal that replays has what came of it
-        elif self.effect_class is SideEffectClass.EXTERNAL:
-            self._stage_unknown(effect_id, DIED)
+        known = effect_id in self.site.history.requested
+        if known and self.effect_class is SideEffectClass.EXTERNAL:
+            self._stage_unknown(effect_id, LEFT)
             await self.site.journal.commit()
             return
-        await self._call(effect_id, call, tries)
+        await self._perform(effect_id, call, tries, intend=not known)
+
+    async def _perform(
+        self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int, *, intend: bool
+    ) -> None:
+        """Intent, call, outcome: whoever gives the partition up in order waits for the end of it."""
+        activity = self.site.journal.activity
+        await activity.may_begin()
+        # A graph's own steps and effects are waited for, one by one.
+        with nullcontext() if self.graph else activity.calling():
+            answered = self.site.history.outcomes.get(effect_id)
+            if intend:
+                await self._intend(effect_id)
+            if answered is None and effect_id in self.site.history.outcomes:
+                return  # a journal that replays has what came of it
+            await self._call(effect_id, call, tries)
 
     async def _intend(self, effect_id: str) -> None:
         event = EffectRequested(

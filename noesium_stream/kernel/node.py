@@ -33,6 +33,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.standard import NodeCompleted, NodeFailed
 from noesium_stream.kernel.decorators import NodeMeta, node_meta
+from noesium_stream.kernel.failure_place import traceback_of, where_of
 from noesium_stream.kernel.guard import guard_bound
 from noesium_stream.kernel.history import StepKey
 from noesium_stream.kernel.messages import identified
@@ -127,6 +128,7 @@ class DurableNode(Runnable[Any, Any]):
             failure = run.journal.history.failed.get(key)
             if failure is not None and failure.event_id not in run.journal.history.forgiven:
                 await self._wait_for_retry(run, failure.timestamp_ms, failure.payload)
+            await run.journal.activity.may_begin()
             # Every attempt has the same input, whatever a body does to what it is given.
             given = copy.deepcopy(input) if self._retry else input
             try:
@@ -321,6 +323,8 @@ class DurableNode(Runnable[Any, Any]):
             retry_in_ms=pause,
             input_hash=input_hash,
             hint=hint_of(error),
+            where=where_of(error),
+            traceback=traceback_of(error),
         )
         trace = journal.identity.trace.child(clock.token(8))
         event = journal.stage(failed, trace=trace, causation_id=step.entered_id)
@@ -343,7 +347,12 @@ def _has_commands(value: Any) -> bool:
 
 def _recorded(failure: dict[str, Any]) -> NodeExecutionError:
     kind, message = failure["error_type"], failure["message"]
-    return NodeExecutionError(f"{kind}: {message}", hint=failure.get("hint"), recorded=(kind, message))
+    return NodeExecutionError(
+        f"{kind}: {message}",
+        hint=failure.get("hint"),
+        recorded=(kind, message),
+        where=failure.get("where"),
+    )
 
 
 def _elapsed(seconds: float) -> int:

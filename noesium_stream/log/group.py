@@ -213,12 +213,13 @@ class Member:
                     await beats
                 await self._step()
         finally:
-            if beats is not None:
-                beats.cancel()
-            # Let go in the order of a rebalance: the owner first, then the table, then the others.
+            # Let go in the order of a rebalance: the owner first, who may take longer than a lease, then the
+            # table, then the others.
             try:
                 await self._revoke(frozenset(self._positions))
             finally:
+                if beats is not None:
+                    beats.cancel()
                 await self._coordinator.leave()
                 self._changes.notify()
 

@@ -132,6 +132,7 @@ class Process:
             [(self._agent, self._options)],
             home=self._home,
             clock=MortalClock(self._clock, death),
+            grace_s=0,  # who is killed waits for nothing
         )
         async with worker:
             self._mortal = mortal

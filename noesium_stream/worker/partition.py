@@ -37,6 +37,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.worker.acquiring import acquired, answered_meanwhile, low_water_mark
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
+from noesium_stream.worker.grace import GRACE_S, let_calls_end
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
 from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
@@ -64,9 +65,11 @@ class PartitionOwner:
         registry: CapabilityRegistry,
         *,
         on_failure: Callable[[BaseException], None],
+        grace_s: float = GRACE_S,
     ) -> None:
         self.log = log
         self._agent = agent
+        self._grace_s = grace_s
         self._on_failure = on_failure
         self.agent_ref: AgentRef = agent.context.agent_ref
         self.clock: Clock = agent.context.clock
@@ -89,6 +92,7 @@ class PartitionOwner:
         self._ready = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
         self._released = False
+        self._writer_lost = asyncio.Event()
 
     @property
     def open_runs(self) -> int:
@@ -112,6 +116,7 @@ class PartitionOwner:
         # 1. Fence.
         writer = await self.log.writer(f"{self.journal}/{self.partition}")
         self._writer = writer
+        self._writer_lost.clear()
         # 2. Say so: the first record of this epoch.
         await writer.commit([acquired(self, writer, await self.log.topic_id(self.inbox))])
         # 3. Read the journal; nobody else can write it now.
@@ -134,15 +139,17 @@ class PartitionOwner:
         return self._accepted
 
     async def release(self) -> None:
-        """Give the partition up: the open commit ends, runs stop where they are, the writer closes."""
+        """Give the partition up: what is under way outside ends and is recorded (`grace`), the open commit
+        ends, runs stop where they are, the writer closes.
+        """
         self._released = True
         if self._recovering is not None:
             self._recovering.cancel()
             await asyncio.gather(self._recovering, return_exceptions=True)
-        await self._let_go()
+        await self._let_go(self._grace_s)
         self._ready.set()  # who waits in `accept` looks again, and finds the partition released
 
-    async def _let_go(self) -> None:
+    async def _let_go(self, grace_s: float = 0.0) -> None:
         self._ready.clear()
         if self._timers is not None:
             await self._timers.close()
@@ -151,6 +158,8 @@ class PartitionOwner:
             await self._parking.close()
             self._parking = None
         await self._starting.close()
+        activities = [session.activity for session in self._runs.values()]
+        await let_calls_end(activities, grace_s, self._writer_lost, self._agent.context.progress)
         tasks = [session.task for session in self._runs.values() if session.task is not None]
         for session in self._runs.values():
             # Should the records be lost with the writer, what was done outside is not forgotten.
@@ -170,6 +179,7 @@ class PartitionOwner:
             self._writer = None
 
     def _lost(self, error: Exception) -> None:
+        self._writer_lost.set()
         if not isinstance(error, NO_LONGER_OWNER):
             self._on_failure(error)
         elif not self._released and self._recovering is None:

@@ -145,6 +145,7 @@ class RunSession:
     def close(self) -> None:
         """The run is not this process's any more, or has ended: nothing that is left of it may write."""
         self._closed = True
+        self.activity.given_up()
         self._received.set()  # threads of sync nodes wait too, and no cancellation reaches them
 
     def wake(self) -> None:
@@ -253,6 +254,10 @@ class RunSession:
             await self.commit()
             if not ready():
                 await self._wait(deadline_ms)
+
+    def waits_in(self, future: object) -> bool:
+        """Whether a task awaits this in `until`: only `wake` and `close` end it."""
+        return future in self._received._waiters
 
     async def _wait(self, deadline_ms: int | None) -> None:
         clock, received, fresh = self._owner.clock, self._received, self.fresh

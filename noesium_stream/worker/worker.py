@@ -20,6 +20,7 @@ from noesium_stream.event.standard import AgentHeartbeat, AgentStarted, AgentSto
 from noesium_stream.kernel import graph_ref
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.record import Record
+from noesium_stream.worker.grace import GRACE_S
 from noesium_stream.worker.partition import PartitionOwner
 from noesium_stream.worker.threads import make_room_for_threads
 
@@ -41,6 +42,7 @@ class Worker:
         clock: time and ids.
         runtime_id: which installation events say they come from.
         llm_config: how the agents' models sample, and more for their provider (see `AgentConfig`).
+        grace_s: for how long effects that are under way are waited for when a partition is given up.
 
     Use it as an async context manager; `wait` raises what ends it.
     """
@@ -55,6 +57,7 @@ class Worker:
         clock: Clock | None = None,
         runtime_id: str = "local",
         llm_config: Mapping[str, Any] | None = None,
+        grace_s: float = GRACE_S,
     ) -> None:
         self._log = log
         self._clock = clock or SystemClock()
@@ -68,7 +71,8 @@ class Worker:
             llm_config=llm_config or {},
         )
         self._hosts = [
-            _Host(log, _make(agent, options, made, runtime_id, instance_id)) for agent, options in agents
+            _Host(log, _make(agent, options, made, runtime_id, instance_id), grace_s)
+            for agent, options in agents
         ]
         self._heartbeats: list[asyncio.Task[None]] = []
 
@@ -104,20 +108,26 @@ class Worker:
                 task.cancel()
 
     async def close(self) -> None:
-        """Stop in order: no new work, open commits end, writers close, the group hears of it at once."""
+        """Stop in order: no new work, effects and commits that are under way end, writers close, the group
+        hears of it at once.
+        """
         for task in self._heartbeats:
             task.cancel()
         await asyncio.gather(*self._heartbeats, return_exceptions=True)
         self._heartbeats = []
-        for host in reversed(self._hosts):
-            await host.close()
+        # All at once: they share the time that there is.
+        closed = await asyncio.gather(*(host.close() for host in self._hosts), return_exceptions=True)
+        for error in closed:
+            if isinstance(error, BaseException):
+                raise error
 
 
 class _Host:
     """One agent of the worker: its subscription and the partitions that it owns."""
 
-    def __init__(self, log: EventLog, agent: BaseGraphicAgent) -> None:
+    def __init__(self, log: EventLog, agent: BaseGraphicAgent, grace_s: float) -> None:
         self._log = log
+        self._grace_s = grace_s
         self._agent = agent
         self._context = agent.context
         self._registry = CapabilityRegistry(log, clock=agent.context.clock)
@@ -218,7 +228,12 @@ class _Host:
 
         async def own(place: TopicPartition) -> tuple[TopicPartition, int]:
             owner = PartitionOwner(
-                self._log, self._agent, place.partition, self._registry, on_failure=self._failed
+                self._log,
+                self._agent,
+                place.partition,
+                self._registry,
+                on_failure=self._failed,
+                grace_s=self._grace_s,
             )
             self._owners[place.partition] = owner
             async with few:

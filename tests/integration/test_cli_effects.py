@@ -56,12 +56,12 @@ def test_a_run_whose_process_died_in_a_call_goes_on_with_what_a_person_says(
         effect = waiting(folder, worker)
         assert effect["run_id"] == run_id
         assert effect["name"] == "order"
-        assert effect["reason"] == "the process died between the call and its record"
+        assert effect["reason"] == "its owner gave the partition up while the call was under way, or died"
         assert effect["arguments"] == {"args": ["die"], "kwargs": {}}
         shown = folder.ok("effects", run_id[:13]).splitlines()
         assert shown[0].split() == ["run", "effect", "agent", "what", "class", "key", "age"]
         assert shown[1].split()[:2] == [run_id, effect["effect_id"][:8]]
-        assert shown[2] == "  the process died between the call and its record"
+        assert shown[2] == "  its owner gave the partition up while the call was under way, or died"
         folder.ok("effect", "resolve", run_id, effect["effect_id"][:8], *decision, "--as", "Ada")
         worker.wait_for(lambda _: folder.json("runs", "--json")[0]["status"] == "completed")
         assert folder.json("runs", "--json")[0]["result"]["answer"] == says
