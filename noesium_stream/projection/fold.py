@@ -44,7 +44,7 @@ UNFLUSHED: Final = 5_000
 """Folded events that are not written yet, at most."""
 UNFLUSHED_BYTES: Final = 16_000_000
 """What they, and the states that they have changed, may take as stored, about."""
-CACHED_ROWS: Final = 2_500
+CACHED_ROWS: Final = 2_000
 _EVENT_BYTES: Final = UNFLUSHED_BYTES // UNFLUSHED
 _NUMBER_BYTES: Final = 2_000
 _MISSING: Final[Any] = object()

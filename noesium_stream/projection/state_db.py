@@ -12,7 +12,7 @@ from noesium_stream.errors import ProjectionError, StateBusyError, StateFileErro
 PAGE_BYTES = 4096
 """Of files that are made."""
 
-CACHE_KB = 500
+CACHE_KB = 400
 """Of pages in memory, per file: a process may have many files open, and the kernel caches them too."""
 CHECKPOINT_PAGES = 4000
 """Keys without an order touch a page each: a short log beside the file would be synced too often."""

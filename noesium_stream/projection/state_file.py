@@ -43,7 +43,7 @@ _SCHEMA: Final = (
 )
 _HEAD: Final = b""
 _SCAN_BYTES: Final = 4_000_000
-_REMEMBERED: Final = 2_500
+_REMEMBERED: Final = 2_000
 _TURNS: Final = 1 << 20
 """Commits at one cursor (letters are redriven) that stamps can tell apart; more still grow."""
 _READ: Final = "SELECT key, value, next, written, sum FROM row WHERE key = ?"

@@ -2,7 +2,7 @@
 
 Why it is fair: its defaults, which are its fastest (a commit every 5 seconds, RocksDB without fsync); exactly
 once and a changelog, since its state is otherwise lost with the machine, while ours is folded again from the
-topic; no output topic; no logging. The count takes the bytes of a record as they are. For the sum the envelope
+topic; no output topic; no logging. The count takes a record's bytes as they are. For the sum the envelope
 is read by fastavro with the schema parsed once, the payload by orjson; nothing is validated. The settings of
 fetching are those of our reader. The clock runs from the subscription to the return of the last transaction's
 commit, with the state flushed. It stops itself by counting, which costs nothing that can be measured.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import shutil
 import uuid
@@ -68,6 +70,7 @@ class LargeState:
     async def restart(self, *, cold: bool) -> float:
         """Milliseconds from the assignment to the log's end, with a new tail of events."""
         await self.add(self._settings.tail)
+        await asyncio.to_thread(os.sync)  # what others have written is not ours to wait for
         if cold:
             drop_from_cache(self.folder)
         found = await child("follow", self.asked())
