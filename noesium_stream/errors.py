@@ -208,14 +208,21 @@ class KernelError(NoesiumError):
 class NodeExecutionError(KernelError):
     """A node of a graph failed.
 
-    After a crash it stands for a recorded failure: `recorded` has the type and the message of that one.
+    After a crash it stands for a recorded failure: `recorded` has the type and the message of that one, and
+    `where` the place in the user's code.
     """
 
     def __init__(
-        self, message: str, *, hint: str | None = None, recorded: tuple[str, str] | None = None
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        recorded: tuple[str, str] | None = None,
+        where: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.recorded = recorded
+        self.where = where
 
 
 def failure_of(error: BaseException) -> tuple[str, str]:

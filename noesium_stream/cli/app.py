@@ -8,6 +8,7 @@ lines are written here for the same reason; a test compares them with the comman
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
 import tempfile
@@ -148,6 +149,16 @@ def _report(error: BaseException) -> int:
         # The reader (`| head`) has seen enough. Without this the interpreter complains at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    if (
+        isinstance(error, OSError)
+        and error.filename
+        and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    ):
+        say_error(
+            f"{error.filename!s} cannot be used: {error.strerror}.",
+            "Work where you may read and write; NOESIUM_HOME and --log name other places.",
+        )
+        return UNAVAILABLE
     return _unexpected_error(error)
 
 

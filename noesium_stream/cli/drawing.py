@@ -30,6 +30,8 @@ def draw(run: RunTree) -> Iterator[str]:
     yield "  ".join(part for part in (*head, *_takeovers(run)) if part)
     if run.error or run.reason:
         yield f"   {run.error or run.reason}"
+    if run.where:
+        yield f"   at {run.where}"
     for move in run.moves:
         yield f"   moved from version {move.source} to {move.target} before step {move.step}"
     yield from _steps(run, "")
@@ -65,6 +67,8 @@ def _step_line(step: StepTree, width: int) -> str:
     parts.append(f"{duration(step.duration_ms):>8}" if step.duration_ms is not None else f"{'…':>8}")
     if step.status == "failed":
         parts.append(click.style(f"failed: {shorten(step.error or '', _LABEL_WIDTH)}", fg="red"))
+        if step.where:
+            parts.append(f"at {step.where}")
     elif step.status == "running":
         parts.append("open")
     if step.attempt > 1:

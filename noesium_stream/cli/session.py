@@ -125,11 +125,21 @@ async def open_configured(loaded: Loaded, catalogue: Catalogue | None = None) ->
     """Open the log of these settings; its file's folder is made where it is the default one.
 
     A new file at an address that somebody wrote is announced: the address may have a typo.
+
+    Raises:
+        LogUnavailableError: also where that folder cannot be made.
     """
     config = loaded.noesium
     chosen = loaded.sources["log"] != DEFAULT
     if not chosen:
-        config.home.mkdir(parents=True, exist_ok=True)
+        try:
+            config.home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LogUnavailableError(
+                f"The folder {config.home} cannot be made: {error.strerror}.",
+                hint="It is for the log and more: say with NOESIUM_HOME where you may write, or work in "
+                "another folder.",
+            ) from error
     is_new = chosen and _is_missing(config.log)
     log = await open_log(config.log, catalogue=catalogue)
     if is_new:

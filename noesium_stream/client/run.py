@@ -330,7 +330,8 @@ def _outcome(event: EventEnvelope) -> Any:
             f"Run {payload['run_id']} was not executed: its command was {payload['age_ms']} ms old, its ttl "
             f"{payload['ttl_ms']} ms."
         )
+    where, hint = payload.get("where"), payload.get("hint")
     raise RunFailedError(
         f"Run {payload['run_id']} failed: {payload['error_type']}: {payload['message']}",
-        hint=payload.get("hint"),
+        hint="\n".join([*([f"at {where}"] if where else []), *([hint] if hint else [])]) or None,
     )

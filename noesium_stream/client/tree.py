@@ -70,6 +70,7 @@ class StepTree:
     status: str = "running"
     duration_ms: int | None = None
     error: str | None = None
+    where: str | None = None
     delta: Any = None
     events: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -110,6 +111,7 @@ class RunTree:
     input: dict[str, Any] = field(default_factory=dict)
     result: Any = None
     error: str | None = None
+    where: str | None = None
     reason: str | None = None
     requested_ms: int | None = None
     started_ms: int | None = None
@@ -248,7 +250,7 @@ class _Growth:
             return  # the first terminal record wins (law 3)
         run.status, run.ended_ms, run.reason = _ENDINGS[event.event_type], event.timestamp_ms, None
         run.result = payload.get("result")
-        run.error = payload.get("message") or payload.get("reason")
+        run.error, run.where = payload.get("message") or payload.get("reason"), payload.get("where")
         elapsed = None if run.started_ms is None else max(0, event.timestamp_ms - run.started_ms)
         run.duration_ms = payload.get("duration_ms", elapsed)
 
@@ -265,19 +267,19 @@ class _Growth:
     def _on_kernel_node_retried(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         step = self._step_at(payload)
         if step is not None:
-            step.attempt, step.status, step.error = payload["attempt"], "running", None
+            step.attempt, step.status, step.error, step.where = payload["attempt"], "running", None, None
 
     def _on_kernel_node_completed(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         step = self._step_at(payload)
         if step is not None and step.status != "completed":
-            step.status, step.error = "completed", None
+            step.status, step.error, step.where = "completed", None, None
             step.duration_ms, step.delta = payload["duration_ms"], payload.get("delta")
 
     def _on_kernel_node_failed(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         step = self._step_at(payload)
         if step is not None and step.status != "completed":
             step.status, step.duration_ms = "failed", payload["duration_ms"]
-            step.error = f"{payload['error_type']}: {payload['message']}"
+            step.error, step.where = f"{payload['error_type']}: {payload['message']}", payload.get("where")
 
     def _on_capability_invoked(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         if caller_of(payload) != self.run.run_id:  # the command of this run, not a call by it

@@ -57,6 +57,9 @@ _OUTCOMES: Final = frozenset(
 _IDS: Final = ("effect_id", "approval_id", "timer_id", "call_id")
 
 
+_PLACED: Final = ("kernel.node.failed", "run.compensation.started", "run.failed")
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
     """One record of a run's journal; `received`: a copy of what somebody else sent."""
@@ -135,14 +138,24 @@ def _checked(run: RecordedRun, where: str) -> RecordedRun:
 
 
 def dump_history(run: RecordedRun) -> str:
-    """The run as the text of a history file."""
+    """The run as the text of a history file.
+
+    Without the places of failures: paths differ between machines, and the same run is the same text.
+    """
     head = {"format": FORMAT, "graph": run.graph, "agent_type": run.agent_type}
     lines = [
         head,
-        *({"shared": True, "event": event.to_dict()} for event in run.shared),
-        *({"received": item.received, "event": item.event.to_dict()} for item in run.events),
+        *({"shared": True, "event": _portable(event)} for event in run.shared),
+        *({"received": item.received, "event": _portable(item.event)} for item in run.events),
     ]
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def _portable(event: EventEnvelope) -> dict[str, Any]:
+    found = event.to_dict()
+    if event.event_type in _PLACED and event.signature is None:
+        found["payload"] = {k: v for k, v in event.payload.items() if k not in ("where", "traceback")}
+    return found
 
 
 def load_history(text: str, name: str = "the history") -> RecordedRun:

@@ -23,7 +23,9 @@ from noesium_stream.event.standard import (
 )
 from noesium_stream.kernel import NO_LONGER_OWNER, Destination
 from noesium_stream.kernel.compensation import Compensation, left_under_way, must_compensate
+from noesium_stream.kernel.failure_place import where_of
 from noesium_stream.kernel.recordable import check_size, said_of
+from noesium_stream.kernel.stray import failure_of_code
 from noesium_stream.worker.inherit import begin_fork
 from noesium_stream.worker.moving import move
 from noesium_stream.worker.session import RunSession
@@ -43,6 +45,9 @@ async def run_to_end(agent: BaseGraphicAgent, session: RunSession, graph: GraphR
     except asyncio.CancelledError:
         if session.history.cancel is None:
             return False
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()  # heard: from here on a cancellation is another one
         return await _end_as_cancelled(agent, session)
     except NO_LONGER_OWNER:
         return False
@@ -61,6 +66,7 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef
     if expired is not None and not history.entered:
         return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
     await move(agent, session, graph)
+    task = asyncio.current_task()
     try:
         initial = None  # its graph begins with what the move says
         if history.migrated is None:
@@ -76,10 +82,13 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef
         return await _end(agent, session, completed, result)
     except NO_LONGER_OWNER:
         raise
-    except Exception as error:
+    except BaseException as raised:
+        error = failure_of_code(raised, task)
+        if error is None:
+            raise
         session.drop_staged()
         history.terminal = None  # a result that was refused (too large) is none
-        why = _Why("failed", *failure_of(error), hint_of(error))
+        why = _Why("failed", *failure_of(error), hint_of(error), where_of(error))
     return await _end_without_result(agent, session, why, history.last_event_id)
 
 
@@ -90,6 +99,7 @@ class _Why(NamedTuple):
     error_type: str
     message: str
     hint: str | None = None
+    where: str | None = None
 
 
 async def _end_without_result(
@@ -113,7 +123,8 @@ async def _end_without_result(
 async def _undo_and_end(agent: BaseGraphicAgent, session: RunSession, started: EventEnvelope) -> bool:
     compensated = await Compensation(session, agent, input_of(session.command.payload)).run()
     payload = started.payload
-    why = _Why(payload["cause"], payload["error_type"], payload["message"], payload.get("hint"))
+    said = payload["cause"], payload["error_type"], payload["message"]
+    why = _Why(*said, payload.get("hint"), payload.get("where"))
     return await _end_for(agent, session, why, compensated)
 
 
@@ -130,6 +141,7 @@ async def _end_for(
             duration_ms=_duration(session),
             compensated=compensated,
             hint=why.hint,
+            where=why.where,
         )
     elif cancel is None:
         raise ValueError("nobody asked for the run to be cancelled")

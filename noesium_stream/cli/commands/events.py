@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from textwrap import indent
 
 import click
 
@@ -15,10 +16,13 @@ from noesium_stream.client import Client
 @click.command("events")
 @click.argument("run_id", metavar="[RUN]", required=False, callback=given_run)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@click.option("-v", "--verbose", is_flag=True, help="With the tracebacks of nodes that failed.")
 @log_option
 @json_option
 @asynchronous
-async def events_command(run_id: str | None, follow: bool, log_url: str | None, as_json: bool) -> None:
+async def events_command(
+    run_id: str | None, follow: bool, verbose: bool, log_url: str | None, as_json: bool
+) -> None:
     """Print the events of a run in the order of its journal.
 
     RUN is a run id or the beginning of one; without it the newest run. With --json one JSON object a line.
@@ -31,3 +35,5 @@ async def events_command(run_id: str | None, follow: bool, log_url: str | None, 
                     out_json(event.to_dict(), lines=True)
                 else:
                     out(event_line(event))
+                    if verbose and event.payload.get("traceback"):
+                        out(indent(event.payload["traceback"], "    "))

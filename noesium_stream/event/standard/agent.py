@@ -184,7 +184,10 @@ class RunCompleted(DomainEvent, event_type="run.completed"):
 
 
 class RunFailed(DomainEvent, event_type="run.failed"):
-    """The run ended with an error; nothing follows. `compensated`: what undid its parts, in that order."""
+    """The run ended with an error; nothing follows. `compensated`: what undid its parts, in that order.
+
+    `where` as in `kernel.node.failed`.
+    """
 
     run_id: str
     error_type: str
@@ -193,6 +196,14 @@ class RunFailed(DomainEvent, event_type="run.failed"):
     duration_ms: int = Field(ge=0)
     compensated: list[Compensated] = Field(default_factory=list)
     hint: str | None = None
+    where: str | None = None
+
+    def payload(self) -> dict[str, Any]:
+        """The fields as JSON values, `where` only if it is known."""
+        payload = super().payload()
+        if self.where is None:
+            del payload["where"]
+        return payload
 
 
 class RunCancelled(DomainEvent, event_type="run.cancelled"):

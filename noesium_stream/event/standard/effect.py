@@ -107,3 +107,11 @@ class CompensationStarted(DomainEvent, event_type="run.compensation.started"):
     error_type: str
     message: str
     hint: str | None = None
+    where: str | None = None
+
+    def payload(self) -> dict[str, Any]:
+        """The fields as JSON values, `where` only if it is known."""
+        payload = super().payload()
+        if self.where is None:
+            del payload["where"]
+        return payload

@@ -54,7 +54,9 @@ class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
 class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
     """A node raised (RFC-0003 §11); without `retry_in_ms` this was its last attempt.
 
-    `input_hash` is the SHA-256 of the input state, of nodes that may be retried.
+    `input_hash` is the SHA-256 of the input state, of nodes that may be retried. `where` is the place in the
+    user's code (`FILE:LINE in FUNCTION`), `traceback` its text, without the frames of how a node is called;
+    both are for people, and nothing compares them.
     """
 
     run_id: str
@@ -68,10 +70,12 @@ class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
     retry_in_ms: int | None = Field(default=None, ge=0)
     input_hash: str | None = None
     hint: str | None = None
+    where: str | None = None
+    traceback: str | None = None
 
     def payload(self) -> dict[str, Any]:
         """As that of `NodeEntered`."""
-        return _without_empty(super().payload(), "hint")
+        return _without_empty(super().payload(), "hint", "where", "traceback")
 
 
 class NodeRetried(DomainEvent, event_type="kernel.node.retried"):

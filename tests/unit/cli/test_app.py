@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from noesium_stream import errors
 from noesium_stream.cli import app
+from tests.support.command import Folder
 
 
 def noesium(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -131,6 +133,7 @@ def test_debug_shows_the_traceback_of_an_error(tmp_path: Path) -> None:
         (errors.AgentLoadError("x"), 2),
         (errors.RunNotFoundError("x"), 2),
         (errors.RunEndedError("x"), 2),
+        (errors.InputDiffersError("x"), 2),
         (errors.TopicNotFoundError("x"), 2),
         (errors.LogUnavailableError("x"), 3),
         (errors.LogCorruptError("x"), 3),
@@ -171,6 +174,28 @@ def test_an_unexpected_exception_is_one_line_that_says_where_the_traceback_is(
     file = Path(said[1].rpartition(" ")[2].rstrip("."))
     assert "raise raised[0]" in file.read_text()
     file.unlink()
+
+
+def test_a_place_that_may_not_be_written_is_one_clear_error(
+    failing: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing.append(PermissionError(errno.EACCES, "Permission denied", "/here/.noesium"))
+    assert app.run(["config"]) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "error: /here/.noesium cannot be used: Permission denied."
+    assert "NOESIUM_HOME" in said[1]
+
+
+@pytest.mark.parametrize("command", ["run", "worker"])
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path, command: str) -> None:
+    folder = Folder.with_toys(tmp_path, NOESIUM_HOME=str(tmp_path / "file" / "home"))
+    (tmp_path / "file").write_text("no folder")
+    asked = ["hello"] if command == "run" else []
+    done = folder.run(command, "agents.echo", *asked)
+    assert done.returncode == 3, done.stderr
+    said = done.stderr.splitlines()
+    assert said[0] == f"error: The folder {tmp_path}/file/home cannot be made: Not a directory."
+    assert "NOESIUM_HOME" in said[1]
 
 
 def test_what_fails_in_a_group_of_tasks_is_reported_as_itself(

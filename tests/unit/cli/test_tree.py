@@ -281,13 +281,21 @@ def test_failures_of_calls_effects_and_runs_carry_their_reason() -> None:
             log.put(
                 "researcher", run_id, EffectCompleted(run_id=run_id, effect_id=name, duration_ms=5), cause
             )
-    failed_run = RunFailed(run_id=run_id, error_type="E", message="It broke.", duration_ms=9)
+    failure = {"run_id": run_id, "node": "n", "step": 1, "task_path": "pull:n", "where": "a.py:3 in f"}
+    log.put(
+        "researcher", run_id, NodeFailed(**failure, attempt=1, error_type="E", message="no", duration_ms=3)
+    )
+    failed_run = RunFailed(
+        run_id=run_id, error_type="E", message="It broke.", duration_ms=9, where="b.py:4 in g"
+    )
     log.put("researcher", run_id, failed_run)
     log.put("researcher", run_id, RunCancelled(run_id=run_id, requested_by="x", duration_ms=9))
     tree = causal_tree(run_id, log.events)
     assert (tree.status, tree.error) == ("failed", "It broke.")
     drawn = "\n".join(lines(tree))
     assert "failed: no documents" in drawn
+    assert "failed: E: no  at a.py:3 in f" in drawn
+    assert "   It broke.\n   at b.py:4 in g\n" in drawn
     assert "pay.back" in drawn
     assert "· fetch  5 ms" in drawn
     assert "· store  1 ms  failed: OSError: full" in drawn
