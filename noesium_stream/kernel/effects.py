@@ -45,8 +45,11 @@ from noesium_stream.kernel.place import Place
 from noesium_stream.kernel.recordable import check_size, said_of
 from noesium_stream.kernel.reference import Undo, check_callable, exception_of, reference, takes_key
 from noesium_stream.kernel.retry import Retries
+from noesium_stream.kernel.stray import failure_of_code
 
 LEFT = "its owner gave the partition up while the call was under way, or died"
+
+_NO_LONGER_OWNER = (FencedError, CommitUnknownError, LogClosedError)
 
 
 class Site(Protocol):
@@ -202,6 +205,7 @@ class Effect:
         activity.changes += 1
         # What may have been done outside, and must not be done again: not plainly failed.
         perhaps = None
+        task = asyncio.current_task()
         limit = asyncio.timeout(self.timeout.total_seconds() if self.timeout else None)
         try:
             with activity.working() if self.timeout else nullcontext():
@@ -209,8 +213,9 @@ class Effect:
                     value = await call(effect_id)
             perhaps = "it was done, and its result cannot be recorded"
             result = self._result(value)
-        except Exception as error:
-            if self.graph and isinstance(error, FencedError | CommitUnknownError | LogClosedError):
+        except BaseException as raised:
+            error = failure_of_code(raised, task)
+            if error is None or (self.graph and isinstance(error, _NO_LONGER_OWNER)):
                 raise
             if limit.expired():
                 perhaps = f"it had not ended after {self.timeout}"
@@ -219,8 +224,9 @@ class Effect:
             if perhaps is not None and self.effect_class is SideEffectClass.EXTERNAL:
                 self._stage_unknown(effect_id, perhaps)
             else:
-                self._stage_failed(effect_id, error, tries, begun)
-            self._raised[effect_id] = error
+                self._stage_failed(effect_id, error, tries, begun, type(raised))
+            if error is raised:
+                self._raised[effect_id] = error
             await self.site.journal.commit()
             return
         done = EffectCompleted(
@@ -250,12 +256,13 @@ class Effect:
         )
         self.site.stage(event, self._cause(effect_id))
 
-    def _stage_failed(self, effect_id: str, error: Exception, tries: int, begun: float) -> None:
+    def _stage_failed(
+        self, effect_id: str, error: Exception, tries: int, begun: float, kind: type[BaseException]
+    ) -> None:
         pause_ms = None
         if self.retries is not None and not isinstance(error, StateError | RecordTooLargeError):
             chance = random.Random(effect_id).random()
             pause_ms = self.retries.pause_ms(tries, error, chance)
-        kind = type(error)
         error_type, message = failure_of(error)
         failed = EffectFailed(
             run_id=self.site.run_id,

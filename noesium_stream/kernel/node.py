@@ -43,6 +43,7 @@ from noesium_stream.kernel.node_retry import NodeTimedOutError, pause_ms
 from noesium_stream.kernel.recordable import check_size, said_of
 from noesium_stream.kernel.run_context import RunContext, current_run
 from noesium_stream.kernel.step import Step, enclosing_step
+from noesium_stream.kernel.stray import failure_of_code
 from noesium_stream.kernel.targets import Targets, check_goto
 from noesium_stream.kernel.values import record, restore, take_events, update_keys
 
@@ -161,7 +162,7 @@ class DurableNode(Runnable[Any, Any]):
         input_hash = input_hash_of(input) if self._retry else None
         step = Step(journal, str(self.name), key, self._meta, attempt, input_hash, call_hash)
         step.subcalls.declared = isinstance(self._bound, Pregel)
-        begun = journal.clock.monotonic()
+        begun, task = journal.clock.monotonic(), asyncio.current_task()
         token = step.activate()
         try:
             if run.mode is ExecutionMode.STRICT and self._meta.deterministic:
@@ -177,8 +178,11 @@ class DurableNode(Runnable[Any, Any]):
             delta, pure = self._complete(step, command, attempt, begun)
         except (GraphBubbleUp, *NO_LONGER_OWNER):
             raise
-        except Exception as error:
-            await self._fail(run, step, error, attempt, begun, input_hash)
+        except BaseException as error:
+            failure = failure_of_code(error, task)
+            if failure is None:
+                raise
+            await self._fail(run, step, failure, attempt, begun, input_hash)
         finally:
             step.deactivate(token)
         await run.reached(pure)

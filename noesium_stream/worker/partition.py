@@ -32,6 +32,7 @@ from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import GraphRef, RunStarted
 from noesium_stream.kernel import NO_LONGER_OWNER, Provider
+from noesium_stream.kernel.stray import failure_of_code
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.worker.acquiring import acquired, answered_meanwhile, low_water_mark
@@ -256,8 +257,11 @@ class PartitionOwner:
             if session.history.cancel is not None:
                 self._begin_task(session)  # who asked for it came meanwhile; ending it takes no graph
             return
-        except Exception as error:
-            self._on_failure(error)
+        except BaseException as error:
+            failure = failure_of_code(error, session.task)
+            if failure is None:
+                raise
+            self._on_failure(failure)
             return
         if ended:
             session.close()
