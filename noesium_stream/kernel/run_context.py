@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from enum import StrEnum
 from typing import Any, Final
 
@@ -170,6 +170,11 @@ class RunContext:
 def current_run() -> RunContext | None:
     """The run that the calling code belongs to; None outside."""
     return _RUN.get()
+
+
+def run_of(context: Context) -> RunContext | None:
+    """The run that code in this context belongs to; None: to none."""
+    return context.get(_RUN)
 
 
 @contextmanager

@@ -7,10 +7,13 @@ A loaded run takes 55 kB, most of them LangGraph's, and thousands may come to wa
 `CROWD` runs of a partition that wait for a person or a far deadline stay loaded, those that began last; the
 others are parked at once. One that will probably go on soon keeps its place for a while: it waits for another
 agent, its deadline is near, or its last wait was a short one (what is woken again and again is read back
-once). A run in a node with a timeout stays: that is no deadline on the log, and nothing else would end it.
+once). A run in a node with a timeout stays: that is no deadline on the log, and nothing else would end it. So
+does one of which it cannot be proven that its bodies do nothing beside their waits (`rest`); it is looked at
+again, and is none of a crowd.
 
 Order is the guarantee. To park a run (`Parking.park`, without giving way to anybody):
  1. all that it did is on the log, nothing was accepted that it does not know of (`RunSession.only_waits`),
+    and it does nothing beside that (`Rest.proves`),
  2. its session is closed: what its tasks do while they end cannot write,
  3. its task is cancelled and its entry made: from here on a record for it brings it back.
 A record of the inbox is judged only when its run is back (`bring_back`), and until it is delivered its run
@@ -27,6 +30,7 @@ from typing import Final, NamedTuple, Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.log.record import Record
+from noesium_stream.worker.rest import Rest
 from noesium_stream.worker.session import BRIEF_S, RunSession
 
 IDLE_S: Final = 60.0
@@ -155,8 +159,15 @@ class Parking:
             self._patient[run_id] = session.activity.changes
             if changes == session.activity.changes:
                 settled.append(session)
-        for session in settled[: max(0, len(self._patient) - CROWD)]:
-            self.park(session)
+        if len(self._patient) <= CROWD:
+            return
+        rest = Rest()
+        for session in settled:
+            if len(self._patient) <= CROWD:
+                return
+            if rest.proves(session):
+                self.park(session)
+            self._patient.pop(session.run_id, None)  # what stays is looked at again by `park_idle`
         if len(self._patient) > CROWD:
             self._crowded.set()
 
@@ -224,8 +235,8 @@ class Parking:
 
 
 def idle(sessions: Iterable[RunSession], now_s: float) -> list[RunSession]:
-    """Those to park: that only wait, and in which nothing has changed for `IDLE_S` since an earlier look, or
-    for `CROWDED_IDLE_S` where they are a crowd.
+    """Those to park: that provably only wait, and in which nothing has changed for `IDLE_S` since an earlier
+    look, or for `CROWDED_IDLE_S` where they are a crowd.
 
     `now_s` is the owner's monotonic time.
     """
@@ -236,6 +247,10 @@ def idle(sessions: Iterable[RunSession], now_s: float) -> list[RunSession]:
             session.quiet = changes, since = session.activity.changes, now_s
         if session.begun and session.only_waits():
             quiet.append((now_s - since, session))
+    if not any(waited_s >= min(CROWDED_IDLE_S, IDLE_S) for waited_s, _ in quiet):
+        return []
+    rest = Rest()
+    quiet = [waiting for waiting in quiet if rest.proves(waiting[1])]
     quiet.sort(key=lambda waiting: waiting[0], reverse=True)
     surplus = len(quiet) - CROWD
     return [

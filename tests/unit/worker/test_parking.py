@@ -21,6 +21,7 @@ from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import PartitionOwner, Worker, parking
 from noesium_stream.worker.parking import CROWDED_IDLE_S, IDLE_S
+from noesium_stream.worker.rest import Rest
 from tests.support.failing import FailingLog
 from tests.support.hand_clock import HandClock
 from tests.support.reading import eventually
@@ -323,7 +324,7 @@ async def test_a_run_in_which_something_begins_after_it_was_seen_to_wait_is_judg
         session.wake()  # something has come for it, and changes nothing
         lot._park_crowd()
         assert host.parked == 0
-        await eventually(session.only_waits)
+        await eventually(lambda: Rest().proves(session))
         session.brief = True
         lot.waits(session, None)
         lot._park_crowd()
