@@ -13,6 +13,7 @@ import threading
 from typing import Any
 
 from noesium_stream.errors import NodeExecutionError, brief
+from noesium_stream.kernel.failure_place import where_of
 
 
 def failure_of_code(error: BaseException, task: asyncio.Task[Any] | None) -> Exception | None:
@@ -32,6 +33,7 @@ def failure_of_code(error: BaseException, task: asyncio.Task[Any] | None) -> Exc
         f"{kind}: {said}",
         hint="Raise an Exception: what ends a process does not end a run.",
         recorded=(kind, said),
+        where=where_of(error),
     )
     failure.__cause__ = error
     return failure.with_traceback(error.__traceback__)

@@ -66,11 +66,13 @@ class PartitionOwner:
         registry: CapabilityRegistry,
         *,
         on_failure: Callable[[BaseException], None],
+        tell: Callable[[str], None] = lambda line: None,
         grace_s: float = GRACE_S,
     ) -> None:
         self.log = log
         self._agent = agent
         self._grace_s = grace_s
+        self.tell = tell
         self._on_failure = on_failure
         self.agent_ref: AgentRef = agent.context.agent_ref
         self.clock: Clock = agent.context.clock
@@ -267,6 +269,8 @@ class PartitionOwner:
             session.close()
             self._runs.pop(session.run_id, None)
             self._ended.add(session.run_id)
+            if self._timers is not None:
+                self._timers.forget(session.run_id)
             if self._committer is not None:
                 self._committer.sequences.pop(session.run_id, None)
 
@@ -337,6 +341,7 @@ class PartitionOwner:
         touched: dict[str, RunSession] = {}
         started: list[RunSession] = []
         accepted: list[Outgoing] = []
+        refused: list[str] = []
         for record in records:
             try:
                 verdict = judge(record, self._agent.agent_type, self._runs, self._ended)
@@ -344,6 +349,8 @@ class PartitionOwner:
                 verdict = error
             if isinstance(verdict, NoesiumError):
                 accepted += dead_letter(self, record, verdict)
+                place = f"{record.topic}/{record.partition}/{record.offset}"
+                refused.append(f"{place} is a dead letter: {verdict.message}")
             elif verdict is Verdict.START:
                 session, first = self._begin(record)
                 accepted += first
@@ -357,12 +364,17 @@ class PartitionOwner:
         # leave a later record of the inbox accepted and an earlier one not, which would never be read again.
         await self.submit(accepted).wait()
         self._accepted = records[-1].offset + 1
+        self._tell_all(refused)
         for session in started:
             if self._runs.get(session.run_id) is session:  # else the partition was lost again by now
                 self._starting.start(session)
         for session in touched.values():
             self._deliver(session)
         self._start_answered()
+
+    def _tell_all(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.tell(line)
 
     def _start_answered(self) -> None:
         """Start the runs whose answers lay in the inbox when the partition was acquired."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from noesium_stream.clock import Clock
@@ -20,6 +20,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.worker.committer import UNNUMBERED
 from noesium_stream.worker.submission import Submission
+from noesium_stream.worker.telling import line_of
 
 BRIEF_S: Final = 5.0
 """A wait that was shorter is a short one: the next one will probably be short too."""
@@ -47,6 +48,9 @@ class SessionOwner(Protocol):
 
     async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
         """See `RunJournal.resolve`."""
+
+    def tell(self, line: str) -> None:
+        """Say what went wrong to those who watch the worker."""
 
     def waits(self, session: RunSession, due_ms: int | None) -> None:
         """A task of this run begins to wait; wake it when the owner's clock shows `due_ms`, if not before."""
@@ -216,6 +220,8 @@ class RunSession:
     def _settled(self, sent: Submission) -> None:
         if sent not in self._sent:
             return  # withdrawn
+        if sent.error is None:
+            self._tell(sent.records)
         if isinstance(sent.error, EventValidationError | RecordTooLargeError):
             self._refused = sent.error
             withdrawn, self._sent = self._sent, []
@@ -225,6 +231,12 @@ class RunSession:
         else:
             self._failed = self._failed or sent.error
             self._sent.remove(sent)
+
+    def _tell(self, records: Sequence[Outgoing]) -> None:
+        for record in records:
+            line = line_of(record.envelope, self.history)
+            if line is not None and record.topic == self._owner.journal:
+                self._owner.tell(line)
 
     def _check_sent(self) -> None:
         error = self._refused or self._failed

@@ -22,6 +22,7 @@ from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.worker.grace import GRACE_S
 from noesium_stream.worker.partition import PartitionOwner
+from noesium_stream.worker.telling import Telling
 from noesium_stream.worker.threads import make_room_for_threads
 
 HEARTBEAT_S: Final = 10.0
@@ -128,6 +129,7 @@ class _Host:
     def __init__(self, log: EventLog, agent: BaseGraphicAgent, grace_s: float) -> None:
         self._log = log
         self._grace_s = grace_s
+        self._telling = Telling(agent.context.progress, agent.context.clock)
         self._agent = agent
         self._context = agent.context
         self._registry = CapabilityRegistry(log, clock=agent.context.clock)
@@ -211,6 +213,7 @@ class _Host:
             )
         # What a subscription that failed did not revoke.
         await self._release(list(self._owners))
+        self._telling.close()
         if self._started:
             self._started = False
             await self._agent.stop()
@@ -233,6 +236,7 @@ class _Host:
                 place.partition,
                 self._registry,
                 on_failure=self._failed,
+                tell=self._telling.tell,
                 grace_s=self._grace_s,
             )
             self._owners[place.partition] = owner
