@@ -137,7 +137,12 @@ class PartitionFold(Generic[TState]):
             if not journal or self._is_next(record):
                 event_type = None if keep is None else record.header(CE_TYPE)
                 if keep is None or event_type is None or keep.keeps(event_type):
-                    self._fold(record)
+                    try:
+                        self._fold(record)
+                    except EventHeldError:
+                        if journal and record.header(SEQUENCE) is not None:
+                            self._numbers.give_back(record)  # or it would be a repeat, once it can be taken
+                        raise
                     self._taken += 1
                     self._room -= _EVENT_BYTES + len(record.value)
             self._last = record
@@ -314,8 +319,10 @@ class PartitionFold(Generic[TState]):
         states[key] = new = self._apply(state, event)
         record.release()
         if self._forgets and type(new) is int and -_WHOLE <= new < _WHOLE:
+            if key not in self._since:
+                self._room -= _NUMBER_BYTES
             self._since[key] = _FORGOTTEN
-            self._room += _EVENT_BYTES + len(record.value) - _NUMBER_BYTES
+            self._room += _EVENT_BYTES + len(record.value)
             return
         since = self._since.get(key)
         if since:
@@ -398,6 +405,13 @@ class PartitionFold(Generic[TState]):
 
     def _again(self, data: bytes | None, records: Sequence[Record]) -> TState | None:
         """The state of a row after these records, on top of a stored one."""
+        try:
+            return self._folded_again(data, records)
+        except BaseException:
+            self._abandon()  # the row is half made
+            raise
+
+    def _folded_again(self, data: bytes | None, records: Sequence[Record]) -> TState | None:
         state = None if data is None else self._codec.decode(data)
         for record in records:
             event: Any = record.newest if self.projection.decodes else EventHeaders(record)

@@ -63,6 +63,11 @@ class RunNumbers:
         self._new.add(run)
         return True
 
+    def give_back(self, record: Record) -> None:
+        """Let a record that was counted on come next again: it was not folded."""
+        if record.key in self._next:  # else it was forgotten with all others
+            self._next[record.key] -= 1
+
     def settle(self) -> None:
         """Put what has changed among the pending rows."""
         for run in self._new:
