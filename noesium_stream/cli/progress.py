@@ -83,7 +83,7 @@ def _effect_failed(payload: dict[str, Any], run_id: str) -> str | None:
 
 
 def _effect_waits(payload: dict[str, Any], reason: str) -> str:
-    return f"  waits for a person: {shorten(reason, 100)}"
+    return f"  waits for a person: {' '.join(reason.split())}"
 
 
 def _effect_resolved(payload: dict[str, Any], run_id: str) -> str:

@@ -146,7 +146,7 @@ class Client:
             )
         if len(exact) > 1:
             # Older releases derived the id from the client and its key alone.
-            types = [info.agent_type for info in exact]
+            types = sorted(info.agent_type for info in exact)
             raise RunNotFoundError(
                 f"Runs of {', '.join(types)} have the id {run_id}.",
                 hint="Say whose: " + " or ".join(f"{kind}:{run_id}" for kind in types),

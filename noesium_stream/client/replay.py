@@ -8,12 +8,13 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from noesium_stream.capability.resolution import in_range
 from noesium_stream.client.client import Client
+from noesium_stream.client.declared import check_value, declared_keys
 from noesium_stream.client.run import Run
 from noesium_stream.errors import CheckpointError, ConfigError, MigrationError, RunNotFoundError
 from noesium_stream.event.standard import ForkRef, GraphRef
@@ -168,7 +169,8 @@ async def fork(
         target: the parent's code; needed to find paths.
 
     Raises:
-        ConfigError: the parent has no such step, a path does not exist, or paths are given without code.
+        ConfigError: the parent has no such step, a path does not exist, a value is not of the declared
+            type, or paths are given without code.
     """
     recorded = await recording(parent)
     check_step(recorded, at)
@@ -182,7 +184,11 @@ async def fork(
             )
         check_agent(parent, target)
         state = copy.deepcopy(await state_at(target, recorded, at, moved=True))
-        channels = {name: state[name] for name in [set_path(state, *item) for item in values.items()]}
+        keys = declared_keys(target.graph)
+        changed = [set_path(state, *item, declared=keys) for item in values.items()]
+        channels = {name: state[name] for name in changed}
+        for name, value in channels.items():
+            check_value(target.graph, name, value)
         reduced = reduced_channels(target)
     ref = ForkRef(
         run_id=parent.id,
@@ -210,21 +216,25 @@ def _check_moved(run: RecordedRun, at: int) -> None:
         )
 
 
-def set_path(state: dict[str, Any], path: str, value: Any) -> str:
+def set_path(state: dict[str, Any], path: str, value: Any, *, declared: Collection[str] = ()) -> str:
     """Change `state` at `path` (`items[2].text`); return the name of its first part.
+
+    A key that is `declared` may be set without having a value yet.
 
     Raises:
         ConfigError: there is no such path.
     """
     parts = [name if name else int(index) for name, index in _PART.findall(path)]
     at: Any = state
+    if len(parts) == 1 and parts[0] in declared:
+        state.setdefault(str(parts[0]), None)
     try:
         for part in parts[:-1]:
             at = at[part]
         at[parts[-1]]
         at[parts[-1]] = value
     except (KeyError, IndexError, TypeError) as error:
-        known = ", ".join(sorted(state)) or "nothing"
+        known = ", ".join(sorted({*state, *declared})) or "nothing"
         raise ConfigError(f"The state has no {path!r} at this step.", hint=f"It has {known}.") from error
     return str(parts[0])
 

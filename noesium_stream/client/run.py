@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from noesium_stream.client.approvals import Approval, question_to_answer, read_questions
 from noesium_stream.client.effects import (
@@ -38,6 +38,8 @@ from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.port import EventLog, Types
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
+
+_CANCEL: Final = ("run.cancel.requested",)
 
 
 class Run:
@@ -160,11 +162,16 @@ class Run:
 
     async def commands(self) -> AsyncGenerator[EventEnvelope, None]:
         """Yield what waits in the inbox to make this run: its only trace before anyone takes it up."""
+        async with aclosing(self._in_inbox(COMMANDS)) as commands:
+            async for event in commands:
+                yield event
+
+    async def _in_inbox(self, types: Types) -> AsyncGenerator[EventEnvelope, None]:
         inbox = self._log.topology.inbox(self.agent_type)
         await self._log.ensure_topics([self._log.topology.spec(inbox)])
         ends = await self._log.end(inbox)
         partition = partition_of(self.id, len(ends))
-        source = self._log.read(inbox, {}, until={partition: ends[partition]}, types=COMMANDS)
+        source = self._log.read(inbox, {}, until={partition: ends[partition]}, types=types)
         async with _closing(source) as records:
             async for record in records:
                 if record.key == self.id:
@@ -253,6 +260,16 @@ class Run:
         )
         await self._send(event)
         return event
+
+    async def cancel_requested(self) -> EventEnvelope | None:
+        """The first request to end the run, whether a worker has it or not; None: nobody has asked."""
+        async with aclosing(self._records(follow=False, types=_CANCEL)) as records:
+            async for record in records:
+                return record.unchecked
+        async with aclosing(self._in_inbox(_CANCEL)) as requests:
+            async for event in requests:
+                return event
+        return None
 
     async def cancel(self, reason: str | None = None) -> None:
         """Ask for the run to end as cancelled, with everything that it has delegated."""

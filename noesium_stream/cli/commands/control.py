@@ -11,6 +11,7 @@ from noesium_stream.cli.output import note
 from noesium_stream.cli.session import asynchronous, given_run, log_option, opened
 from noesium_stream.client import Client, Run
 from noesium_stream.client.runs import ENDED
+from noesium_stream.clock import to_rfc3339
 from noesium_stream.errors import RunEndedError
 
 
@@ -29,7 +30,7 @@ async def signal_command(run_id: str, name: str, value: str, log_url: str | None
         run = await client.run(run_id)
         await _must_be_open(run)
         await run.signal(name, _value(value))
-        note(f"sent {name} to {run.id}")
+        note(f"sent {name} to {run.id}; it waits on the log until the run asks for a signal of that name")
 
 
 @click.command("cancel")
@@ -42,6 +43,11 @@ async def cancel_command(run_id: str, reason: str | None, log_url: str | None) -
     async with opened(log_url) as log, Client(log) as client:
         run = await client.run(run_id)
         await _must_be_open(run)
+        asked = await run.cancel_requested()
+        if asked is not None:
+            when = to_rfc3339(asked.timestamp_ms)
+            note(f"{run.id} is being cancelled already: {asked.producer.agent_id} asked for it at {when}")
+            return
         await run.cancel(reason)
         note(f"asked {run.id} to end")
 

@@ -7,10 +7,11 @@ from dataclasses import asdict
 import click
 
 from noesium_stream.cli.exits import FAILED
-from noesium_stream.cli.output import out, out_json
+from noesium_stream.cli.output import note, out, out_json
 from noesium_stream.cli.session import asynchronous, given_run, json_option, log_option, opened
 from noesium_stream.client import Client
 from noesium_stream.client.replay import diff, recording
+from noesium_stream.kernel.canonical_history import RecordedRun
 
 
 @click.command("diff")
@@ -28,6 +29,10 @@ async def diff_command(left_id: str, right_id: str, log_url: str | None, as_json
         left = await recording(await client.run(left_id))
         right = await recording(await client.run(right_id))
     found = diff(left, right)
+    for one, other in ((left, right), (right, left)):
+        said = _set_in(one, other)
+        if said is not None:
+            note(said)
     steps = f"{found.same_steps} step{'' if found.same_steps == 1 else 's'}"
     if as_json:
         out_json(asdict(found))
@@ -41,3 +46,12 @@ async def diff_command(left_id: str, right_id: str, log_url: str | None, as_json
         out(f"  {found.right}  {found.difference.now}")
     if found.difference is not None:
         raise click.exceptions.Exit(FAILED)
+
+
+def _set_in(fork: RecordedRun, parent: RecordedRun) -> str | None:
+    """What was set in the state that a fork of the other run began with; None where nothing was."""
+    ref = fork.started.payload.get("forked_from")
+    if not ref or ref["run_id"] != parent.run_id or not ref.get("values"):
+        return None
+    keys = ", ".join(sorted(ref["values"]))
+    return f"{fork.run_id} branches off {parent.run_id} after step {ref['step']}, where {keys} was set"

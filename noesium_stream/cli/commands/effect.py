@@ -16,6 +16,7 @@ from noesium_stream.client.effects import Decision
 from noesium_stream.clock import SystemClock
 
 _ID_WIDTH: Final = 8
+_ARGUMENTS_WIDTH: Final = 110
 
 
 @click.command("effects")
@@ -40,8 +41,7 @@ async def effects_command(run_id: str | None, log_url: str | None, as_json: bool
     else:
         now_ms = SystemClock().now_ms()
         header = ("run", "effect", "agent", "what", "class", "key", "age")
-        rows = [_row(effect, now_ms) for effect in found]
-        table(header, rows, below=[shorten(effect.reason, 110) for effect in found])
+        table(header, [_row(effect, now_ms) for effect in found], below=[_below(effect) for effect in found])
 
 
 @click.group("effect")
@@ -100,6 +100,15 @@ def _decision(result: str | None, retry: bool, fail: bool) -> tuple[Decision, An
         raise click.UsageError(
             f"--result is no JSON: {error}. A text is written with quotes: '\"done\"'."
         ) from error
+
+
+def _below(effect: OpenEffect) -> str:
+    """What a person needs to decide: why, in full, and what it was called with."""
+    reason = " ".join(effect.reason.split())
+    if effect.arguments is None:
+        return reason
+    called = json.dumps(effect.arguments, ensure_ascii=False)
+    return f"{reason}\n  called with {shorten(called, _ARGUMENTS_WIDTH)}"
 
 
 def _row(effect: OpenEffect, now_ms: int) -> tuple[str, ...]:

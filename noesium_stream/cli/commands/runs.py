@@ -45,8 +45,16 @@ async def runs_command(
     elif not runs:
         note(f"There are no such runs on {log.url}.")
     else:
-        errors = [shorten(run.error or run.reason or "", _ERROR_WIDTH) for run in runs]
-        table(("run", "agent", "status", "started", "took", "what"), map(_row, runs), below=errors)
+        table(
+            ("run", "agent", "status", "started", "took", "what"), map(_row, runs), below=[*map(_below, runs)]
+        )
+
+
+def _below(run: RunInfo) -> str:
+    """The beginning of an error; all of what a parked run waits for, as a person has to act."""
+    if run.status == "parked":
+        return " ".join((run.reason or "").split())
+    return shorten(run.error or run.reason or "", _ERROR_WIDTH)
 
 
 def _row(run: RunInfo) -> tuple[str, str, str, str, str, str]:

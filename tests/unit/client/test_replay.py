@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
+from langgraph.graph import START, StateGraph
+from pydantic import BaseModel
 
-from noesium_stream.client.replay import diff, parse_setting, recording, set_path, verify, verify_open
+from noesium_stream.client.replay import diff, fork, parse_setting, recording, set_path, verify, verify_open
 from noesium_stream.client.replay_target import load_target
 from noesium_stream.errors import AgentLoadError, ConfigError
 from noesium_stream.event.standard import GraphRef
@@ -141,3 +143,36 @@ async def test_a_graph_or_a_function_that_makes_one_can_be_replayed_against(name
             load_target(f"{__name__}:REF", log)
     finally:
         await log.close()
+
+
+class Typed(TypedDict, total=False):
+    n: int
+    label: str
+
+
+class Model(BaseModel):
+    n: int
+    label: str | None = None
+
+
+@pytest.mark.parametrize("state", [Typed, Model])
+async def test_a_declared_key_without_a_value_is_set_and_its_type_is_checked(
+    tmp_path: Path, state: Any
+) -> None:
+    def copy(state: Any) -> dict[str, Any]:
+        label = state.get("label") if isinstance(state, dict) else state.label
+        return {"n": 7 if label == "late" else 1}
+
+    graph = StateGraph(state).add_node("first", lambda _: {"n": 2}).add_node("copy", copy)
+    graph.add_edge(START, "first").add_edge("first", "copy")
+    async with running(graph, tmp_path) as client:
+        parent = await client.start("sample", {"n": 0})
+        assert (await parent.result(timeout=20))["n"] == 1
+        made = await fork(client, parent, 1, {"label": "late"}, target(graph))
+        assert (await made.result(timeout=20))["n"] == 7
+        with pytest.raises(ConfigError, match="n does not take that value") as told:
+            await fork(client, parent, 1, {"n": "many"}, target(graph))
+        assert state.__name__ in str(told.value.hint)
+        with pytest.raises(ConfigError, match="'labl'") as told:
+            await fork(client, parent, 1, {"labl": "late"}, target(graph))
+        assert "label" in str(told.value.hint)
