@@ -29,8 +29,8 @@ async def effects_command(run_id: str | None, log_url: str | None, as_json: bool
 
     Of a run that has ended: those of which nobody knows what came of them.
 
-    Their outcome is unknown (a process died between the call and its record, or it took too long), or they
-    undo something and have failed.
+    Their outcome is unknown (a process died or gave the run up before the record, or it took too long), or
+    they undo something and have failed.
     """
     async with opened(log_url) as log, Client(log) as client:
         found = await (client.open_effects() if run_id is None else _of_run(client, run_id))

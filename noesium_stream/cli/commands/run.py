@@ -71,6 +71,8 @@ async def run_command(
     AGENT is a module that exports an agent (agents.researcher), module:Class, or module:graph of a LangGraph
     graph, whose first state is the --input. On the embedded log the
     agent and its companions run in this process; on kafka:// those that are attached there do the work.
+    On the embedded log this process also takes up other open runs of the agent, and leaves them when its own
+    ends, as soon as effects under way are recorded (8 s at most).
     Progress shows on standard error; standard output has the answer alone. --json prints one object: run_id,
     answer, citations, sources, events (their number), log, and all else that the agent's result holds (the
     researcher's `found` says whether the documents answer).

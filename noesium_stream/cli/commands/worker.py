@@ -31,7 +31,9 @@ async def worker_command(choice: AgentChoice, agent: tuple[str, ...], log_url: s
     """Run agents until Ctrl-C or SIGTERM.
 
     AGENT is a module that exports an agent (agents.librarian), module:Class, or module:graph of a LangGraph
-    graph; several may be given. Open runs go on in another worker, or in this one when it is started again.
+    graph; several may be given. Open runs go on in another worker, or in this one when it is started again;
+    what an effect comes to that is under way is recorded first (8 s are waited for it at most). Failed runs,
+    unknown outcomes and dead letters are told on standard error.
     """
     loaded = settings(log_url)
     config = loaded.noesium
