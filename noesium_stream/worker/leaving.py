@@ -5,9 +5,15 @@ Once, however often workers start: `run.parked` is written where the last word i
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.standard import GraphRef, RunParked, RunResumed
 from noesium_stream.worker.session import RunSession
+
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
+"""In the text of an object; another one in every process."""
 
 
 def leave(session: RunSession, graph: GraphRef, why: str) -> str:
@@ -20,7 +26,8 @@ def leave(session: RunSession, graph: GraphRef, why: str) -> str:
     """
     pinned = GraphRef.model_validate(session.history.pinned)
     reason = f"it waits for {_named(pinned)}; the worker has {_named(graph)}, and {why}"
-    if session.history.parked != reason:
+    reason = _ADDRESS.sub("", reason)
+    if session.history.parked is None or _ADDRESS.sub("", session.history.parked) != reason:
         _say(session, RunParked(run_id=session.run_id, reason=reason, graph=pinned))
     return f"run {session.run_id} is parked: {reason}"
 

@@ -49,4 +49,10 @@ async def move(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef) ->
             raise
         except Exception as error:
             raise MigrationError(f"What the run shares cannot be told: {brief(error)}") from error
-    await move_run(versions, session, lambda migration: shared[0] if shared else begun(migration))
+    stands = history.pinned, history.migrated
+    try:
+        await move_run(versions, session, lambda migration: shared[0] if shared else begun(migration))
+    except MigrationError:
+        session.drop_staged()  # what the log has refused: else nothing more could be said of the run
+        history.pinned, history.migrated = stands
+        raise

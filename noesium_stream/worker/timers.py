@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from noesium_stream.clock import Clock
@@ -25,22 +25,33 @@ class Timers:
         self._clock = clock
         self._on_due = on_due
         self._heap: list[tuple[int, str]] = []
-        self._known: set[tuple[int, str]] = set()
+        self._known: dict[str, set[int]] = {}
+        self._count = 0
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._work(), name="timers")
 
     def set(self, run_id: str, due_ms: int) -> None:
         """Call for this run at `due_ms` (milliseconds since the epoch); the same one is set once."""
-        entry = (due_ms, run_id)
-        if entry in self._known:
+        known = self._known.setdefault(run_id, set())
+        if due_ms in known:
             return
-        self._known.add(entry)
+        known.add(due_ms)
+        self._count += 1
+        entry = (due_ms, run_id)
         heappush(self._heap, entry)
         if self._heap[0] == entry:
             self._changed.set()
 
+    def forget(self, run_id: str) -> None:
+        """The run has ended: nobody waits for its deadlines any more."""
+        self._count -= len(self._known.pop(run_id, ()))
+        # Those of ended runs stay in the heap until they are half of it: to take one out costs a look at all.
+        if len(self._heap) > 2 * self._count:
+            self._heap = [(due_ms, known) for known, dues in self._known.items() for due_ms in dues]
+            heapify(self._heap)
+
     def __len__(self) -> int:
-        return len(self._heap)
+        return self._count
 
     async def close(self) -> None:
         """Forget all deadlines."""
@@ -60,9 +71,15 @@ class Timers:
 
     def _call_due(self) -> None:
         while self._heap and self._heap[0][0] <= self._clock.now_ms():
-            entry = heappop(self._heap)
-            self._known.discard(entry)
-            self._on_due(entry[1])
+            due_ms, run_id = heappop(self._heap)
+            known = self._known.get(run_id, set())
+            if due_ms not in known:
+                continue  # its run has ended
+            known.discard(due_ms)
+            self._count -= 1
+            if not known:
+                del self._known[run_id]
+            self._on_due(run_id)
 
     async def _sleep(self, seconds: float) -> None:
         """For so long, or until there is an earlier deadline."""

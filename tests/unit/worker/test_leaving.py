@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypedDict
 
 import pytest
@@ -14,10 +15,12 @@ from noesium_stream.cli.drawing import draw
 from noesium_stream.client import Client, Run
 from noesium_stream.client.tree import causal_tree
 from noesium_stream.errors import RunCancelledError
-from noesium_stream.kernel import current_step
+from noesium_stream.event.standard import GraphRef, RunParked
+from noesium_stream.kernel import RunHistory, current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker import Worker
+from noesium_stream.worker.leaving import leave
 
 PATIENCE_S = 20
 
@@ -139,3 +142,29 @@ async def test_a_parked_run_can_be_cancelled_by_whoever_has_it(
             await asked.result(PATIENCE_S)
     info = await asked.info()
     assert (info.status, info.reason) == ("cancelled", None)
+
+
+async def test_the_address_of_an_object_makes_no_other_reason() -> None:
+    pinned = {"graph_id": "asker", "version": "1.0.0", "fingerprint": "0" * 64}
+    newer = GraphRef(graph_id="asker", version="1.1.0", fingerprint="1" * 64)
+    said: list[RunParked] = []
+    history = RunHistory()
+    history.pinned = pinned
+
+    def stage(event: RunParked, **_: Any) -> None:
+        said.append(event)
+        history.parked = event.reason
+
+    identity = SimpleNamespace(trace=None, started_event_id="e")
+    session: Any = SimpleNamespace(
+        history=history, run_id="r", identity=identity, stage=stage, flush=lambda: None
+    )
+    for address in ("0x7f31c0de", "0x7f31beef"):
+        line = leave(session, newer, f"cannot move it: <function f at {address}> failed")
+        assert line.endswith("cannot move it: <function f> failed")
+    assert len(said) == 1
+    history.parked = said[0].reason.replace("<function f>", "<function f at 0x1>")  # of an older release
+    leave(session, newer, "cannot move it: <function f at 0x2> failed")
+    assert len(said) == 1
+    leave(session, newer, "cannot move it: <function g at 0x2> failed")
+    assert len(said) == 2

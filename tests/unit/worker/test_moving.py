@@ -14,7 +14,13 @@ from langgraph.graph import START, StateGraph
 
 from noesium_stream.client import Client
 from noesium_stream.client.executor import KernelExecutor
-from noesium_stream.errors import CommitUnknownError, FencedError, RunCancelledError, RunFailedError
+from noesium_stream.errors import (
+    CommitUnknownError,
+    FencedError,
+    RecordTooLargeError,
+    RunCancelledError,
+    RunFailedError,
+)
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import Migration, current_step
 from noesium_stream.log import EventLog, open_log
@@ -203,6 +209,29 @@ async def test_a_run_that_cannot_be_moved_is_left_and_can_be_cancelled(
             with pytest.raises(RunCancelledError):
                 await run.result(timeout=20)
             assert CALLED["undo first"] == 1
+
+
+async def test_a_run_whose_move_the_log_refuses_says_that_it_waits(tmp_path: Path) -> None:
+    def moves(_: int, outgoing: Any) -> bool:
+        return any(record.envelope.event_type == "run.migrated" for record in outgoing)
+
+    async with asked("memory://", tmp_path) as (log, _, run):
+        before = await types(run)
+        failing: Any = FailingLog(log, moves, RecordTooLargeError("too large"), reaches_log=False)
+        async with Worker(failing, [(V2, None)], home=tmp_path):
+            await eventually(lambda: parked(run))
+            reason = (await run.info()).reason
+            assert reason is not None
+            assert reason.startswith("it waits for sample 1.0.0 (")
+            assert "too large" in reason
+        assert await types(run) == [*before, "run.parked"]
+        async with Worker(log, [(V2, None)], home=tmp_path):
+            await run.approve(value="yes")
+            assert await run.result(timeout=20) == FINAL
+
+
+async def parked(run: Any) -> bool:
+    return (await run.info()).status == "parked"
 
 
 async def test_a_run_that_was_left_is_moved_when_its_version_has_finished_the_step(tmp_path: Path) -> None:

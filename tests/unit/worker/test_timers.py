@@ -99,3 +99,42 @@ async def test_nothing_is_called_after_the_close() -> None:
     clock.advance(5)
     await settle()
     assert due == []
+
+
+async def test_deadlines_of_a_run_that_has_ended_are_forgotten_and_take_no_room() -> None:
+    clock, due = HandClock(), list[str]()
+    timers = Timers(clock, due.append)
+    start = clock.now_ms()
+    for number in range(1_000):
+        for seconds in (60, 120):
+            timers.set(f"run {number}", start + seconds * 1000)
+    for number in range(1_000):
+        if number != 500:
+            timers.forget(f"run {number}")
+    timers.forget("unknown")
+    assert len(timers) == 2
+    assert len(timers._heap) <= 4
+    timers.set("run 0", start + 60_000)  # as if it had never been there
+    await settle()
+    clock.advance(60)
+    await settle()
+    assert sorted(due) == ["run 0", "run 500"]
+    clock.advance(60)
+    await settle()
+    assert sorted(due) == ["run 0", "run 500", "run 500"]
+    assert (len(timers), timers._known) == (0, {})
+    await timers.close()
+
+
+async def test_a_forgotten_deadline_that_is_set_again_is_called_once() -> None:
+    clock, due = HandClock(), list[str]()
+    timers = Timers(clock, due.append)
+    timers.set("other", clock.now_ms() + 9_000)
+    timers.set("run", clock.now_ms() + 1_000)
+    timers.forget("run")
+    timers.set("run", clock.now_ms() + 1_000)
+    clock.advance(1)
+    await settle()
+    assert due == ["run"]
+    assert len(timers) == 1
+    await timers.close()
