@@ -44,7 +44,7 @@ from noesium_stream.projection.share import Share
 
 FLUSH_S: Final = 0.05
 FLUSH_MOST_S: Final = 0.5
-"""Where writing takes long it is done less often, so that it takes a fifth of the time, up to here."""
+"""Where writing takes long it is done less often, so that it takes a tenth of the time, up to here."""
 DISCOVER_S: Final = 5.0
 """How often topics are looked for that the projection's patterns match and that it does not read yet."""
 LOOK_S: Final = 0.5
@@ -52,6 +52,7 @@ LOOK_S: Final = 0.5
 RETRY_S: Final = 1.0
 """How long to wait before joining the group anew, where the log was away."""
 _ASK_S: Final = 0.2
+_SEE_S: Final = 0.01
 
 
 def group_of(log: EventLog, projection: AnyProjection) -> str:
@@ -168,7 +169,7 @@ class AttachedProjection:
         while not self._seen(tp, position.offset):
             await self._here(lambda: {tp}, what)
             if not self._seen(tp, position.offset):
-                await self._change(FLUSH_S)
+                await self._change(_SEE_S)
                 self._check_running()
 
     async def caught_up(self) -> None:
@@ -456,7 +457,7 @@ class AttachedProjection:
 
     def _flush_soon(self) -> None:
         if self._flusher is None:
-            pause_s = max(FLUSH_S, min(FLUSH_MOST_S, 4 * self._flush_took_s))
+            pause_s = max(FLUSH_S, min(FLUSH_MOST_S, 9 * self._flush_took_s))
             self._flusher = asyncio.get_running_loop().call_later(pause_s, self._flush_later)
 
     def _flush_later(self) -> None:
