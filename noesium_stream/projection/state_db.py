@@ -62,6 +62,8 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         with Translating(path):
             db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            # A file that is made has nothing in it that could be lost: it need not be on the disk yet.
+            db.execute("PRAGMA synchronous = OFF")
             db.execute("PRAGMA journal_mode = WAL").fetchone()
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA trusted_schema = OFF")
