@@ -8,7 +8,6 @@ process. Processes of one machine may share the folder: a file is locked by the 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import merge as in_order
@@ -91,6 +90,7 @@ class AttachedProjection:
         self._discover_s = discover_s
         self._share = Share(log, projection, folder, report, call)
         self._layout: dict[str, TopicShape] = {}
+        self._followed: Mapping[str, TopicShape] = {}
         self._subscription: Subscription | None = None
         self._flusher: asyncio.TimerHandle | None = None
         self._flush_took_s = 0.0
@@ -162,12 +162,10 @@ class AttachedProjection:
         tp = TopicPartition(position.topic, position.partition)
         if not self._folds_partition(tp):
             await self._discover()
-        if not self._folds_partition(tp):
-            where = f"{tp.topic}/{tp.partition}"
-            raise ProjectionError(f"The projection {self.projection.name} does not fold {where}.")
+        self._this(tp)
         what = f"{tp.topic}/{tp.partition} is folded"
         while not self._seen(tp, position.offset):
-            await self._here(lambda: {tp}, what)
+            await self._here(lambda: self._this(tp), what)
             if not self._seen(tp, position.offset):
                 await self._change(_SEE_S)
                 self._check_running()
@@ -189,7 +187,11 @@ class AttachedProjection:
         }
         while left:
             self._check_running()
-            left = {tp: end for tp, end in left.items() if not self._seen(tp, end - 1)}
+            left = {
+                tp: end
+                for tp, end in left.items()
+                if self._folds_partition(tp) and not self._seen(tp, end - 1)
+            }
             if left.keys() - self.folds.keys():
                 for share in await self._others():
                     left = {tp: end for tp, end in left.items() if tp not in share.partitions}
@@ -204,7 +206,13 @@ class AttachedProjection:
             ProjectionError: it has parts in several partitions, and no `merge` is declared.
         """
         await self._here(lambda: self._partitions_of(key), f"The key {key!r} may live elsewhere: a part is")
-        states = [fold.state(key) for fold in self.folds.values()]
+        try:
+            states = [fold.state(key) for fold in self.folds.values()]
+        except StateFileError:
+            raise
+        except BaseException as error:
+            self._stop(error)
+            raise
         return merged(self.projection, (state for state in states if state is not None), key)
 
     def scan(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -222,18 +230,34 @@ class AttachedProjection:
         """Write what is folded.
 
         Raises:
-            ProjectionError: as `PartitionFold.flush`; a damaged file is made anew instead.
+            ProjectionError: as `PartitionFold.flush`, and the projection stops; a damaged file is made anew
+                instead.
         """
         if self._flusher is not None:
             self._flusher.cancel()
             self._flusher = None
-        self._share.flush()
+        try:
+            self._share.flush()
+        except BaseException as error:
+            self._stop(error)
+            raise
         if self._share.broken:
             self._wake.set()
+
+    def _stop(self, error: BaseException) -> None:
+        """End, or join anew: a fold may be back at what is in its file, and nothing may follow on that."""
+        self._trouble = self._trouble or error
+        self._wake.set()
 
     def _folds_partition(self, tp: TopicPartition) -> bool:
         shape = self._layout.get(tp.topic)
         return shape is not None and tp.partition < shape.partitions
+
+    def _this(self, tp: TopicPartition) -> set[TopicPartition]:
+        if not self._folds_partition(tp):
+            where = f"{tp.topic}/{tp.partition}"
+            raise ProjectionError(f"The projection {self.projection.name} does not fold {where}.")
+        return {tp}
 
     def _seen(self, tp: TopicPartition, offset: int) -> bool:
         fold = self.folds.get(tp)
@@ -371,10 +395,9 @@ class AttachedProjection:
 
     async def _discover(self) -> None:
         """Look for topics that came, went, or were made anew."""
-        before = self._layout
         await self._find_topics()
         subscription = self._subscription
-        if subscription is None:
+        if subscription is None or self._trouble is not None:
             return
         for tp, fold in list(self.folds.items()):
             shape, identity = self._layout.get(tp.topic), fold.manifest.identity
@@ -387,8 +410,9 @@ class AttachedProjection:
             else:
                 fold.advance(subscription.position(tp) or 0)
         self._flush_soon()
-        if self._layout != before:
+        if self._layout != self._followed:
             subscription.change_topics(list(self._layout))
+            self._followed = self._layout
         self._away = self._corrupt = False
 
     async def _find_topics(self) -> None:
@@ -398,6 +422,7 @@ class AttachedProjection:
     async def _subscribe(self) -> None:
         # A journal's records are numbered: all of them have to be seen.
         facts = all(pattern.startswith("events.") for pattern in self.projection.topics)
+        self._followed = self._layout  # which may be another one when the group has been joined
         self._subscription = await self._log.subscribe(
             self.group,
             list(self._layout),
@@ -409,6 +434,7 @@ class AttachedProjection:
 
     async def _rejoin(self) -> None:
         await self._leave()
+        self._trouble = None
         while True:
             await asyncio.sleep(RETRY_S)
             try:
@@ -431,11 +457,14 @@ class AttachedProjection:
             self._flusher.cancel()
             self._flusher = None
         subscription, self._subscription = self._subscription, None
-        if subscription is not None:
-            await subscription.close()
-            with suppress(EventStoreError):  # what had ended it is known
-                await subscription.wait()
-        self._share.let_go_of_all()
+        try:
+            if subscription is not None:
+                await subscription.close()
+                with suppress(EventStoreError):  # what had ended it is known
+                    await subscription.wait()
+        finally:
+            with suppress(EventStoreError):  # what could not be written is folded again
+                self._share.let_go_of_all()
 
     async def _assigned(self, tps: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
         starts = await self._share.take_over(tps)
@@ -449,7 +478,13 @@ class AttachedProjection:
             self._changed()
 
     async def _take(self, records: Sequence[Record]) -> None:
-        self._share.take(records)
+        if self._trouble is not None:
+            raise self._trouble
+        try:
+            self._share.take(records)
+        except BaseException as error:
+            self._stop(error)
+            raise
         if self._share.broken:
             self._wake.set()
         self._flush_soon()
@@ -462,10 +497,8 @@ class AttachedProjection:
 
     def _flush_later(self) -> None:
         self._flusher = None
-        began = time.monotonic()
-        try:
+        now = asyncio.get_running_loop().time
+        began = now()
+        with suppress(Exception):  # it has stopped the projection, and `wait` tells it
             self.flush()
-        except Exception as error:
-            self._trouble = error
-            self._wake.set()
-        self._flush_took_s = time.monotonic() - began
+        self._flush_took_s = now() - began

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError, brief
+from noesium_stream.errors import StateBusyError, StateFileError, brief
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.projection.base import AnyProjection
@@ -138,8 +138,9 @@ class Share:
 
         Raises:
             ProjectionError: a file could not be written; what it lacks is folded again.
+            LogUnavailableError: as `PartitionFold.take`.
         """
-        failure: ProjectionError | None = None
+        failure: Exception | None = None
         for tp in tps:
             self._mine.discard(tp)
             self.broken.discard(tp)
@@ -150,7 +151,7 @@ class Share:
                 fold.flush()
             except StateFileError as error:
                 self._discard(fold, error)
-            except ProjectionError as error:
+            except Exception as error:  # whatever it is: the others are written, and it is told
                 failure = failure or error
             finally:
                 fold.file.close()

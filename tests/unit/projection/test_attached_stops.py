@@ -1,0 +1,147 @@
+"""A projection that stops loses nothing of what it was about to write, and no topic that came meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noesium_stream.errors import EventHeldError, LogUnavailableError, ProjectionError
+from noesium_stream.log.open import open_log
+from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
+from noesium_stream.projection import AttachedProjection, BaseProjection
+from noesium_stream.projection import attached as attached_module
+from noesium_stream.projection.folder import state_path
+from noesium_stream.projection.state_file import StateFile
+from tests.support.attach import Numbers
+from tests.support.events import catalogue, counted, sold
+from tests.support.reading import eventually
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[EventLog]:
+    log = await open_log("memory://?partitions=1", catalogue=catalogue())
+    yield log
+    await log.close()
+
+
+class Halves(BaseProjection[list[float]]):
+    """Its state cannot be stored after a negative number, which is noticed when it is written."""
+
+    name = "halves"
+    topics = ("events.*",)
+    on_error = "stop"
+    bad = True
+
+    def initial_state(self) -> list[float]:
+        return []
+
+    def key(self, event: Any) -> str | None:
+        return event.partition_key  # type: ignore[no-any-return]
+
+    def apply(self, state: list[float], event: Any) -> list[float]:
+        n = event.payload["n"]
+        return [*state, float("nan") if n < 0 and self.bad else n / 2]
+
+
+async def _flush(attached: AttachedProjection) -> None:
+    attached.flush()
+
+
+async def _query(attached: AttachedProjection) -> None:
+    await attached.query("k")
+
+
+async def _scan(attached: AttachedProjection) -> None:
+    list(attached.scan())
+
+
+ASK: dict[str, Callable[[AttachedProjection], Awaitable[None]]] = {
+    "flush": _flush,
+    "query": _query,
+    "scan": _scan,
+}
+
+
+@pytest.mark.parametrize("how", sorted(ASK))
+async def test_what_comes_after_a_state_that_cannot_be_stored_is_not_written_without_it(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(attached_module, "FLUSH_S", 1000.0)  # it is written when it is asked
+    attached = AttachedProjection(log, Halves(), tmp_path)
+    await attached.start()
+    places = await log.append([counted(1, "k"), counted(-1, "k"), counted(2, "k")])
+    await asyncio.wait_for(attached.barrier(places[-1]), 10)
+    with pytest.raises(EventHeldError):
+        await ASK[how](attached)
+    await attached._discover()  # it also notes how far the log was read
+    tp = TopicPartition(places[0].topic, 0)
+    [place] = await log.append([counted(3, "k")])
+    with pytest.raises(EventHeldError):
+        await asyncio.wait_for(attached.wait(), 10)
+    await attached.close()
+    path = state_path(tmp_path, Halves(), tp)
+    file = StateFile.open_to_read(path)
+    assert file.manifest.cursor == 0
+    file.close()
+    mended = Halves()
+    mended.bad = False
+    async with AttachedProjection(log, mended, tmp_path) as again:
+        await asyncio.wait_for(again.barrier(place), 10)
+        assert await again.query("k") == [0.5, -0.5, 1.0, 1.5]
+
+
+async def test_a_topic_that_comes_while_the_group_is_joined_anew_is_followed(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached_module, "RETRY_S", 0.01)
+    [place] = await log.append([counted(1, "k")])
+    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=0.05) as attached:
+        await asyncio.wait_for(attached.barrier(place), 10)
+        joining, may_join = asyncio.Event(), asyncio.Event()
+        subscribe = log.subscribe
+
+        async def slow(*arguments: Any, **options: Any) -> Any:
+            joining.set()
+            await may_join.wait()
+            return await subscribe(*arguments, **options)
+
+        monkeypatch.setattr(log, "subscribe", slow)
+        attached._trouble = LogUnavailableError("gone for a moment")
+        attached._wake.set()
+        await asyncio.wait_for(joining.wait(), 10)
+        attached._trouble = None
+        [late] = await log.append([sold(2, "k")])
+        waiting = asyncio.create_task(attached.barrier(late))  # it looks for the topic
+        await eventually(lambda: late.topic in attached._layout)
+        may_join.set()
+        await asyncio.wait_for(waiting, 5)
+
+
+async def test_who_waits_for_a_topic_that_is_deleted_is_told(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [place] = await log.append([counted(1, "k")])
+    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=0.05) as attached:
+        await asyncio.wait_for(attached.barrier(place), 10)
+        later = asyncio.create_task(attached.barrier(place._replace(offset=5)))
+        asked = asyncio.Event()
+
+        async def further(topic: str) -> dict[int, int]:
+            asked.set()
+            return {0: 9}
+
+        monkeypatch.setattr(log, "end", further)
+        caught = asyncio.create_task(attached.caught_up())
+        await asyncio.wait_for(asked.wait(), 10)
+
+        async def nothing() -> dict[str, TopicShape]:
+            return {}
+
+        monkeypatch.setattr(log, "layout", nothing)
+        with pytest.raises(ProjectionError, match="does not fold"):
+            await asyncio.wait_for(later, 10)
+        await asyncio.wait_for(caught, 10)
