@@ -12,8 +12,8 @@ class Activity:
     """The steps of a run that are under way, and which of them wait.
 
     A step waits while one of its tasks waits for others (an answer, a signal, a timer). What else it may have
-    under way at the same time without an effect (nothing on the log says so) does not count: it would have
-    to be done again after a crash too.
+    under way at the same time without an effect (nothing on the log says so) does not count here: whoever
+    drops a run from memory looks for it (the worker's `rest`).
 
     Attributes:
         changes: grows with everything that happens: the same number later means that nothing did.

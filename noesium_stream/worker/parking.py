@@ -46,6 +46,9 @@ SWEEP_S: Final = 5.0
 SETTLE_S: Final = 0.02
 _SETTLING_TURNS: Final = 50
 
+_PAUSE_PER_TASK_S: Final = 1e-4
+"""A look at a crowd takes 2 us for each task in the process, of all runs: so much later is the next one."""
+
 
 class ParkingOwner(Protocol):
     """What it needs of its partition's owner."""
@@ -93,6 +96,7 @@ class Parking:
         self._loader: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._crowded = asyncio.Event()
+        self._pause_s = 0.0
         self._sweepers = [
             asyncio.create_task(_regularly(self.park_idle), name="park idle runs"),
             asyncio.create_task(self._watch_crowd(), name="park a crowd"),
@@ -142,7 +146,7 @@ class Parking:
             await self._crowded.wait()
             # A run's other tasks may have been about to begin, and nothing but they would bring it back: they
             # had their turns before the run is judged, however long the event loop was held up.
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(max(SETTLE_S, self._pause_s))
             for _ in range(_SETTLING_TURNS):
                 await asyncio.sleep(0)
             self._crowded.clear()
@@ -162,6 +166,7 @@ class Parking:
         if len(self._patient) <= CROWD:
             return
         rest = Rest()
+        self._pause_s = len(rest) * _PAUSE_PER_TASK_S
         for session in settled:
             if len(self._patient) <= CROWD:
                 return

@@ -75,6 +75,10 @@ class Rest:
             self._readable = self._readable and context is not None
             self._tasks[_journal(context)].add(task)
 
+    def __len__(self) -> int:
+        """How many tasks there are, of all runs and of none."""
+        return sum(map(len, self._tasks.values()))
+
     def proves(self, session: RunSession) -> bool:
         """Whether nothing in this process goes on with the run unless something wakes its session."""
         if not self._readable or session in self._busy or session.task is None:
