@@ -33,7 +33,7 @@ class Migration:
         version: the version that those runs were begun with.
         state: the new graph's state from the old one's: a pure function, dict to dict by key of the state.
             None: the state stays as it is.
-        nodes: names of nodes in the new graph, by those that they had; all others kept theirs.
+        nodes: `{"old": "new"}`, names of nodes in the new graph by those that they had; others kept theirs.
         initial_state: the old agent's `initial_state`, where the new one's gives another state.
     """
 

@@ -296,6 +296,23 @@ def test_a_run_is_moved_to_a_new_version_of_its_graph(clone: Clone) -> None:
 
 
 @pytest.mark.timeout(INSTALL_S)
+def test_a_module_moves_the_runs_of_the_module_that_it_was(clone: Clone) -> None:
+    old, new = clone.save("file orders_v1.py"), clone.path / "orders.py"
+    new.write_text(old.read_text())
+    with clone.running("run", "orders:graph", "--input", '{"cents": 1250}', "--key", "order-1") as first:
+        first.wait_for_error_line("asks: Pay?")
+        run_id = first.wait_for_error_line("run ").split()[1]
+    clone.save("file orders.py")
+    with clone.running("worker", "orders:graph") as worker:
+        clone.ok("approve", run_id, "--value", '"Ada"')
+        assert "run.migrated" in clone.ok("events", run_id, "--follow")
+        worker.signal()
+        worker.wait()
+    assert "settle" in clone.ok("show", run_id)
+    clone.ok("verify", run_id, "--graph", "orders:graph")
+
+
+@pytest.mark.timeout(INSTALL_S)
 def test_the_checkpointer_alone_keeps_threads(clone: Clone) -> None:
     assert clone.python("checkpointer") == "{'n': 2} 3\n"
 

@@ -41,7 +41,8 @@ async def verify_command(
     """Replay recorded runs against code and print the first difference.
 
     No effect is performed and nothing is written. Every node runs again; effects, answers, signals and timers
-    come from the recording; calls, events, deltas, the way on and the result are compared with it. With
+    come from the recording; calls, events, deltas, the way on and the result are compared with it. What a
+    node's body does directly, not through step.effect, a model, a tool or another agent, it does again. With
     --graph it is the gate before a deploy. Exit code 1 where a run differs.
     """
     if bool(run_ids) == all_open or any(not run_id.strip() for run_id in run_ids):
