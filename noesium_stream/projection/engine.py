@@ -160,7 +160,8 @@ class ProjectionEngine:
     ) -> list[Manifest]:
         """Fold what the log holds now, and write it; return how far each partition is.
 
-        With `until`, the next offset per topic and partition, it goes no further than that.
+        With `until`, the next offset per topic and partition, it goes no further than that; what is further
+        already stays.
 
         Raises:
             EventHeldError, SequenceGapError, ProjectionError: see `PartitionFold.take`.
@@ -192,11 +193,12 @@ class ProjectionEngine:
     async def _catch_up_topic(
         self, found: _Registered, topic: str, topic_id: str, end: Mapping[int, int] | None
     ) -> None:
-        until = await self.log.end(topic) if end is None else end
+        now = await self.log.end(topic)
+        until = now if end is None else {p: min(end[p], now[p]) for p in end if p in now}
         await self._open(found, topic, topic_id, until)
         folds = {partition: found.folds[TopicPartition(topic, partition)] for partition in until}
         for partition, fold in folds.items():
-            _check_log(fold, topic_id, until[partition])
+            _check_log(fold, topic_id, now[partition])
         behind = {p: fold.cursor for p, fold in folds.items() if fold.cursor < until[p]}
         if not behind:
             return

@@ -66,8 +66,13 @@ def redrive_file(
 def _ask(path: Path, keys: Sequence[str] | None) -> None:
     request = Path(f"{path}{REQUEST}")
     beside = request.with_name(f".{request.name}.new")
+    wanted = None if keys is None else list(keys)
     try:
-        beside.write_text(json.dumps({"keys": None if keys is None else list(keys)}))
+        if wanted is not None:
+            with suppress(FileNotFoundError):  # else it is another one's, which is not answered yet
+                before = _keys_in(request.read_text())
+                wanted = None if before is None else sorted({*before, *wanted})
+        beside.write_text(json.dumps({"keys": wanted}))
         beside.replace(request)
     except OSError as error:
         raise not_writable(request, error) from error
@@ -81,12 +86,20 @@ def answer_request(log: EventLog, fold: PartitionFold[Any]) -> Redriven | None:
     """
     request = Path(f"{fold.file.path}{REQUEST}")
     try:
-        keys = json.loads(request.read_text())["keys"]
+        text = request.read_text()
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
-        keys = None  # none of ours: whoever wrote it wants letters released
-    done = Redriven(*fold.redrive(log.decoder, keys))
+    done = Redriven(*fold.redrive(log.decoder, _keys_in(text)))
     with suppress(FileNotFoundError):
-        request.unlink()
+        if request.read_text() == text:  # else it is another one, and answered next
+            request.unlink()
     return done
+
+
+def _keys_in(request: str) -> list[str] | None:
+    """Whose letters a request wants released; None: all, also where it is none of ours."""
+    try:
+        keys = json.loads(request)["keys"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return keys if isinstance(keys, list) and all(isinstance(key, str) for key in keys) else None

@@ -102,7 +102,8 @@ class Share:
     async def _open_one(self, tp: TopicPartition, topic: _Topic) -> PartitionFold[Any]:
         fold = await self._open_file(tp, topic.topic_id)
         try:
-            if fold.cursor > topic.end[tp.partition]:
+            # Its last owner may have folded on since: the end is asked for again.
+            if fold.cursor > topic.end[tp.partition] and await self._is_ahead(fold, tp):
                 reason = StateFileError(
                     f"{fold.file.path}: it is ahead of the log, which has lost its newest events."
                 )
@@ -113,6 +114,9 @@ class Share:
             fold.file.close()
             raise
         return fold
+
+    async def _is_ahead(self, fold: PartitionFold[Any], tp: TopicPartition) -> bool:
+        return fold.cursor > (await self._log.end(tp.topic))[tp.partition]
 
     async def _open_file(self, tp: TopicPartition, topic_id: str) -> PartitionFold[Any]:
         for left in reversed(range(BUSY_TRIES)):

@@ -230,6 +230,19 @@ async def test_a_log_that_lacks_what_was_not_folded_yet_is_an_error(log: EventLo
         )
 
 
+async def test_catching_up_to_where_the_state_was_before_discards_nothing(
+    log: EventLog, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    [place, *_] = await add(log, 0, 100)
+    with ProjectionEngine(log, tmp_path, report=said.append) as engine:
+        engine.register("numbers", Numbers())
+        before = await engine.catch_up("numbers")
+        assert await engine.catch_up("numbers", {place.topic: {place.partition: 1}}) == before
+        assert dict(engine.scan("numbers")) == expected(100)
+    assert said == []
+
+
 async def test_an_event_that_stops_a_projection_keeps_what_came_before(log: EventLog, tmp_path: Path) -> None:
     class Picky(Numbers):
         on_error = "stop"

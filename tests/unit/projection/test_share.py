@@ -13,7 +13,7 @@ from noesium_stream.errors import ProjectionError, StateFileError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.projection.folder import state_path
-from noesium_stream.projection.share import Share
+from noesium_stream.projection.share import BUSY_PAUSE_S, Share
 from noesium_stream.projection.state_file import StateFile, locked
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted
@@ -180,3 +180,21 @@ async def test_two_that_wait_for_the_same_locked_file_do_not_wait_for_each_other
     async with asyncio.timeout(2):
         assert await asyncio.gather(*opening) == [{tp: 0}, {tp: 0}]
     share.let_go_of_all()
+
+
+async def test_a_file_whose_last_owner_folds_on_while_it_is_waited_for_is_kept(
+    log: EventLog, tp: TopicPartition, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    owner = Share(log, Numbers(), tmp_path, said.append, None)
+    await owner.take_over({tp})
+    next_one = Share(log, Numbers(), tmp_path, said.append, None)
+    coming = asyncio.create_task(next_one.take_over({tp}))
+    await asyncio.sleep(3 * BUSY_PAUSE_S)  # it has asked for the log's end
+    await log.append([counted(n, "k") for n in range(3, 6)])
+    owner.take(await stored(log, tp.topic))
+    owner.let_go_of_all()
+    assert await asyncio.wait_for(coming, 10) == {tp: 6}
+    assert next_one.folds[tp].state("k") == list(range(6))
+    assert said == []
+    next_one.let_go_of_all()

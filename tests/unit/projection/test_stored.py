@@ -198,10 +198,40 @@ async def test_whoever_holds_the_file_is_asked_and_answers(log: EventLog, tmp_pa
         assert answer_request(log, fold) == Redriven(2, 0)
         assert not request.exists()
         assert stored.get("x1") == [-1, 5]
-        request.write_text("none of ours")
-        assert answer_request(log, fold) is not None
-        assert not request.exists()
+        for foreign in ("none of ours", '{"keys": 5}', '{"keys": [5]}'):
+            request.write_text(foreign)
+            assert answer_request(log, fold) is not None
+            assert not request.exists()
     assert [found for found in path.parent.iterdir() if ".redrive" in found.name] == []
+
+
+async def test_requests_that_come_before_or_while_another_is_answered_are_answered_too(
+    log: EventLog, tmp_path: Path
+) -> None:
+    await log.append([counted(n, "x") for n in (-1, 5)])
+    stored = await folded(log, tmp_path, History(), "tests:History")
+    path = next(path for path, _ in stored.letters())
+    request = Path(f"{path}{REQUEST}")
+    with closing(StateFile.open_to_read(path)) as reader:
+        identity = reader.manifest.identity
+
+    def asks(n: int) -> bool:
+        assert redrive_file(log, History(), path, ["later"]) is None
+        return False
+
+    with closing(StateFile.open(path, identity)) as file:
+        asking: AnyProjection = History(asks)
+        fold: PartitionFold[Any] = PartitionFold(asking, StateCodec(asking), file, journal=False)
+        for keys in (["x"], ["y"]):
+            assert redrive_file(log, History(), path, keys) is None
+        assert json.loads(request.read_text()) == {"keys": ["x", "y"]}
+        assert answer_request(log, fold) == Redriven(2, 0)
+        assert "later" in json.loads(request.read_text())["keys"]
+        assert answer_request(log, fold) == Redriven(0, 0)
+        assert not request.exists()
+        for keys in (None, ["x"]):
+            assert redrive_file(log, History(), path, keys) is None
+        assert json.loads(request.read_text()) == {"keys": None}
 
 
 async def test_code_of_another_version_or_type_of_state_folds_nothing_on(
