@@ -100,10 +100,13 @@ def test_help_of_run_with_an_agent_shows_the_options_of_that_agent(folder: Folde
     assert "[.|!]" in own
 
 
-def test_the_same_key_meets_the_same_run(folder: Folder) -> None:
+def test_the_same_key_meets_the_same_run_and_another_input_is_bad_input(folder: Folder) -> None:
     first = folder.json("run", ECHO, "one", "--key", "mail-1", "--json")
-    again = folder.json("run", ECHO, "two", "--key", "mail-1", "--json")
+    again = folder.json("run", ECHO, "one", "--key", "mail-1", "--json")
     assert again == first
+    other = folder.run("run", ECHO, "two", "--key", "mail-1")
+    assert (other.returncode, other.stdout) == (2, "")
+    assert f"Run {first['run_id']} of echo has this key already" in other.stderr
     assert len(folder.json("runs", "--json")) == 1
 
 
