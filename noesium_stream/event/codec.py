@@ -26,6 +26,7 @@ from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.json_text import dump_json, parse_json
 from noesium_stream.event.limits import MAX_RECORD_BYTES
+from noesium_stream.event.parts import SPEC_VERSION
 from noesium_stream.event.resolve import WriterSchema, from_record
 from noesium_stream.event.schema import ENVELOPE_SCHEMA, envelope_fingerprint, fingerprint, released_schemas
 from noesium_stream.event.signing import Verifier
@@ -38,6 +39,29 @@ _UPGRADE: Final = (
     "It was written by a newer version, or by something else: upgrade, or hand its Avro schema to the "
     "codec (writer_schemas)."
 )
+
+
+def _text(value: str) -> bytes:
+    """A short text as Avro writes it."""
+    data = value.encode()
+    return bytes((2 * len(data),)) + data
+
+
+_BEFORE_TYPE: Final = _CURRENT + _text(SPEC_VERSION)
+_TYPE_AT: Final = len(_BEFORE_TYPE) + 1
+
+
+def peek_type(data: bytes) -> bytes | None:
+    """The event type that an encoded event begins with, at a tenth of the cost of decoding it.
+
+    None where that takes decoding: another writer schema, a registry's format, something else.
+    """
+    if data[: _TYPE_AT - 1] != _BEFORE_TYPE or len(data) < _TYPE_AT:
+        return None
+    length = data[_TYPE_AT - 1]  # zigzag, in one byte below 64
+    if length & 0x81 or len(data) < _TYPE_AT + (length >> 1):
+        return None
+    return data[_TYPE_AT : _TYPE_AT + (length >> 1)]
 
 
 class SchemaRegistry(Protocol):
