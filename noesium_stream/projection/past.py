@@ -11,6 +11,7 @@ import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
@@ -152,7 +153,8 @@ async def _fold(
             if time_ms is None:
                 fold.take(batch)
                 continue
-            before = [record for record in batch if record.timestamp_ms <= time_ms]
+            # Up to the first that came later: a new leader's clock may be behind the old one's.
+            before = list(takewhile(lambda record: record.timestamp_ms <= time_ms, batch))
             fold.take(before)
             if len(before) < len(batch):
                 return

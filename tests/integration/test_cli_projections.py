@@ -402,6 +402,17 @@ def test_a_new_version_is_built_beside_the_old_one_and_takes_over(folder: Counti
             assert "v1 (not current)" in folder.ok("projections")
 
 
+def test_a_new_version_that_cannot_take_over_ends_with_an_error_at_once(folder: Counting) -> None:
+    folder.ok("project", SUMS, "--once")
+    [current] = folder.path.rglob("current")
+    folder.change("version = 1", "version = 2")
+    current.unlink()
+    current.mkdir()
+    with folder.running("project", SUMS) as new:
+        new.wait_for_error_line("current cannot be written")
+        assert new.wait() == 1
+
+
 def test_an_old_version_that_is_started_again_does_not_take_over(folder: Counting) -> None:
     folder.change("version = 1", "version = 2")
     folder.ok("project", SUMS, "--once")

@@ -146,11 +146,11 @@ async def _follow(log: EventLog, projection: AnyProjection, folder: Path, call: 
         ended = asyncio.create_task(attached.wait())
         current = asyncio.create_task(_take_over(log, attached, folder))
         try:
-            await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():
-                ended.result()
-            if current.done():
-                current.result()
+            waiting = {stopped, ended, current}
+            while not (stopped.done() or ended.done()):
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
         finally:
             for task in (stopped, ended, current):
                 task.cancel()

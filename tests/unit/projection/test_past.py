@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,30 @@ def expected(numbers: list[int], keys: list[str]) -> dict[str, list[int]]:
     for n in numbers:
         found.setdefault(keys[n], []).append(n)
     return found
+
+
+async def test_nothing_is_left_out_where_the_clock_of_the_log_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log(f"sqlite:///{tmp_path}/log.db?partitions=1", catalogue=catalogue())
+    try:
+        await log.append([counted(n, "a") for n in range(4)])
+        describe(tmp_path, Numbers(), group_of(log, Numbers()), "tests:Numbers")
+        stored = stored_projection(tmp_path, "numbers", load)
+        read = log.read_batches
+
+        async def with_times(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
+            async for batch in read(*arguments, **options):
+                for record in batch:
+                    record.timestamp_ms = (10, 30, 20, 40)[record.offset]
+                yield batch
+
+        monkeypatch.setattr(log, "read_batches", with_times)
+        for time_ms, seen in ((5, None), (10, [0]), (20, [0]), (30, [0, 1, 2]), (40, [0, 1, 2, 3])):
+            async with state_at(log, Numbers(), stored, At(time_ms=time_ms), load=load) as past:
+                assert past.get("a") == seen
+    finally:
+        await log.close()
 
 
 async def test_what_is_not_there_is_said(tmp_path: Path) -> None:
