@@ -31,7 +31,7 @@ from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.folding import FOLDING
 from noesium_stream.projection.headers import EventHeaders, event_id_of
 from noesium_stream.projection.held import HeldBack
-from noesium_stream.projection.letters import Letter
+from noesium_stream.projection.letters import Letter, letter_key
 from noesium_stream.projection.pending import Pending, RunNumbers
 from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
@@ -241,7 +241,7 @@ class PartitionFold(Generic[TState]):
             record = letter.record(at.topic, at.partition, decoder)
             kept = self._fold(record, stop=False, released=key)
             held.remove(letter, kept=kept)
-            failed = kept is not None and key is not None
+            failed = key is not None and kept == letter_key(key, letter.offset)
             self._room -= _EVENT_BYTES + len(record.value)
             if self._room <= 0:
                 before = held.letters

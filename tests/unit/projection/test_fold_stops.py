@@ -11,7 +11,7 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.record import Record
 from tests.support.events import counted
-from tests.support.folding import History, InPlace, fold_of, numbered, record
+from tests.support.folding import CODEC, History, InPlace, fold_of, numbered, record
 
 
 class Stopping(History):
@@ -64,4 +64,30 @@ def test_a_row_that_cannot_be_made_again_is_an_error_and_nothing_of_it_is_writte
         fold.take(numbered([("a", 1), ("b", 2), ("a", -1)], 1))
     fold.flush()
     assert (dict(fold.rows()), fold.cursor) == ({"a": [5]}, 1)
+    fold.file.close()
+
+
+class Moving(History):
+    """Its `key` can be mended."""
+
+    row = "a"
+
+    def key(self, event: EventEnvelope) -> str | None:
+        return self.row if event.payload["n"] < 0 else event.partition_key
+
+
+def test_a_key_whose_letters_have_become_another_keys_is_held_back_no_longer(tmp_path: Path) -> None:
+    projection = Moving()
+    fold = fold_of(projection, tmp_path / "a.state")
+    fold.take(numbered([("x", -1), ("a", 1)]))
+    projection.row = "b"
+    assert fold.redrive(CODEC) == (1, 1)
+    assert [(letter.key, letter.offset) for letter in fold.letters()] == [("b", 0)]
+    fold.take(numbered([("a", 2), ("b", 3)], 2))
+    assert (fold.state("a"), fold.state("b")) == ([1, 2], None)
+    fold.flush()
+    assert (fold.manifest.held, fold.manifest.blocked) == (2, 1)
+    projection.refuses = lambda n: False
+    assert fold.redrive(CODEC) == (2, 0)
+    assert (fold.state("a"), fold.state("b")) == ([1, 2], [-1, 3])
     fold.file.close()
