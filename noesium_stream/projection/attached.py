@@ -381,7 +381,10 @@ class AttachedProjection:
             raise self._trouble
         try:
             if self._share.broken:
-                subscription.seek(await self._share.open_broken())
+                starts = await self._share.open_broken()
+                subscription.seek(starts)
+                # One that is only just being assigned begins where its old file was: it is opened again.
+                self._share.put_back(tp for tp in starts if subscription.position(tp) is None)
                 self._changed()
             self._share.answer_requests()
             if looked_s >= self._discover_s:

@@ -214,6 +214,12 @@ class Share:
         self.broken.add(tp)
         self._discard(fold, reason)
 
+    def put_back(self, tps: Iterable[TopicPartition]) -> None:
+        """Close what `open_broken` has opened too early; it opens it again."""
+        for tp in tps:
+            self.folds.pop(tp).file.close()
+            self.broken.add(tp)
+
     def _discard(self, fold: PartitionFold[Any], reason: StateFileError) -> None:
         """Remove the file while it is locked: afterwards it may be another process's."""
         self._report(f"{brief(reason)} It is discarded; the events are folded again.")

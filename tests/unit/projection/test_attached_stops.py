@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from noesium_stream.errors import EventHeldError, LogUnavailableError, ProjectionError
+from noesium_stream.errors import EventHeldError, LogUnavailableError, ProjectionError, StateFileError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
 from noesium_stream.projection import AttachedProjection, BaseProjection
@@ -145,3 +145,30 @@ async def test_who_waits_for_a_topic_that_is_deleted_is_told(
         with pytest.raises(ProjectionError, match="does not fold"):
             await asyncio.wait_for(later, 10)
         await asyncio.wait_for(caught, 10)
+
+
+async def test_a_file_that_is_made_anew_while_its_partition_is_only_being_assigned_lacks_nothing(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = await log.append([counted(n, "k") for n in range(3)])
+    tp = TopicPartition(places[0].topic, places[0].partition)
+    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=0.05) as attached:
+        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+        subscription = attached._subscription
+        assert subscription is not None
+        seek, position = subscription.seek, subscription.position
+        too_early = asyncio.Event()
+
+        def ignored(starts: Mapping[TopicPartition, int]) -> None:
+            too_early.set()
+
+        with monkeypatch.context() as early:
+            early.setattr(subscription, "seek", ignored)
+            early.setattr(subscription, "position", lambda tp: None)
+            attached._share.start_over(tp, StateFileError("it is damaged."))
+            attached._wake.set()
+            await asyncio.wait_for(too_early.wait(), 10)
+        assert (subscription.seek, subscription.position) == (seek, position)
+        [place] = await log.append([counted(3, "k")])
+        await asyncio.wait_for(attached.barrier(place), 10)
+        assert await attached.query("k") == [0, 1, 2, 3]
