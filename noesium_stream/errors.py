@@ -357,7 +357,7 @@ class ProjectionError(NoesiumError):
 
 
 class ProjectionLoadError(ProjectionError):
-    """A projection's module cannot be imported, or holds no projection."""
+    """A projection's module cannot be imported, or holds no projection, or one that is declared wrongly."""
 
 
 class StateFileError(ProjectionError):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from noesium_stream.errors import ImpureProjectionError, ProjectionError
+from noesium_stream.errors import ImpureProjectionError, ProjectionLoadError
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import Cursor, EventLog
@@ -94,12 +94,13 @@ class BaseProjection(ABC, Generic[TState]):
         """Judge what the class declares.
 
         Raises:
-            ProjectionError: it has no usable name or version, or `on_error` is none that it can have.
+            ProjectionLoadError: it has no usable name or version, `topics` or `event_types` is no collection
+                of texts, or `on_error` is none that it can have.
             ImpureProjectionError: it holds a semantic index.
         """
         name = getattr(self, "name", None)
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-            raise ProjectionError(
+            raise ProjectionLoadError(
                 f"{type(self).__name__}.name is {name!r}, not a name of a projection.",
                 hint="Use lower-case letters, digits, - and _, beginning with a letter.",
             )
@@ -111,14 +112,36 @@ class BaseProjection(ABC, Generic[TState]):
                     hint="Look it up before the event is made, and let the event say what was found.",
                 )
         if not isinstance(self.version, int) or self.version < 1:
-            raise ProjectionError(f"{type(self).__name__}.version is {self.version!r}, not 1 or more.")
+            raise ProjectionLoadError(
+                f"{type(self).__name__}.version is {self.version!r}, not 1 or more.",
+                hint="Declare version = 1, and count it up where the state is to be another.",
+            )
+        for attribute in ("topics", "event_types"):
+            self._check_texts(attribute, getattr(self, attribute))
         if self.on_error not in ("hold", "stop"):
-            raise ProjectionError(f"{type(self).__name__}.on_error is {self.on_error!r}, not hold or stop.")
+            raise ProjectionLoadError(
+                f"{type(self).__name__}.on_error is {self.on_error!r}, not hold or stop.",
+                hint='Declare on_error = "hold", or "stop".',
+            )
         if self.spreads() and self.on_error == "hold":
-            raise ProjectionError(
+            raise ProjectionLoadError(
                 f"{type(self).__name__} has events of several rows, which cannot be held back for one.",
                 hint='Declare on_error = "stop".',
             )
+
+    def _check_texts(self, attribute: str, value: object) -> None:
+        """A text is a collection of its letters: `("events.*")` has lost its comma."""
+        if attribute == "event_types" and value is None:
+            return
+        is_text = isinstance(value, str | bytes)
+        if not is_text and isinstance(value, Collection) and all(isinstance(one, str) for one in value):
+            return
+        what = "a plain text" if is_text else "no tuple of texts"
+        example = f"({value!r},)" if isinstance(value, str) else '("first", "second")'
+        raise ProjectionLoadError(
+            f"{type(self).__name__}.{attribute} is {what}: {value!r}.",
+            hint=f"Declare {attribute} = {example}.",
+        )
 
     @classmethod
     def keyed(cls) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
-from noesium_stream.errors import ConfigError, LogTruncatedError, ProjectionError, StateFileError
+from noesium_stream.errors import ConfigError, LogTruncatedError, StateFileError
 from noesium_stream.log.port import EventLog, Position, TopicPartition
 from noesium_stream.log.topics import TopicKind, partition_of
 from noesium_stream.projection.base import AnyProjection
@@ -72,8 +72,7 @@ async def state_at(
     partitions, which have seen what the log took until then. With `key` only what that row needs is folded.
 
     Raises:
-        ProjectionError: the projection does not fold this topic.
-        ConfigError: the log has no such position yet.
+        ConfigError: the projection does not fold this topic, or the log has no such position yet.
         LogTruncatedError: events that are needed are gone.
     """
     with TemporaryDirectory(prefix="noesium-") as name:
@@ -93,7 +92,10 @@ async def _partitions(
     if at.position is not None:
         topic, partition, offset = at.position
         if topic not in topics:
-            raise ProjectionError(f"The projection {projection.name} does not fold {topic}.")
+            raise ConfigError(
+                f"The projection {projection.name} does not fold {topic}.",
+                hint=f"It folds: {', '.join(topics)}." if topics else "It folds no topic of this log.",
+            )
         if partition >= counts[topic]:
             raise ConfigError(f"{topic} has no partition {partition}.", hint=f"It has {counts[topic]}.")
         end = (await log.end(topic)).get(partition, 0)

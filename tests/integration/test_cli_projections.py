@@ -113,9 +113,19 @@ def test_a_reference_to_no_projection_is_bad_input(folder: Counting, reference: 
 
 
 def test_a_bad_name_is_said(folder: Counting) -> None:
-    assert error_of(folder, "project", "counts:BadName") == (
+    assert error_of(folder, "project", "counts:BadName", code=2) == (
         "error: BadName.name is 'Bad Name', not a name of a projection."
     )
+
+
+def test_topics_that_are_a_plain_text_are_bad_input(folder: Counting) -> None:
+    folder.change('topics = ("events.*",)', 'topics = ("events.*")')
+    done = folder.run("project", SUMS, "--once")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: Sums.topics is a plain text: 'events.*'.",
+        "  Declare topics = ('events.*',).",
+    ]
 
 
 def test_options_that_do_not_go_together_are_refused_before_anything_is_done(folder: Counting) -> None:
@@ -315,7 +325,7 @@ def test_a_state_of_the_past_is_that_of_a_time_of_the_log(folder: Counting) -> N
         (f"{TOPIC}/0@-1", "is neither a position nor a time.", 2),
         (f"{TOPIC}/0@99999", f"{TOPIC}/0 has no offset 99999 yet.", 2),
         (f"{TOPIC}/77@0", f"{TOPIC} has no partition 77.", 2),
-        ("noesium.events.other/0@0", "does not fold noesium.events.other.", 1),
+        ("noesium.events.other/0@0", "does not fold noesium.events.other.", 2),
     ],
 )
 def test_a_wrong_moment_is_said(used: tuple[Counting, list[Position]], at: str, said: str, code: int) -> None:
@@ -517,6 +527,8 @@ def test_dead_letters_that_are_not_there_are_said(folder: Counting) -> None:
     shown = folder.run("dlq", "show", "sums", f"{TOPIC}/0@0")
     assert (shown.returncode, shown.stdout) == (1, "")
     assert "no dead letter at" in shown.stderr
+    for garbage in ("garbage", "2026-03-01"):
+        assert f"{garbage!r} is n" in error_of(folder, "dlq", "show", "sums", garbage, code=2)
     assert "There is no state of the projection 'nobody'" in error_of(folder, "dlq", "list", "nobody")
     assert "There is no state of the projection 'nobody'" in error_of(folder, "dlq", "redrive", "nobody")
     assert folder.run("dlq", "redrive", "sums").stderr == "0 events folded, 0 dead letters stay\n"

@@ -22,11 +22,12 @@ from noesium_stream.cli.session import (
     state_option,
 )
 from noesium_stream.clock import to_rfc3339
-from noesium_stream.errors import ProjectionError
+from noesium_stream.errors import ConfigError, ProjectionError
 from noesium_stream.log import EventLog
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.letters import Letter
 from noesium_stream.projection.load import catalogue_for, load_projection
+from noesium_stream.projection.past import parse_at
 from noesium_stream.projection.redrive import REQUEST, redrive_file
 from noesium_stream.projection.stored import StoredProjection, stored_projection, stored_versions
 
@@ -74,6 +75,8 @@ def list_command(name: str | None, log_url: str | None, state_dir: Path | None, 
 @state_option
 def show_command(name: str, position: str, log_url: str | None, state_dir: Path | None) -> None:
     """Print a dead letter: why, its headers, and its record's bytes as text."""
+    if parse_at(position).position is None:
+        raise ConfigError(f"{position!r} is no position.", hint="Write TOPIC/PARTITION@OFFSET.")
     folder = projections_folder(settings(log_url), state_dir)
     stored = stored_projection(folder, name, load_projection)
     for path, letter in stored.letters():

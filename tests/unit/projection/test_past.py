@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noesium_stream.clock import VirtualClock
-from noesium_stream.errors import ConfigError, ProjectionError
+from noesium_stream.errors import ConfigError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import Position
 from noesium_stream.log.topics import partition_of
@@ -126,7 +126,7 @@ async def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         for position, kind, said in (
             (place._replace(offset=1), ConfigError, "has no offset 1 yet"),
             (place._replace(partition=2), ConfigError, "has no partition 2"),
-            (place._replace(topic="noesium.agent.x.inbox"), ProjectionError, "does not fold"),
+            (place._replace(topic="noesium.agent.x.inbox"), ConfigError, "does not fold"),
         ):
             with pytest.raises(kind, match=said):
                 async with state_at(log, Numbers(), stored, At(position), load=load):
