@@ -29,11 +29,19 @@ if TYPE_CHECKING:
         kernel_node,
     )
     from noesium_stream.log import EventLog, open_log
-    from noesium_stream.projection import BaseProjection, catch_up
+    from noesium_stream.projection import (
+        AttachedProjection,
+        BaseProjection,
+        Projection,
+        ProjectionEngine,
+        catch_up,
+        compose,
+    )
     from noesium_stream.worker import Worker
 
 __all__ = [
     "AgentConfig",
+    "AttachedProjection",
     "BaseAgent",
     "BaseGraphicAgent",
     "BaseProjection",
@@ -50,6 +58,8 @@ __all__ = [
     "Migration",
     "NoesiumConfig",
     "NoesiumError",
+    "Projection",
+    "ProjectionEngine",
     "Retries",
     "SideEffectClass",
     "SyncClient",
@@ -57,6 +67,7 @@ __all__ = [
     "agent_of",
     "agent_of_tools",
     "catch_up",
+    "compose",
     "current_step",
     "kernel_compensation",
     "kernel_node",
@@ -85,7 +96,14 @@ _LAYERS: Final = {
         "kernel_node",
     ),
     "log": ("EventLog", "open_log"),
-    "projection": ("BaseProjection", "catch_up"),
+    "projection": (
+        "AttachedProjection",
+        "BaseProjection",
+        "Projection",
+        "ProjectionEngine",
+        "catch_up",
+        "compose",
+    ),
     "worker": ("Worker",),
 }
 _LAYER_OF: Final = {name: layer for layer, names in _LAYERS.items() for name in names}

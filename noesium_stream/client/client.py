@@ -14,11 +14,12 @@ from noesium_stream.client.run import Run
 from noesium_stream.client.runs import RUN_TYPES, RunInfo, fold_record
 from noesium_stream.clock import Clock, SystemClock, derived_id
 from noesium_stream.errors import RunNotFoundError
+from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import ForkRef, RunRequested
 from noesium_stream.log.open import open_log
-from noesium_stream.log.port import EventLog
+from noesium_stream.log.port import EventLog, Position
 
 CLIENT_TYPE: Final = "client"
 
@@ -50,6 +51,7 @@ class Client:
         self._given = None if log is None or isinstance(log, str) else log
         self._log: EventLog | None = self._given
         self._folder = index
+        self._published: set[type[DomainEvent]] = set()
         self._producer = AgentRef(agent_id, CLIENT_TYPE, "local", self._clock.uuid7())
 
     async def __aenter__(self) -> Self:
@@ -117,6 +119,30 @@ class Client:
         start = await log.end(journal) if idempotency_key is None else None
         await log.append([envelope])
         return Run(log, agent_type, run_id, self._producer, self._clock, start=start)
+
+    async def publish(
+        self, event: DomainEvent, *, key: str | None = None, idempotency_key: str | None = None
+    ) -> Position:
+        """Say a fact: append it to its domain's topic, `events.DOMAIN`; return where it lies.
+
+        Its class need not be registered: `log.catalogue` knows it from here on. Events of one `key` (the
+        partition key) stay in order; one without a key has no order among others. Each call appends.
+
+        Raises:
+            ConfigError: its class has no type, or the log knows another schema of this type and version.
+            EventValidationError, RecordTooLargeError, LogFullError, LogUnavailableError
+            CommitUnknownError: it was sent and not acknowledged.
+        """
+        kind = type(event)
+        if kind not in self._published:
+            self.log.catalogue.register(kind)
+            self._published.add(kind)
+        trace = TraceContext(self._clock.token(16), self._clock.token(8))
+        return await self.log.publish(
+            event.to_envelope(
+                self._producer, trace, partition_key=key, idempotency_key=idempotency_key, clock=self._clock
+            )
+        )
 
     async def run(self, run_id: str) -> Run:
         """The run of this id, or of the only one that begins with it; `TYPE:ID` is one of this agent type.

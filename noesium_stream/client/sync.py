@@ -15,8 +15,10 @@ from noesium_stream.client.client import Client
 from noesium_stream.client.effects import Decision, OpenEffect
 from noesium_stream.client.run import Run
 from noesium_stream.client.runs import RunInfo
+from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import EffectResolved
+from noesium_stream.log.port import Position
 
 
 class SyncClient:
@@ -53,6 +55,10 @@ class SyncClient:
         return SyncRun(
             self.portal, self.portal.call(partial(self._client.start, agent_type, input, **options))
         )
+
+    def publish(self, event: DomainEvent, **options: Any) -> Position:
+        """See `Client.publish`."""
+        return self.portal.call(partial(self._client.publish, event, **options))
 
     def run(self, run_id: str) -> SyncRun:
         """See `Client.run`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from heapq import merge as in_order
 from itertools import groupby
 from operator import itemgetter
@@ -38,7 +39,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.folder import Report, matching, merged
+from noesium_stream.projection.folder import Report, having, matching, merged
 from noesium_stream.projection.share import Share
 
 FLUSH_S: Final = 0.05
@@ -213,7 +214,8 @@ class AttachedProjection:
         except BaseException as error:
             self._stop(error)
             raise
-        return merged(self.projection, (state for state in states if state is not None), key)
+        found = (state for state in states if state is not None)
+        return merged(self.projection, found, key, partial(having, self.folds, key))
 
     def scan(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Rows of this process's partitions, in the order of their keys' UTF-8 bytes.
@@ -224,7 +226,8 @@ class AttachedProjection:
         self.flush()
         rows = in_order(*(fold.rows(prefix) for fold in self.folds.values()), key=lambda row: row[0].encode())
         for key, same in groupby(rows, key=itemgetter(0)):
-            yield key, merged(self.projection, (state for _, state in same), key)
+            states = (state for _, state in same)
+            yield key, merged(self.projection, states, key, partial(having, self.folds, key))
 
     def flush(self) -> None:
         """Write what is folded.

@@ -158,6 +158,10 @@ class BaseProjection(ABC, Generic[TState]):
         """Whether the states of partitions can be made one."""
         return cls.merge is not BaseProjection.merge
 
+    def unmerged(self) -> tuple[str, ...]:
+        """Of what is composed, the names of the parts that have no `merge`; else none."""
+        return ()
+
     def fold(self, events: Iterable[EventEnvelope]) -> TState:
         """The state after all of `events`, in their order; of a table, of one row's events."""
         state = self.initial_state()

@@ -49,6 +49,10 @@ class FederatedProjection(BaseProjection[States]):
                 new[name] = found
         return new or None
 
+    def unmerged(self) -> tuple[str, ...]:
+        """The parts that have no `merge`."""
+        return tuple(name for name, part in self.parts.items() if not part.merges())
+
     def _wanted(self, name: str, event: EventEnvelope) -> bool:
         wants = self._wants[name]
         return wants is None or wants.keeps_name(event.event_type)
@@ -97,15 +101,18 @@ def compose(name: str, version: int = 1, /, **parts: AnyProjection) -> Federated
         ("keys", lambda part: part.spreads()),
         ("key", lambda part: part.keyed() != first.keyed()),
     ):
-        if any(differs(part) for part in ordered.values()):
+        other = next((part for part in ordered if differs(ordered[part])), None)
+        if other is not None:
             raise ProjectionError(
-                f"The parts of {name} cannot be folded together: `{what}` differs.",
+                f"The parts of {name} cannot be folded together: `{what}` differs at {other}.",
                 hint="Attach them one by one instead.",
             )
     types = [part.event_types for part in ordered.values()]
     members: dict[str, Any] = {
         "name": name,
         "version": version,
+        "events": tuple(dict.fromkeys(event for part in ordered.values() for event in part.events)),
+        "reads": _reads(name, ordered),
         "topics": first.topics,
         "decodes": first.decodes,
         "copies": first.copies,
@@ -122,6 +129,19 @@ def compose(name: str, version: int = 1, /, **parts: AnyProjection) -> Federated
     if all(part.merges() for part in ordered.values()):
         members["merge"] = FederatedProjection._merged
     return _made(name, ordered, members)
+
+
+def _reads(name: str, parts: dict[str, AnyProjection]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in parts.values():
+        for event_type, major in part.reads.items():
+            if found.setdefault(event_type, major) != major:
+                raise ProjectionError(
+                    f"The parts of {name} cannot be folded together: they read different versions of "
+                    f"{event_type}.",
+                    hint="Attach them one by one instead.",
+                )
+    return found
 
 
 def _made(name: str, parts: dict[str, AnyProjection], members: dict[str, Any]) -> FederatedProjection:

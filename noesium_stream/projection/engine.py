@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from heapq import merge as in_order
 from itertools import groupby
 from operator import itemgetter
@@ -21,7 +22,7 @@ from noesium_stream.log.port import EventLog, Position, TopicPartition
 from noesium_stream.log.topics import TopicKind
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.folder import Report, matching, merged, open_fold, state_path
+from noesium_stream.projection.folder import Report, having, matching, merged, open_fold, state_path
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import Manifest, StateFile, discard, locked
 
@@ -100,7 +101,7 @@ class ProjectionEngine:
         found = self._find(name)
         if found.projection.keyed():
             return dict(self.scan(name))
-        state = merged(found.projection, self._states(found, ""), "")
+        state = merged(found.projection, self._states(found, ""), "", lambda: having(found.folds, ""))
         return found.projection.initial_state() if state is None else state
 
     def query(self, name: str, key: str) -> Any | None:
@@ -110,7 +111,7 @@ class ProjectionEngine:
             ProjectionError: it has parts in several partitions, and no `merge` is declared.
         """
         found = self._find(name)
-        return merged(found.projection, self._states(found, key), key)
+        return merged(found.projection, self._states(found, key), key, lambda: having(found.folds, key))
 
     def scan(self, name: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Rows whose keys begin with `prefix`, in the order of their keys' UTF-8 bytes.
@@ -123,7 +124,8 @@ class ProjectionEngine:
             *(fold.rows(prefix) for fold in found.folds.values()), key=lambda row: row[0].encode()
         )
         for key, same in groupby(rows, key=itemgetter(0)):
-            yield key, merged(found.projection, (state for _, state in same), key)
+            states = (state for _, state in same)
+            yield key, merged(found.projection, states, key, partial(having, found.folds, key))
 
     async def barrier(self, name: str, position: Position) -> None:
         """Return when the projection's state has seen this position: read your own writes.

@@ -7,7 +7,7 @@ process keeps its file here for when it comes back.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -57,10 +57,15 @@ def open_fold(
 ) -> PartitionFold[TState]:
     """Open a partition's state; a file that cannot be trusted is discarded, and `report` is told why.
 
+    The log knows the projection's `events` from here on.
+
     Raises:
         StateBusyError: another process writes it.
         ProjectionError: it cannot be written, or the projection `reads` other versions than are known.
+        ConfigError: the log knows one of its `events` with another schema.
     """
+    for event in projection.events:
+        log.catalogue.register(event, lazily=True)
     require_versions(projection, log.catalogue)
     path = state_path(folder, projection, tp)
     identity = Identity(projection.name, projection.version, codec.shape, tp.topic, topic_id, tp.partition)
@@ -78,21 +83,56 @@ def open_fold(
         raise
 
 
-def merged(projection: BaseProjection[TState], found: Iterable[TState], key: str) -> TState | None:
+def merged(
+    projection: BaseProjection[TState],
+    found: Iterable[TState],
+    key: str,
+    where: Callable[[], Iterable[TopicPartition]] = tuple,
+) -> TState | None:
     """One state from those of several partitions; None where there is none.
 
     Raises:
-        ProjectionError: there are several, and the projection declares no `merge`.
+        ProjectionError: there are several, and the projection declares no `merge`; `where` says in which
+            partitions they lie.
     """
     states = iter(found)
     one = next(states, None)
     for other in states:
         if not projection.merges():
-            what = f"The key {key!r}" if projection.keyed() else "The state"
-            raise ProjectionError(
-                f"{what} of the projection {projection.name} has parts in several partitions.",
-                hint="Declare `merge`, or let `key` return the event's partition key.",
-            )
+            parts = projection.unmerged()
+            raise parted(projection.name, projection.keyed(), key, list(where()), parts)
         assert one is not None
         one = projection.merge(one, other)
     return one
+
+
+def having(folds: Mapping[TopicPartition, PartitionFold[Any]], key: str) -> list[TopicPartition]:
+    """The partitions that have a part of a row; raises `StateFileError`."""
+    return [tp for tp, fold in folds.items() if fold.state(key) is not None]
+
+
+def parted(
+    name: str, keyed: bool, key: str, where: Collection[TopicPartition], unmerged: Collection[str]
+) -> ProjectionError:
+    """The error of a state that has several parts, and of which nobody says how they become one.
+
+    Args:
+        name: the projection's.
+        keyed: whether its state is a table.
+        key: the row.
+        where: the partitions that have a part of it.
+        unmerged: of what is composed, the projections that have no `merge`.
+    """
+    topics = sorted({tp.topic for tp in where})
+    several = f"topics ({', '.join(topics)})" if len(topics) > 1 else "partitions"
+    what = f"The key {key!r}" if keyed else "The state"
+    hint = "Declare `merge`"
+    if unmerged:
+        hint += f" in {', '.join(unmerged)}"
+    if len(topics) > 1:
+        hint += ", or name one topic alone in `topics`: a key's parts lie by topic and partition."
+    elif keyed:
+        hint += ", or let `key` return the event's partition key."
+    else:
+        hint += ", or `key`: without one there is a state per partition."
+    return ProjectionError(f"{what} of the projection {name} has parts in several {several}.", hint=hint)

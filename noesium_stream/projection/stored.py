@@ -7,9 +7,9 @@ the version that readers are to take (`FOLDER/NAME/current`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, dataclass, fields, replace
 from heapq import merge as in_order
 from itertools import groupby
 from operator import itemgetter
@@ -21,7 +21,8 @@ import orjson
 from noesium_stream.errors import ProjectionError, StateFileError, brief
 from noesium_stream.log.port import TopicPartition
 from noesium_stream.projection.base import AnyProjection
-from noesium_stream.projection.folder import SUFFIX, merged
+from noesium_stream.projection.fingerprint import differs, fingerprint
+from noesium_stream.projection.folder import SUFFIX, merged, parted
 from noesium_stream.projection.letters import LETTER, Letter, read_letter
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile
@@ -35,7 +36,13 @@ Load = Callable[[str], AnyProjection]
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What `projection.json` says. `reference` is `MODULE:NAME`, where its code was loaded so."""
+    """What `projection.json` says.
+
+    Attributes:
+        reference: `MODULE:NAME`, where its code was loaded so.
+        unmerged: of what is composed, the parts that have no `merge`.
+        code: the fingerprint of the code that began to fold the state (`fingerprint.py`); None: not known.
+    """
 
     name: str
     version: int
@@ -43,18 +50,75 @@ class About:
     group: str
     keyed: bool
     merges: bool
+    unmerged: Sequence[str] = ()
+    code: str | None = None
 
 
-def describe(folder: Path, projection: AnyProjection, group: str, reference: str | None) -> None:
+def describe(
+    folder: Path, projection: AnyProjection, group: str, reference: str | None, *, anew: bool = False
+) -> bool:
     """Write whose states a version's folder has; the first version is the current one from its beginning.
+
+    Args:
+        folder: where states are kept.
+        projection: whose.
+        group: its consumer group.
+        reference: `MODULE:NAME`, where its code was loaded so.
+        anew: all that is there was folded by this very code.
+
+    Returns:
+        Whether other code of the same version began the states that are there: that stays noted until they
+        are folded anew.
 
     Raises:
         ProjectionError: the folder cannot be written.
     """
     about = About(
-        projection.name, projection.version, reference, group, projection.keyed(), projection.merges()
+        projection.name,
+        projection.version,
+        reference,
+        group,
+        projection.keyed(),
+        projection.merges(),
+        projection.unmerged(),
+        fingerprint(projection),
     )
-    write_about(folder, about)
+    where = folder / about.name / f"v{about.version}"
+    was = None if anew else _code_of(where)
+    changed = differs(was, about.code) and _goes_on(where, StateCodec(projection).shape)
+    write_about(folder, replace(about, code=was) if changed else about)
+    return changed
+
+
+def _code_of(where: Path) -> str | None:
+    """The fingerprint that the states of a version's folder began with, if there are any."""
+    if next(where.glob(f"*{SUFFIX}"), None) is None:
+        return None
+    try:
+        return _read_about(where).code
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _goes_on(where: Path, shape: str) -> bool:
+    """Whether a state file is gone on with: others, damaged or of another shape, are made anew."""
+    for path in where.glob(f"*{SUFFIX}"):
+        try:
+            with closing(StateFile.open_to_read(path)) as file:
+                if file.manifest.identity.shape == shape:
+                    return True
+        except StateFileError:
+            continue
+    return False
+
+
+def _read_about(where: Path) -> About:
+    """What newer releases say besides is passed over; raises `OSError`, `ValueError`, `TypeError`."""
+    said = json.loads((where / ABOUT).read_text())
+    if not isinstance(said, dict):
+        raise ValueError("it is no JSON object")
+    known = {field.name for field in fields(About)}
+    return About(**{name: value for name, value in said.items() if name in known})
 
 
 def write_about(folder: Path, about: About) -> None:
@@ -100,15 +164,24 @@ class StoredProjection:
 
     def __init__(self, path: Path, load: Load) -> None:
         try:
-            self.about = About(**json.loads((path / ABOUT).read_text()))
+            self.about = _read_about(path)
         except (OSError, ValueError, TypeError) as error:
-            raise ProjectionError(f"{path / ABOUT} cannot be read: {brief(error)}.") from error
+            raise ProjectionError(
+                f"{path / ABOUT} cannot be read: {brief(error)}.",
+                hint="Attach the projection: it is made anew. noesium project MODULE:NAME",
+            ) from error
         self.path = path
         self._load = load
 
     def files(self) -> list[Path]:
         """Its state files, by topic and partition."""
         return sorted(self.path.glob(f"*{SUFFIX}"))
+
+    def cursors(self) -> Iterator[tuple[Path, int]]:
+        """The next offset of each of its files that can be read."""
+        for path in self.files():
+            with suppress(StateFileError), closing(StateFile.open_to_read(path)) as file:
+                yield path, file.manifest.cursor
 
     def is_current(self) -> bool:
         """Whether readers take this version."""
@@ -144,7 +217,7 @@ class StoredProjection:
         found = []
         for path in self.files():
             with closing(StateFile.open_to_read(path)) as file:
-                data = file.get(_STATE + key.encode(errors="surrogatepass"))
+                data = file.get(_row_of(key))
                 if data is not None:
                     found.append(data)
         return self._one(found, key)
@@ -171,20 +244,44 @@ class StoredProjection:
             return orjson.loads(found[0]) if found else None
         reference = self.about.reference
         if reference is None or not self.about.merges:
-            what = f"The key {key!r}" if self.about.keyed else "The state"
-            raise ProjectionError(
-                f"{what} of the projection {self.about.name} has parts in several partitions.",
-                hint="Declare `merge`, or let `key` return the event's partition key.",
-            )
+            raise parted(self.about.name, self.about.keyed, key, self._having(key), self.about.unmerged)
         projection = self._load(reference)
         codec: StateCodec[Any] = StateCodec(projection)
         state = merged(projection, map(codec.decode, found), key)
         return orjson.loads(codec.encode(state))
 
+    def _having(self, key: str) -> list[TopicPartition]:
+        """The partitions that have a part of a row."""
+        found = []
+        for path in self.files():
+            with closing(StateFile.open_to_read(path)) as file:
+                if file.get(_row_of(key)) is not None:
+                    at = file.manifest.identity
+                    found.append(TopicPartition(at.topic, at.partition))
+        return found
 
-def stored_versions(folder: Path, load: Load) -> list[StoredProjection]:
-    """Every version of every projection in a folder, by name and version."""
-    found = [StoredProjection(about.parent, load) for about in folder.glob(f"*/*/{ABOUT}")]
+
+def stored_versions(
+    folder: Path, load: Load, damaged: Callable[[ProjectionError], None] | None = None
+) -> list[StoredProjection]:
+    """Every version of every projection in a folder, by name and version.
+
+    Args:
+        folder: where they are.
+        load: as for `StoredProjection`.
+        damaged: told of those that do not say whose they are; without it that is raised.
+
+    Raises:
+        ProjectionError: one does not say whose it is.
+    """
+    found = []
+    for about in sorted(folder.glob(f"*/*/{ABOUT}")):
+        try:
+            found.append(StoredProjection(about.parent, load))
+        except ProjectionError as error:
+            if damaged is None:
+                raise
+            damaged(error)
     return sorted(found, key=lambda stored: (stored.about.name, stored.about.version))
 
 
@@ -197,7 +294,8 @@ def stored_projection(folder: Path, name: str, load: Load, version: int | None =
     number = current_version(folder / name) if version is None else version
     path = folder / name / f"v{number}"
     if not (path / ABOUT).exists():
-        known = ", ".join(sorted({stored.about.name for stored in stored_versions(folder, load)}))
+        others = stored_versions(folder, load, damaged=lambda error: None)
+        known = ", ".join(sorted({stored.about.name for stored in others}))
         what = "the projection" if version is None else f"version {version} of the projection"
         raise ProjectionError(
             f"There is no state of {what} {name!r} in {folder}.",
@@ -212,6 +310,10 @@ def current_version(path: Path) -> int:
         return int((path / CURRENT).read_text())
     except (OSError, ValueError):
         return 1
+
+
+def _row_of(key: str) -> bytes:
+    return _STATE + key.encode(errors="surrogatepass")
 
 
 def _replace(path: Path, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
@@ -13,10 +13,11 @@ from noesium_stream.errors import ProjectionError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection import BaseProjection, ProjectionEngine, compose
+from noesium_stream.projection import AttachedProjection, BaseProjection, ProjectionEngine, compose
 from noesium_stream.projection.state_codec import StateCodec
+from noesium_stream.projection.stored import describe, stored_projection
 from tests.support.attach import Numbers
-from tests.support.events import catalogue, counted, noted, sold
+from tests.support.events import Counted, Sold, catalogue, counted, noted, sold
 
 
 class Stock(BaseModel):
@@ -148,8 +149,77 @@ async def test_what_cannot_be_folded_together_is_refused() -> None:
     with pytest.raises(ProjectionError, match="nothing"):
         compose("s")
     for other, what in ((Elsewhere(), "topics"), (Headers(), "decodes"), (Counts(), "key")):
-        with pytest.raises(ProjectionError, match=f"`{what}` differs"):
+        with pytest.raises(ProjectionError, match=f"`{what}` differs at b"):
             compose("s", a=Numbers(), b=other)
+
+
+class Sized(Numbers):
+    """Events of all topics by key, merged."""
+
+    name = "sized"
+
+    def merge(self, a: list[int], b: list[int]) -> list[int]:
+        return sorted(a + b)
+
+
+async def test_a_key_of_several_topics_names_them_and_the_parts_without_merge(
+    log: EventLog, tmp_path: Path
+) -> None:
+    await log.append([counted(1, "k"), sold(2, "k")])
+    whole = compose("system", numbers=Numbers(), shop=Shop(), sized=Sized())
+    describe(tmp_path, whole, "g", None)
+    with ProjectionEngine(log, tmp_path) as engine:
+        engine.register("system", whole)
+        await engine.catch_up("system")
+        stored = stored_projection(tmp_path, "system", lambda _: whole)
+        for ask in (
+            lambda: engine.query("system", "k"),
+            lambda: list(engine.scan("system")),
+            lambda: stored.get("k"),
+        ):
+            with pytest.raises(ProjectionError) as raised:
+                ask()
+            assert raised.value.message == (
+                "The key 'k' of the projection system has parts in several topics "
+                "(noesium.events.demo, noesium.events.shop)."
+            )
+            assert raised.value.hint == (
+                "Declare `merge` in numbers, shop, or name one topic alone in `topics`: a key's parts lie by "
+                "topic and partition."
+            )
+
+
+async def test_a_key_of_several_partitions_of_one_topic_is_told_to_follow_the_partition_key(
+    log: EventLog, tmp_path: Path
+) -> None:
+    class One(Numbers):
+        name = "one"
+
+        def key(self, event: EventEnvelope) -> str | None:
+            return "one"
+
+    await log.append([counted(n, f"k{n}") for n in range(20)])
+    attached = AttachedProjection(log, One(), tmp_path)
+    async with attached:
+        await attached.caught_up()
+        with pytest.raises(ProjectionError, match=r"The key 'one' .* in several partitions") as told:
+            list(attached.scan())
+    assert told.value.hint == "Declare `merge`, or let `key` return the event's partition key."
+
+
+async def test_a_whole_knows_the_events_of_its_parts_and_what_they_read() -> None:
+    class Reads(Numbers):
+        events = (Counted,)
+        reads: ClassVar[dict[str, str]] = {"demo.counted": "1"}
+
+    class Differs(Numbers):
+        events = (Counted, Sold)
+        reads: ClassVar[dict[str, str]] = {"demo.counted": "2"}
+
+    whole = compose("s", a=Reads(), b=Numbers())
+    assert (whole.events, whole.reads) == ((Counted,), {"demo.counted": "1"})
+    with pytest.raises(ProjectionError, match=r"different versions of demo\.counted"):
+        compose("s", a=Reads(), b=Differs())
 
 
 async def test_parts_that_say_different_keys_for_an_event_stop_it(log: EventLog) -> None:

@@ -1,0 +1,59 @@
+"""What the code of a projection is, as one word: to notice that it changed and its `version` did not.
+
+It is a hash of the syntax of its class, and of the classes that it comes from up to `BaseProjection`, without
+comments, docstrings and layout. What a method calls outside of them is not looked at; and two words are only
+compared where one minor version of Python made both, since another one may read the same source differently.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import sys
+import textwrap
+
+from noesium_stream.projection.base import AnyProjection, BaseProjection
+from noesium_stream.projection.compose import FederatedProjection
+
+_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def fingerprint(projection: AnyProjection) -> str | None:
+    """The word for its code; None where there is no source to be read."""
+    found = _syntax(projection)
+    if found is None:
+        return None
+    return f"{_PYTHON}:{hashlib.sha256(found.encode()).hexdigest()[:32]}"
+
+
+def differs(was: str | None, now: str | None) -> bool:
+    """Whether two fingerprints are of different code; False where that cannot be told."""
+    if was is None or now is None or was.partition(":")[0] != now.partition(":")[0]:
+        return False
+    return was != now
+
+
+def _syntax(projection: AnyProjection) -> str | None:
+    if isinstance(projection, FederatedProjection):
+        parts = [(name, _syntax(part)) for name, part in projection.parts.items()]
+        return None if any(syntax is None for _, syntax in parts) else repr(parts)
+    own = [kind for kind in type(projection).__mro__ if _is_own(kind)]
+    try:
+        return "\n".join(map(_dumped, own))
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+def _is_own(kind: type) -> bool:
+    return issubclass(kind, BaseProjection) and kind is not BaseProjection
+
+
+def _dumped(kind: type) -> str:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                node.body = node.body[1:] or [ast.Pass()]
+    return ast.dump(tree)
