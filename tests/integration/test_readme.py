@@ -335,6 +335,7 @@ def test_an_agent_delegates_waits_for_a_signal_and_acts_once(clone: Clone) -> No
 @pytest.mark.timeout(INSTALL_S)
 def test_the_projection_author_s_ten_minutes(clone: Clone) -> None:
     assert clone.python("projection") == "{'run.completed': 1}\n"
+    assert clone.python("own events") == "1250\n[('ada', 1250)]\n{'ada': 1250, 'grace': 300}\n"
     _, ended, count, _ = clone.python("projection inside a program").split()
     assert ended == "run.completed"
     assert int(count) > 5
