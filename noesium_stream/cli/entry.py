@@ -12,6 +12,9 @@ from typing import Final
 
 INTERRUPTED: Final = 130
 _STOPPED: Final = 0
+_TERMINATED: Final = 143
+_ENDS: Final = ("--once", "--rebuild", "--export")
+"""Options of a `project` that has something to finish."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -31,4 +34,4 @@ def main(args: Sequence[str] | None = None) -> None:
 def _stop(number: int, frame: FrameType | None) -> None:
     """End a process that has not begun, as one that is at work ends on SIGTERM."""
     os.write(2, b"stopped\n")
-    sys.exit(_STOPPED)
+    sys.exit(_TERMINATED if any(arg.startswith(_ENDS) for arg in sys.argv[1:]) else _STOPPED)

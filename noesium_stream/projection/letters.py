@@ -7,11 +7,12 @@ are redriven. A record that cannot be decoded, or whose key cannot be told, has 
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-from noesium_stream.errors import brief
+from noesium_stream.errors import UnknownSchemaError, brief
 from noesium_stream.log.record import Decoder, Record
 
 LETTER: Final = b"l"
@@ -66,6 +67,22 @@ def letter_of(record: Record, key: str | None, error: BaseException | None) -> L
         record.key,
         list(record.headers),
         record.value,
+    )
+
+
+def position_of(path: Path, letter: Letter) -> str:
+    """Where a letter's record is, by the state file that holds the letter: `TOPIC/PARTITION@OFFSET`."""
+    topic, _, partition = path.stem.rpartition("-")
+    return f"{topic}/{partition}@{letter.offset}"
+
+
+def advice_on(letter: Letter) -> str | None:
+    """What helps against why it is one, where that is known."""
+    unknown = f"event_type: {letter.event_type} is not known here"
+    if letter.error_type != UnknownSchemaError.__name__ and unknown not in (letter.reason or ""):
+        return None
+    return (
+        f"Name the class of {letter.event_type} in the projection's `events = (…)`, then: noesium dlq redrive"
     )
 
 

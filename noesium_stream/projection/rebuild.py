@@ -17,7 +17,7 @@ from typing import IO, Any, Final, NamedTuple
 
 import orjson
 
-from noesium_stream.errors import ProjectionError, RebuildDiffersError, brief
+from noesium_stream.errors import ProjectionError, RebuildDiffersError, StateBusyError, brief
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
@@ -77,17 +77,44 @@ async def _rebuilt(
     compared = 0
     with ProjectionEngine(log, folder / _SIDE, report=report) as engine, ExitStack() as stack:
         engine.register(projection.name, projection)
+        if not verify:
+            _refuse_if_followed(projection, folder)  # before the work is done for nothing
         if verify:
             before = _readers(old, stack)
             await engine.catch_up(projection.name, _cursors(before))
             compared = _compare(projection, engine, before)
+            report(f"{compared:,} rows are the same")
         manifests = await engine.catch_up(projection.name)
-    _take_over(projection, folder, version_folder(folder / _SIDE, projection))
+    try:
+        _take_over(projection, folder, version_folder(folder / _SIDE, projection))
+    except StateBusyError as error:
+        raise _followed(projection, built=True) from error
     return Rebuilt(
         sum(manifest.events for manifest in manifests),
         len(manifests),
         sum(manifest.held for manifest in manifests),
         compared,
+    )
+
+
+def _refuse_if_followed(projection: AnyProjection, folder: Path) -> None:
+    target = version_folder(folder, projection)
+    with ExitStack() as stack:
+        for path in target.glob(f"*{SUFFIX}"):
+            try:
+                stack.enter_context(locked(path))
+            except StateBusyError as error:
+                raise _followed(projection, built=False) from error
+            except OSError as error:
+                raise not_writable(path, error) from error
+
+
+def _followed(projection: AnyProjection, *, built: bool) -> StateBusyError:
+    name = f"{projection.name} v{projection.version}"
+    what = "was built, and cannot take over" if built else "cannot be rebuilt"
+    return StateBusyError(
+        f"{name} {what}: its state is being written by another process. Nothing was replaced.",
+        hint="Stop the process that follows it, then rebuild; with --verify it is compared beside that one.",
     )
 
 

@@ -246,7 +246,7 @@ class StateFile:
                     return rows, None
                 row = self._sound_row(found)
                 if row.key != expected:
-                    raise self._broken(f"the row {expected!r} is missing")
+                    raise self._broken(f"the row {_shown(expected)} is missing")
                 rows.append((row.key, row.value))
                 expected = row.next
                 room -= len(row.value)
@@ -255,7 +255,7 @@ class StateFile:
         if not expected.startswith(prefix) or expected == _HEAD:
             return rows, None
         if not rows:
-            raise self._broken(f"the row {expected!r} is missing")
+            raise self._broken(f"the row {_shown(expected)} is missing")
         return rows, rows[-1][0] + b"\0"
 
     def changed(self, since: int) -> Iterator[tuple[bytes, bytes, bytes]]:
@@ -349,7 +349,7 @@ class StateFile:
             before = self._before(key, absent=following is None)
             if following is not None:
                 if before.next != key:
-                    raise self._broken(f"the row {before.key!r} does not lead to {key!r}")
+                    raise self._broken(f"the row {_shown(before.key)} does not lead to {_shown(key)}")
                 self._put(before.key, before.value, following, stamp)
                 self._db.execute(_DELETE, (key,))
                 self._next[key] = None
@@ -375,7 +375,7 @@ class StateFile:
             raise self._broken("its first row is missing")
         row = self._sound_row(found)
         if row.key >= key or (row.next != _HEAD and (row.next < key or (absent and row.next == key))):
-            raise self._broken(f"the row {row.next!r} is missing")
+            raise self._broken(f"the row {_shown(row.next)} is missing")
         return row
 
     def _sound_row(self, found: tuple[bytes, bytes, bytes, int, bytes], key: bytes | None = None) -> _Row:
@@ -385,9 +385,9 @@ class StateFile:
         except (TypeError, OverflowError):
             sound = False
         if not sound:
-            raise self._broken(f"the row {row.key!r} is damaged")
+            raise self._broken(f"the row {_shown(row.key)} is damaged")
         if row.written > self._newest:
-            raise self._broken(f"the row {row.key!r} is newer than the manifest")
+            raise self._broken(f"the row {_shown(row.key)} is newer than the manifest")
         return row
 
     def _broken(self, what: str) -> StateFileError:
@@ -395,6 +395,11 @@ class StateFile:
 
     def _sound(self) -> Translating:
         return Translating(self.path)
+
+
+def _shown(key: bytes) -> str:
+    """A row's name as its projection knows it, without the letter that says what kind of row it is."""
+    return repr(key[1:].decode(errors="backslashreplace"))
 
 
 def discard(path: Path) -> None:
@@ -417,7 +422,8 @@ def locked(path: Path) -> IO[bytes]:
         lock.close()
         raise StateBusyError(
             f"{path} is being written by another process.",
-            hint="Give this one a state folder of its own (--state DIR), or stop the other one.",
+            hint="Stop the other one, or let both follow here: they share the partitions. Followers with "
+            "folders of their own (--state DIR) share them too, and each folder then has only a part.",
         ) from error
     return lock
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from noesium_stream.log.port import Position
 from tests.support.command import Running
-from tests.support.counting import TOPIC, Counting, sums
+from tests.support.counting import SOURCE, TOPIC, Counting, sums
 
 SUMS = "counts:Sums"
 HUNDRED = range(100)
@@ -69,6 +69,23 @@ def test_it_follows_and_sigterm_ends_it_with_all_written(folder: Counting) -> No
         assert process.out == []
 
 
+def test_other_code_of_the_same_version_is_noted_until_it_is_rebuilt(folder: Counting) -> None:
+    noted = "the code of sums v1 has changed since this state was folded: count `version` up, or --rebuild"
+    for _ in range(2):
+        assert "code" not in folder.run("project", SUMS, "--once").stderr
+    folder.change("class BadName", "# a comment, and another class\n\n\nclass BadName")
+    assert "code" not in folder.run("project", SUMS, "--once").stderr
+    folder.change('return state + event.payload["n"]', 'return state + 2 * event.payload["n"]')
+    for _ in range(2):
+        done = folder.run("project", SUMS, "--once")
+        assert (done.returncode, done.stderr.splitlines().count(noted)) == (0, 1)
+    with folder.running("project", SUMS) as process:
+        process.wait_for_error_line(noted)
+    assert noted not in folder.run("project", SUMS, "--rebuild").stderr
+    assert folder.json("state", "sums", "--json") == {key: 2 * n for key, n in sums(HUNDRED).items()}
+    assert "code" not in folder.run("project", SUMS, "--once").stderr
+
+
 def test_ctrl_c_ends_it_too(folder: Counting) -> None:
     with folder.running("project", SUMS) as process:
         catches_up(folder, sums(HUNDRED), process)
@@ -110,6 +127,136 @@ def test_a_reference_to_no_projection_is_bad_input(folder: Counting, reference: 
     folder.change("NOTHING = 7", "NOTHING = 7\n\n\nclass Abstract(BaseProjection[int]):\n    name = 'x'\n")
     assert error_of(folder, "project", reference, code=2).startswith(f"error: {said}")
     assert not (folder.path / "home").exists()
+
+
+def test_topics_that_do_not_match_are_said_and_nothing_is_made(folder: Counting) -> None:
+    folder.change('topics = ("events.*",)', 'topics = ("event.*",)')
+    for option in ("--once", "--rebuild"):
+        assert error_of(folder, "project", SUMS, option) == (
+            "error: no topic matches event.*; there are: events.demo."
+        )
+    assert folder.run("state", "sums").returncode == 1
+    with folder.running("project", SUMS) as process:
+        process.wait_for_error_line("no topic matches event.*; there are: events.demo")
+        process.wait_for_error_line("Ctrl-C ends it")
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+
+
+def test_one_topic_that_does_not_match_is_said_and_the_others_are_folded(folder: Counting) -> None:
+    folder.change('topics = ("events.*",)', 'topics = ("events.*", "event.demo")')
+    done = folder.run("project", SUMS, "--once")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "no topic matches event.demo; there are: events.demo",
+        "sums v1: 100 events in 4 partitions",
+    ]
+
+
+BROKEN_OFF = """        if event.payload["n"] == 700:
+            os = __import__("os")
+            os.kill(os.getpid(), SIGNAL)
+        if event.payload["n"] < 0:
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("option", ["--once", "--rebuild", "--export"])
+def test_work_that_is_broken_off_does_not_end_as_if_it_were_done(
+    folder: Counting, number: signal.Signals, code: int, option: str
+) -> None:
+    folder.add(range(100, 20_000))
+    folder.change('        if event.payload["n"] < 0:\n', BROKEN_OFF.replace("SIGNAL", str(int(number))))
+    target = ("sums.jsonl",) if option == "--export" else ()
+    done = folder.run("project", SUMS, option, *target)
+    assert done.returncode == code, done.stderr
+    assert "events in 4 partitions" not in done.stderr
+    assert not (folder.path / "sums.jsonl").exists()
+    folder.write(SOURCE)
+    folder.ok("project", SUMS, "--once")
+    assert folder.json("state", "sums", "--json") == sums(range(20_000))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_after_a_rebuild_has_taken_over_changes_nothing(
+    folder: Counting, number: signal.Signals
+) -> None:
+    (folder.path / "counts.py").write_text(
+        f"""{SOURCE}
+import os
+import noesium_stream.cli.commands.project as command
+
+take_over = command.rebuild
+
+
+async def rebuild(*args, **kwargs):
+    built = await take_over(*args, **kwargs)
+    os.kill(os.getpid(), {int(number)})
+    return built
+
+
+command.rebuild = rebuild
+"""
+    )
+    done = folder.run("project", SUMS, "--rebuild")
+    assert (done.returncode, done.stderr) == (0, "sums v1: 100 events in 4 partitions\n")
+    assert folder.json("state", "sums", "--json") == sums(HUNDRED)
+
+
+def test_two_folders_share_the_partitions_and_both_say_so(folder: Counting) -> None:
+    with folder.running("project", SUMS, "--state", "one") as first:
+        first.wait_for(lambda _: len(list((folder.path / "one").rglob("*.state"))) == 4)
+        with folder.running("project", SUMS, "--state", "two") as second:
+            said = second.wait_for_error_line("sums v1: shares ")
+            assert said.startswith("sums v1: shares 2 of 4 partitions with ")
+            assert said.endswith(f"/{first.pid}")
+            for name, other in (("one", second), ("two", first)):
+                for args in (("state", "sums"), ("projections",)):
+                    stderr = folder.run(*args, "--state", name).stderr
+                    assert stderr.startswith("sums v1: 2 of 4 partitions are here; the others: "), stderr
+                    assert stderr.endswith(f"/{other.pid}\n")
+
+
+def test_one_folder_that_has_all_says_nothing_and_a_part_is_named(folder: Counting) -> None:
+    with folder.running("project", SUMS) as first, folder.running("project", SUMS) as second:
+        for process in (first, second):
+            process.wait_for_error_line("Ctrl-C ends it")
+        catches_up(folder, sums(HUNDRED), first)
+        assert folder.run("projections").stderr == ""
+        assert folder.run("state", "sums").stderr == ""
+    folder.files()[0].unlink()
+    folder.env["NOESIUM_LOG"] = f"sqlite:///{folder.path}/log.db?partitions=4"
+    done = folder.run("state", "sums")
+    assert "3 of 4 partitions are here; the others: " in done.stderr
+    (folder.path / "log.db").rename(folder.path / "away.db")
+    done = folder.run("state", "sums")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_projection_that_does_not_say_what_it_is_leaves_the_others_readable(folder: Counting) -> None:
+    folder.ok("project", SUMS, "--once")
+    folder.ok("project", "counts:Total", "--once")
+    (folder.states / "sums" / "v1" / "projection.json").write_text("{")
+    done = folder.run("projections")
+    assert done.returncode == 0
+    assert "total" in done.stdout
+    assert "projection.json cannot be read" in done.stderr
+    said = folder.run("state", "sums")
+    assert said.returncode == 1
+    assert "noesium project MODULE:NAME" in said.stderr
+    folder.ok("project", SUMS, "--once")
+    assert folder.json("state", "sums", "--json") == sums(HUNDRED)
+
+
+def test_a_letter_of_an_unknown_event_says_what_to_declare(folder: Counting) -> None:
+    folder.change("events = (Counted,)", "events = ()")
+    advice = "Name the class of demo.counted in the projection's `events = (…)`"
+    done = folder.run("project", SUMS, "--once")
+    assert done.returncode == 0
+    assert advice in done.stderr
+    assert advice in folder.run("dlq", "list").stderr
+    first = folder.json("dlq", "list", "--json")[0]["position"]
+    assert advice in folder.run("dlq", "show", "sums", first).stderr
 
 
 def test_a_bad_name_is_said(folder: Counting) -> None:
@@ -161,7 +308,26 @@ def test_state_files_of_another_process_are_busy(folder: Counting) -> None:
         catches_up(folder, sums(HUNDRED), process)
         assert "is being written by another process" in error_of(folder, "project", SUMS, "--once")
         said = error_of(folder, "project", SUMS, "--rebuild")
-        assert "is being written by another process" in said
+        assert said.startswith(
+            "error: sums v1 cannot be rebuilt: its state is being written by another process."
+        )
+        compared = folder.run("project", SUMS, "--rebuild", "--verify")
+        assert compared.returncode == 1
+        assert compared.stderr.splitlines()[:2] == [
+            "10 rows are the same",
+            "error: sums v1 was built, and cannot take over: its state is being written by another process. "
+            "Nothing was replaced.",
+        ]
+        exported = folder.run("project", SUMS, "--export", "sums.jsonl")
+        assert (exported.returncode, exported.stderr.splitlines()) == (
+            0,
+            [
+                "sums v1 is followed by another process: it is exported as it is, not caught up here",
+                "10 rows in sums.jsonl",
+            ],
+        )
+        lines = [json.loads(line) for line in (folder.path / "sums.jsonl").read_text().splitlines()]
+        assert {line["key"]: line["state"] for line in lines} == sums(HUNDRED)
         folder.add(range(100, 110))
         catches_up(folder, sums(range(110)), process)
     assert not (folder.states / ".rebuild" / "sums").exists()
@@ -172,7 +338,10 @@ def test_a_foreign_file_in_place_of_a_state_is_discarded_and_said(folder: Counti
     folder.files()[0].write_bytes(
         b"not a database, but a good deal of text that is longer than a header" * 99
     )
-    assert "demo-0.state: SQLite cannot read it" in error_of(folder, "state", "sums", "--json")
+    done = folder.run("state", "sums", "--json")
+    assert done.returncode == 1
+    assert "demo-0.state: SQLite cannot read it" in done.stderr
+    assert "  It is made anew when it is attached: noesium project counts:Sums" in done.stderr.splitlines()
     listed = folder.run("projections")
     assert listed.returncode == 0
     assert "It is made anew when the projection is attached." in listed.stderr
@@ -314,7 +483,9 @@ def test_a_state_of_the_past_is_that_of_a_time_of_the_log(folder: Counting) -> N
     assert folder.json("state", "sums", "--at", at, "--json") == sums(HUNDRED)
     assert folder.json("state", "sums", "k3", "--at", at) == sums(HUNDRED)["k3"]
     assert folder.json("state", "sums", "--at", "2001-01-01", "--json") == {}
-    assert folder.json("state", "sums", "--at", "2101-01-01T00:00:00Z", "--json") == sums(range(160))
+    done = folder.run("state", "sums", "--at", "2101-01-01T00:00:00Z", "--json")
+    assert json.loads(done.stdout) == sums(range(160))
+    assert done.stderr == "2101-01-01T00:00:00Z is still to come: this is the state as of now.\n"
 
 
 @pytest.mark.parametrize(
@@ -452,12 +623,18 @@ def test_a_poison_event_holds_its_key_back_until_it_is_redriven(folder: Counting
     folder.add([1_000], key="k4")
     folder.add([1_000], key="k5")
     done = folder.run("project", SUMS, "--once")
-    assert done.stderr == "sums v1: 103 events in 4 partitions, 2 dead letters\n"
+    assert done.returncode == 0
+    at = f"{place.topic}/{place.partition}@{place.offset}"
+    assert done.stderr.splitlines() == [
+        "sums v1: 103 events in 4 partitions, 2 dead letters",
+        f"could not be taken: demo.counted at {at}: ValueError: -4 is negative",
+        "  All of them: noesium dlq list sums",
+    ]
+    assert folder.run("project", SUMS, "--once").stderr == done.stderr.splitlines(keepends=True)[0]
     assert folder.json("state", "sums", "k4") == sums(HUNDRED)["k4"]
     assert folder.json("state", "sums", "k5") == sums(HUNDRED)["k5"] + 1_000
 
     first, second = folder.json("dlq", "list", "sums", "--json")
-    at = f"{place.topic}/{place.partition}@{place.offset}"
     assert (first["key"], first["position"], first["event_type"]) == ("k4", at, "demo.counted")
     assert (first["error_type"], first["reason"]) == ("ValueError", "-4 is negative")
     assert (second["reason"], second["key"]) == (None, "k4")
@@ -471,10 +648,17 @@ def test_a_poison_event_holds_its_key_back_until_it_is_redriven(folder: Counting
     assert (stay.returncode, stay.stderr) == (1, "0 events folded, 2 dead letters stay\n")
     folder.change("< 0", "< -10")
     other = folder.run("dlq", "redrive", "sums", "k5")
-    assert (other.returncode, other.stderr) == (1, "0 events folded, 2 dead letters stay\n")
-    assert folder.run("dlq", "redrive", "sums", "k4").stderr == "2 events folded, 0 dead letters stay\n"
+    assert (other.returncode, other.stderr.splitlines()) == (
+        1,
+        ["The key 'k5' of sums has no dead letters.", "0 events folded, 0 dead letters stay"],
+    )
+    folder.add([-100], key="k5")
+    assert "3 dead letters" in folder.run("project", SUMS, "--once").stderr
+    assert folder.run("dlq", "redrive", "sums", "k5").stderr == "0 events folded, 1 dead letters stay\n"
+    done = folder.run("dlq", "redrive", "sums", "k4")
+    assert (done.returncode, done.stderr) == (0, "2 events folded, 0 dead letters stay\n")
     assert folder.json("state", "sums", "k4") == sums(HUNDRED)["k4"] - 4 + 1_000
-    assert folder.run("dlq", "list").stderr == "There are no dead letters.\n"
+    assert [letter["key"] for letter in folder.json("dlq", "list", "--json")] == ["k5"]
 
 
 def test_a_running_process_redrives_with_its_own_code(folder: Counting) -> None:
@@ -488,7 +672,13 @@ def test_a_running_process_redrives_with_its_own_code(folder: Counting) -> None:
         catches_up(folder, sums(HUNDRED), process)
         process.wait_for(lambda _: len(folder.json("dlq", "list", "--json")) == 1)
         stay = folder.run("dlq", "redrive", "sums")
-        assert (stay.returncode, stay.stderr) == (1, "0 events folded, 1 dead letters stay\n")
+        assert (stay.returncode, stay.stderr.splitlines()) == (
+            1,
+            [
+                "0 events folded, 1 dead letters stay",
+                "Running processes have tried it with the code that they were started with: start them anew.",
+            ],
+        )
         allowed.touch()
         done = folder.run("dlq", "redrive", "sums")
         assert (done.returncode, done.stderr) == (0, "1 events folded, 0 dead letters stay\n")

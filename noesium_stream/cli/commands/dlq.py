@@ -25,7 +25,7 @@ from noesium_stream.clock import to_rfc3339
 from noesium_stream.errors import ConfigError, ProjectionError
 from noesium_stream.log import EventLog
 from noesium_stream.projection.base import AnyProjection
-from noesium_stream.projection.letters import Letter
+from noesium_stream.projection.letters import Letter, advice_on, position_of
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.past import parse_at
 from noesium_stream.projection.redrive import REQUEST, redrive_file
@@ -66,6 +66,8 @@ def list_command(name: str | None, log_url: str | None, state_dir: Path | None, 
             ("projection", "key", "position", "type", "why"),
             [_row(stored, path, letter) for stored, path, letter in found],
         )
+        for advice in sorted({advice_on(letter) or "" for _, _, letter in found} - {""}):
+            note(advice)
 
 
 @dlq_command.command("show")
@@ -80,11 +82,14 @@ def show_command(name: str, position: str, log_url: str | None, state_dir: Path 
     folder = projections_folder(settings(log_url), state_dir)
     stored = stored_projection(folder, name, load_projection)
     for path, letter in stored.letters():
-        if _position(path, letter) == position:
+        if position_of(path, letter) == position:
             for field, value in _fields(stored, path, letter).items():
                 out(f"{field}: {value}")
             for header, data in letter.headers:
                 out(f"header {header}: {(data or b'').decode(errors='backslashreplace')}")
+            advice = advice_on(letter)
+            if advice is not None:
+                note(advice)
             out(f"value: {letter.value.decode(errors='backslashreplace')}")
             return
     note(f"The projection {name} has no dead letter at {position}.")
@@ -103,7 +108,8 @@ async def redrive_command(
     """Fold a projection's dead letters again, in order: all, or those of some keys.
 
     A running `noesium project` does it itself, with the code that it was started with. What cannot be taken
-    still stays, with what it holds back; then the exit code is 1.
+    still stays, with what it holds back; then, or where a KEY has no dead letters, the exit code is 1. With
+    keys only their letters are counted.
     """
     loaded = settings(log_url)
     must_exist(loaded)
@@ -115,21 +121,32 @@ async def redrive_command(
             hint="Let that program call `redrive`, or attach it with: noesium project MODULE:NAME",
         )
     projection = load_projection(stored.about.reference)
-    before = sum(1 for _ in stored.letters())
+    before = _count(stored, key)
+    unknown = [one for one in key if not before[one]]
+    for one in unknown:
+        note(f"The key {one!r} of {name} has no dead letters.")
     log = await open_configured(loaded, catalogue_for(projection))
     try:
-        await _redrive(log, projection, stored, key or None)
+        running = await _redrive(log, projection, stored, key or None) if before else False
     finally:
         await log.close()
-    stay = sum(1 for _ in stored.letters())
-    note(f"{before - stay:,} events folded, {stay:,} dead letters stay")
-    if stay:
+    stay, there = _count(stored, key).total(), before.total()
+    note(f"{there - stay:,} events folded, {stay:,} dead letters stay")
+    if running and stay and stay >= there:
+        note("Running processes have tried it with the code that they were started with: start them anew.")
+    if stay or unknown:
         raise click.exceptions.Exit(FAILED)
+
+
+def _count(stored: StoredProjection, keys: tuple[str, ...]) -> Counter[str | None]:
+    """Dead letters by key: of all, or of these."""
+    return Counter(letter.key for _, letter in stored.letters() if not keys or letter.key in keys)
 
 
 async def _redrive(
     log: EventLog, projection: AnyProjection, stored: StoredProjection, keys: tuple[str, ...] | None
-) -> None:
+) -> bool:
+    """Whether other processes were asked; they have answered."""
     holders = Counter(path for path, _ in stored.letters())
     asked = [path for path in holders if redrive_file(log, projection, path, keys) is None]
     waited = 0.0
@@ -141,15 +158,11 @@ async def _redrive(
             )
         await asyncio.sleep(_LOOK_S)
         waited += _LOOK_S
+    return bool(asked)
 
 
 def _unanswered(asked: list[Path]) -> bool:
     return any(Path(f"{path}{REQUEST}").exists() for path in asked)
-
-
-def _position(path: Path, letter: Letter) -> str:
-    topic, _, partition = path.stem.rpartition("-")
-    return f"{topic}/{partition}@{letter.offset}"
 
 
 def _fields(stored: StoredProjection, path: Path, letter: Letter) -> dict[str, object]:
@@ -157,7 +170,7 @@ def _fields(stored: StoredProjection, path: Path, letter: Letter) -> dict[str, o
         "projection": stored.about.name,
         "version": stored.about.version,
         "key": letter.key,
-        "position": _position(path, letter),
+        "position": position_of(path, letter),
         "event_type": letter.event_type,
         "event_id": letter.event_id,
         "error_type": letter.error_type,
@@ -170,4 +183,4 @@ def _row(stored: StoredProjection, path: Path, letter: Letter) -> tuple[str, str
     why = "waits behind another one" if letter.reason is None else f"{letter.error_type}: {letter.reason}"
     name = f"{stored.about.name} v{stored.about.version}"
     key = "none" if letter.key is None else letter.key
-    return name, key, _position(path, letter), letter.event_type, shorten(why, 90)
+    return name, key, position_of(path, letter), letter.event_type, shorten(why, 90)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import click
 
-from noesium_stream.cli.output import note
+from noesium_stream.cli.output import note, shorten
 from noesium_stream.cli.session import (
     asynchronous,
     log_option,
@@ -21,19 +24,33 @@ from noesium_stream.cli.session import (
     settings,
     state_option,
 )
-from noesium_stream.errors import EventStoreError, TopicNotFoundError
+from noesium_stream.cli.shares import is_this_process, living, processes
+from noesium_stream.errors import EventStoreError, ProjectionError, StateBusyError, TopicNotFoundError
 from noesium_stream.log import EventLog
+from noesium_stream.log.topics import Topology
 from noesium_stream.projection import AttachedProjection, ProjectionEngine
 from noesium_stream.projection.attached import group_of
-from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.base import FACTS, JOURNALS, AnyProjection
 from noesium_stream.projection.check import PurityCheck
 from noesium_stream.projection.export import check_export, export
 from noesium_stream.projection.folder import matching
+from noesium_stream.projection.letters import advice_on, position_of
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.rebuild import rebuild
-from noesium_stream.projection.stored import current_version, describe, make_current, stored_projection
+from noesium_stream.projection.stored import (
+    StoredProjection,
+    current_version,
+    describe,
+    make_current,
+    stored_projection,
+)
 
+TERMINATED: Final = 143
 _LOOK_S: Final = 0.25
+_SETTLED_S: Final = 5.0
+_PATTERNS: Final = 'A pattern is written without the namespace: topics = ("agent.*.journal*", "events.*").'
+_MAY_BE_MISSING: Final = frozenset({JOURNALS, FACTS, "registry", "events.memory"})
+"""Patterns that the package's own projections have, on logs that lack some of these topics."""
 
 
 @click.command("project", no_args_is_help=True)
@@ -82,6 +99,10 @@ async def project_command(
 
     MODULE:NAME is a subclass of BaseProjection; `execution`, `cognitive` and `index` come with the package.
     Several processes share its partitions. Its state is read with `noesium state NAME`.
+
+    Events that it cannot take become dead letters, which are said and leave the exit code 0; with
+    `--on-error stop` the first one ends it with 1. With --once, --rebuild or --export the exit code is 143
+    after SIGTERM and 130 after Ctrl-C where it had not caught up.
     """
     if verify and not anew:
         raise click.UsageError("--verify goes with --rebuild.")
@@ -96,36 +117,141 @@ async def project_command(
     must_exist(loaded)
     folder = projections_folder(loaded, state_dir)
     log = await open_configured(loaded, catalogue_for(projection))
-    try:
-        describe(folder, projection, group_of(log, projection), reference)
+    call = PurityCheck(projection) if checked else None
+    if not (once or anew or target is not None):
+        try:
+            _say_unmatched(projection, await log.layout(), log.topology)
+            _describe(log, projection, folder, reference)
+            await _follow(log, projection, folder, call)
+        finally:
+            await log.close()
+        return
+    async with _to_its_end(log):
+        _say_unmatched(projection, await log.layout(), log.topology, end=True)
         if anew:
+            describe(folder, projection, group_of(log, projection), reference)
             await _rebuild(log, projection, folder, verify=verify)
-        elif once or target is not None:
-            await _once(log, projection, folder, PurityCheck(projection) if checked else None)
+            describe(folder, projection, group_of(log, projection), reference, anew=True)
         else:
-            await _follow(log, projection, folder, PurityCheck(projection) if checked else None)
+            _describe(log, projection, folder, reference)
+            await _once(log, projection, folder, call, as_it_is=target is not None and not once)
         if target is not None:
             stored = stored_projection(folder, projection.name, load_projection, projection.version)
             note(f"{export(stored, target):,} rows in {target}")
-    finally:
+
+
+def _describe(log: EventLog, projection: AnyProjection, folder: Path, reference: str) -> None:
+    if describe(folder, projection, group_of(log, projection), reference):
+        note(
+            f"the code of {projection.name} v{projection.version} has changed since this state was folded: "
+            "count `version` up, or --rebuild"
+        )
+
+
+@asynccontextmanager
+async def _to_its_end(log: EventLog) -> AsyncIterator[None]:
+    """Work that is done or not: SIGTERM breaks it off, with an exit code that says so; the log is closed.
+
+    A signal that comes when all is done changes nothing any more.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    told = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        told = True
+        task.cancel()
+        loop.call_soon_threadsafe(lambda: None)  # it may be asleep
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        try:
+            yield
+        except BaseException:
+            await log.close()
+            raise
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)  # a signal during the last steps is noticed here
+            await log.close()
         await log.close()
+    except asyncio.CancelledError:
+        if not told:
+            raise
+        task.uncancel()
+        note("stopped before it had caught up; what was folded is kept")
+        raise click.exceptions.Exit(TERMINATED) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-async def _once(log: EventLog, projection: AnyProjection, folder: Path, call: PurityCheck | None) -> None:
-    with ProjectionEngine(log, folder, report=note, call=call) as engine:
-        engine.register(projection.name, projection)
-        manifests = await engine.catch_up(projection.name)
+def _say_unmatched(
+    projection: AnyProjection, topics: Iterable[str], topology: Topology, *, end: bool = False
+) -> None:
+    """Name the patterns that match no topic; the default ones only where none does.
+
+    Raises:
+        ProjectionError: with `end`, where none of them matches.
+    """
+    names = sorted(topics)
+    shown = [name.removeprefix(f"{topology.namespace}.") for name in names]
+    unmatched = [
+        pattern
+        for pattern in projection.topics
+        if not fnmatch.filter(names, f"{topology.namespace}.{pattern}")
+    ]
+    nothing = len(unmatched) == len(projection.topics)
+    there = f"there are: {', '.join(shown)}" if shown else "there are none yet"
+    if nothing and end:
+        raise ProjectionError(f"no topic matches {', '.join(unmatched)}; {there}.", hint=_PATTERNS)
+    for pattern in unmatched:
+        if nothing or pattern not in _MAY_BE_MISSING:
+            note(f"no topic matches {pattern}; {there}")
+
+
+async def _once(
+    log: EventLog, projection: AnyProjection, folder: Path, call: PurityCheck | None, *, as_it_is: bool
+) -> None:
+    stored = stored_projection(folder, projection.name, load_projection, projection.version)
+    before = {path.name: cursor for path, cursor in stored.cursors()}
+    try:
+        with ProjectionEngine(log, folder, report=note, call=call) as engine:
+            engine.register(projection.name, projection)
+            manifests = await engine.catch_up(projection.name)
+    except StateBusyError:
+        if not as_it_is or not before:
+            raise
+        note(
+            f"{projection.name} v{projection.version} is followed by another process: it is "
+            "exported as it is, not caught up here"
+        )
+        return
     if _is_older(projection, folder):
         _say_older(projection, folder)
     else:
         make_current(folder, projection)
     _say(projection, sum(m.events for m in manifests), len(manifests), sum(m.held for m in manifests))
+    if any(manifest.held for manifest in manifests):
+        _say_first_letter(stored, before)
+
+
+def _say_first_letter(stored: StoredProjection, before: Mapping[str, int]) -> None:
+    """Why the first event was not taken that this catching up has not taken."""
+    for path, letter in stored.letters():
+        if letter.reason is not None and letter.offset >= before.get(path.name, 0):
+            note(
+                f"could not be taken: {letter.event_type} at {position_of(path, letter)}: "
+                f"{letter.error_type}: {shorten(letter.reason, 200)}"
+            )
+            advice = advice_on(letter)
+            if advice is not None:
+                note(f"  {advice}")
+            note(f"  All of them: noesium dlq list {stored.about.name}")
+            return
 
 
 async def _rebuild(log: EventLog, projection: AnyProjection, folder: Path, *, verify: bool) -> None:
     built = await rebuild(log, projection, folder, verify=verify, report=note)
-    if verify:
-        note(f"{built.compared:,} rows are the same")
     _say(projection, built.events, built.partitions, built.held)
 
 
@@ -145,16 +271,44 @@ async def _follow(log: EventLog, projection: AnyProjection, folder: Path, call: 
         stopped = asyncio.create_task(asked.wait())
         ended = asyncio.create_task(attached.wait())
         current = asyncio.create_task(_take_over(log, attached, folder))
+        sharing = asyncio.create_task(_say_shared(log, attached))
         try:
-            waiting = {stopped, ended, current}
+            waiting = {stopped, ended, current, sharing}
             while not (stopped.done() or ended.done()):
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
         finally:
-            for task in (stopped, ended, current):
+            for task in (stopped, ended, current, sharing):
                 task.cancel()
     note("stopped")
+
+
+async def _say_shared(log: EventLog, attached: AttachedProjection) -> None:
+    """Name the processes that have the other partitions, once all partitions have somebody."""
+    looked_s = 0.0
+    while True:
+        try:
+            shares = await log.members(attached.group)
+            layout = await log.layout()
+        except EventStoreError:
+            pass  # what it means for the projection is said by the projection
+        else:
+            topics = matching(layout, attached.projection, log.topology)
+            total = sum(layout[topic].partitions for topic in topics)
+            others = [share for share in living(shares) if not is_this_process(share)]
+            mine = len(attached.assignment)
+            taken = {tp for share in others for tp in share.partitions}
+            settled = mine > 0 or looked_s >= _SETTLED_S  # there may be too many processes for a part in it
+            if total and settled and mine + len(taken) == total and not taken & attached.assignment:
+                if others:
+                    note(
+                        f"{attached.projection.name} v{attached.projection.version}: shares "
+                        f"{total - mine} of {total} partitions with {processes(others)}"
+                    )
+                return
+        await asyncio.sleep(_LOOK_S)
+        looked_s += _LOOK_S
 
 
 async def _take_over(log: EventLog, attached: AttachedProjection, folder: Path) -> None:

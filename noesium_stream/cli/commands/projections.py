@@ -18,8 +18,9 @@ from noesium_stream.cli.session import (
     settings,
     state_option,
 )
+from noesium_stream.cli.shares import elsewhere
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import StateFileError, TopicNotFoundError
+from noesium_stream.errors import ProjectionError, StateFileError, TopicNotFoundError
 from noesium_stream.log import EventLog
 from noesium_stream.projection.load import load_projection
 from noesium_stream.projection.state_file import Manifest, StateFile
@@ -58,7 +59,11 @@ async def projections_command(log_url: str | None, state_dir: Path | None, as_js
     """
     folder = projections_folder(settings(log_url), state_dir)
     async with opened(log_url) as log:
-        found = [await _status(log, stored) for stored in stored_versions(folder, load_projection)]
+        found = []
+        for stored in stored_versions(folder, load_projection, damaged=_say):
+            found.append(await _status(log, stored))
+            if (sentence := await elsewhere(log, stored)) is not None:
+                note(sentence)
     if as_json:
         out_json([asdict(status) for status in found])
     elif not found:
@@ -66,6 +71,10 @@ async def projections_command(log_url: str | None, state_dir: Path | None, as_js
     else:
         header = ("projection", "version", "partitions", "events", "lag", "behind", "written", "dead letters")
         table(header, map(_row, found), right=frozenset({2, 3, 4, 5, 6, 7}))
+
+
+def _say(error: ProjectionError) -> None:
+    note(f"{error.message} {error.hint or ''}".rstrip())
 
 
 async def _status(log: EventLog, stored: StoredProjection) -> _Status:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,15 +16,23 @@ from noesium_stream.cli.session import (
     asynchronous,
     json_option,
     log_option,
+    must_exist,
+    open_configured,
     opened,
     projections_folder,
     settings,
     state_option,
 )
-from noesium_stream.errors import ProjectionError
+from noesium_stream.cli.shares import elsewhere
+from noesium_stream.clock import SystemClock
+from noesium_stream.config import Loaded
+from noesium_stream.errors import NoesiumError, ProjectionError, StateFileError
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.past import parse_at, state_at
 from noesium_stream.projection.stored import StoredProjection, stored_projection
+
+_PATIENCE_S: Final = 2.0
+"""How long the log may take to tell who else folds."""
 
 
 @click.command("state", no_args_is_help=True)
@@ -62,8 +72,16 @@ async def state_command(
     if key is None and not found.about.keyed:
         key = ""
     if at is None:
-        _print(found, key, prefix, as_json)
+        try:
+            _print(found, key, prefix, as_json)
+        except StateFileError as error:
+            error.hint = error.hint or f"It is made anew when it is attached: noesium project {_code(found)}"
+            raise
+        finally:
+            await _say_elsewhere(settings(log_url), found)
         return
+    if at.time_ms is not None and at.time_ms > SystemClock().now_ms():
+        note(f"{moment} is still to come: this is the state as of now.")
     if found.about.reference is None:
         raise ProjectionError(
             f"The code of the projection {name} is not known: it was attached by a program.",
@@ -81,6 +99,24 @@ async def state_command(
         state_at(log, projection, found, at, key=key, load=load_projection) as past,
     ):
         _print(past, key, prefix, as_json)
+
+
+def _code(found: StoredProjection) -> str:
+    return found.about.reference or "MODULE:NAME"
+
+
+async def _say_elsewhere(loaded: Loaded, found: StoredProjection) -> None:
+    """What other processes have, if the log is there to tell: the state is of use without it."""
+    with suppress(NoesiumError, TimeoutError):
+        must_exist(loaded)
+        async with asyncio.timeout(_PATIENCE_S):
+            log = await open_configured(loaded)
+            try:
+                sentence = await elsewhere(log, found)
+            finally:
+                await log.close()
+        if sentence is not None:
+            note(sentence)
 
 
 def _print(found: StoredProjection, key: str | None, prefix: str, as_json: bool) -> None:

@@ -1,0 +1,105 @@
+"""Which partitions of a projection are in this folder, and who folds the others."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from noesium_stream.log.port import EventLog, GroupShare, TopicPartition, process_of
+from noesium_stream.projection.folder import SUFFIX
+from noesium_stream.projection.stored import StoredProjection
+
+_LOCKS: Final = Path("/proc/locks")
+_MOST: Final = 5
+
+
+def is_this_process(share: GroupShare) -> bool:
+    """Whether a member of a group is of this process."""
+    return process_of(share.member) == f"{socket.gethostname()}/{os.getpid()}"
+
+
+def living(shares: Iterable[GroupShare]) -> list[GroupShare]:
+    """Those that read something, without processes of this machine that were killed: their lease runs on."""
+    return [share for share in shares if share.partitions and not _is_dead(process_of(share.member))]
+
+
+def _is_dead(process: str) -> bool:
+    host, _, pid = process.rpartition("/")
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # another user's
+    return False
+
+
+def processes(shares: Iterable[GroupShare]) -> str:
+    """`HOST/PID, HOST/PID`, each once."""
+    found = sorted({process_of(share.member) for share in shares})
+    more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+    return ", ".join(found[:_MOST]) + more
+
+
+async def elsewhere(log: EventLog, stored: StoredProjection) -> str | None:
+    """A sentence about the partitions that this folder lacks, or that others fold now; None: it has all.
+
+    Known are the topics that this folder or a running process has a part of.
+
+    Raises:
+        LogUnavailableError
+    """
+    paths = {tp: path for path in stored.files() if (tp := _partition(path)) is not None}
+    shares = living(await log.members(stored.about.group))
+    topics = {tp.topic for tp in paths} | {tp.topic for share in shares for tp in share.partitions}
+    layout = await log.layout()
+    wanted = {
+        TopicPartition(topic, partition)
+        for topic in topics & layout.keys()
+        for partition in range(layout[topic].partitions)
+    }
+    locks = _locked()
+    owners = {tp: share for share in shares for tp in share.partitions & wanted}
+    others = {
+        tp: share
+        for tp, share in owners.items()
+        if tp not in paths or (locks is not None and _inode(paths[tp]) not in locks)
+    }
+    here = {tp for tp in wanted if tp in paths and tp not in others}
+    if here == wanted:
+        return None
+    who = processes(others.values()) if others else "nobody folds them now"
+    name = f"{stored.about.name} v{stored.about.version}"
+    return f"{name}: {len(here)} of {len(wanted)} partitions are here; the others: {who}"
+
+
+def _partition(path: Path) -> TopicPartition | None:
+    topic, _, partition = path.name.removesuffix(SUFFIX).rpartition("-")
+    return TopicPartition(topic, int(partition)) if topic and partition.isdigit() else None
+
+
+def _locked() -> frozenset[int] | None:
+    """Inodes of files that are locked now; None where the system does not tell.
+
+    To try the locks would keep a process that is about to begin from its files.
+    """
+    try:
+        lines = _LOCKS.read_text().splitlines()
+    except OSError:
+        return None
+    fields = [line.split() for line in lines]
+    return frozenset(
+        int(field[5].rpartition(":")[2]) for field in fields if len(field) > 5 and "->" not in field
+    )
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return os.stat(f"{path}.lock").st_ino
+    except OSError:
+        return None
