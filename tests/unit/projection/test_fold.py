@@ -571,6 +571,6 @@ def test_a_damaged_row_stops_the_fold(tmp_path: Path) -> None:
     path.write_bytes(data.replace(b"sa[1]", b"sa[2]"))
     assert path.read_bytes() != data
     fold = PartitionFold(projection, fold._codec, StateFile.open(path, identity(projection)), journal=False)
-    with pytest.raises(StateFileError, match=r"the row b'sa' is damaged"):
+    with pytest.raises(StateFileError, match=r"the row 'a' is damaged"):
         fold.take(numbered([("a", 2)], 1))
     fold.file.close()

@@ -1,0 +1,99 @@
+"""Which partitions of a projection are here, and who is named for the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noesium_stream.cli import entry
+from noesium_stream.cli.shares import elsewhere, living, processes
+from noesium_stream.log.port import GroupShare, TopicPartition, TopicShape
+from noesium_stream.projection.state_file import locked
+from noesium_stream.projection.stored import describe, stored_projection
+from tests.support.attach import Numbers
+
+TOPIC = "t.events.demo"
+HERE = f"{socket.gethostname()}/{os.getpid()}/x"
+
+
+def share(member: str, *partitions: int) -> GroupShare:
+    return GroupShare(member, frozenset(TopicPartition(TOPIC, partition) for partition in partitions))
+
+
+class Log:
+    """What `elsewhere` asks a log."""
+
+    def __init__(self, *shares: GroupShare, partitions: int = 4) -> None:
+        self._shares, self._partitions = shares, partitions
+
+    async def members(self, group: str) -> list[GroupShare]:
+        assert group == "group"
+        return list(self._shares)
+
+    async def layout(self) -> dict[str, TopicShape]:
+        return {TOPIC: TopicShape(self._partitions, "id"), "t.events.other": TopicShape(9, "id")}
+
+
+async def said(tmp_path: Path, log: Any, *files: int) -> str | None:
+    describe(tmp_path, Numbers(), "group", None)
+    for number in files:
+        (tmp_path / "numbers" / "v1" / f"{TOPIC}-{number}.state").touch()
+    return await elsewhere(log, stored_projection(tmp_path, "numbers", lambda reference: Numbers()))
+
+
+async def test_a_folder_that_has_all_needs_no_word(tmp_path: Path) -> None:
+    assert await said(tmp_path, Log(), 0, 1, 2, 3) is None
+    assert await said(tmp_path / "empty", Log()) is None
+
+
+async def test_partitions_that_nobody_has_are_told(tmp_path: Path) -> None:
+    assert await said(tmp_path, Log(), 0, 2) == (
+        "numbers v1: 2 of 4 partitions are here; the others: nobody folds them now"
+    )
+
+
+async def test_a_file_that_stayed_behind_is_not_here_and_one_that_is_written_is(tmp_path: Path) -> None:
+    log = Log(share(HERE, 0, 1), share("far/7/y", 2, 3))
+    path = tmp_path / "numbers" / "v1" / f"{TOPIC}-0.state"
+    path.parent.mkdir(parents=True)
+    with locked(path), locked(path.with_name(f"{TOPIC}-1.state")):
+        assert await said(tmp_path, log, 0, 1, 2) == (
+            "numbers v1: 2 of 4 partitions are here; the others: far/7"
+        )
+
+
+async def test_of_a_folder_without_a_file_the_partitions_of_others_are_known(tmp_path: Path) -> None:
+    assert await said(tmp_path, Log(share("far/7/y", 1))) == (
+        "numbers v1: 0 of 4 partitions are here; the others: far/7"
+    )
+
+
+def test_a_process_of_this_machine_that_was_killed_is_not_named() -> None:
+    killed = subprocess.Popen([sys.executable, "-c", "pass"])
+    killed.wait()
+    dead = share(f"{socket.gethostname()}/{killed.pid}/x", 0)
+    alive, far, idle = share(HERE, 1), share("far/7/y", 2), share("far/8/y")
+    assert living([dead, alive, far, idle]) == [alive, far]
+
+
+def test_many_processes_are_counted() -> None:
+    assert processes(share(f"h/{n}/x", n) for n in range(7)) == "h/0, h/1, h/2, h/3, h/4 and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [((), 0), (("--once",), 143), (("--rebuild",), 143), (("--export=a.db",), 143)]
+)
+def test_sigterm_before_a_projection_has_begun_is_no_success_where_it_has_something_to_finish(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], code: int
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["noesium", "project", "m:P", *options])
+    with pytest.raises(SystemExit) as raised:
+        entry._stop(signal.SIGTERM, None)
+    assert raised.value.code == code
