@@ -241,6 +241,9 @@ def test_a_projection_that_does_not_say_what_it_is_leaves_the_others_readable(fo
     assert done.returncode == 0
     assert "total" in done.stdout
     assert "projection.json cannot be read" in done.stderr
+    listed = folder.run("dlq", "list")
+    assert listed.returncode == 0
+    assert "projection.json cannot be read" in listed.stderr
     said = folder.run("state", "sums")
     assert said.returncode == 1
     assert "noesium project MODULE:NAME" in said.stderr

@@ -55,7 +55,7 @@ def list_command(name: str | None, log_url: str | None, state_dir: Path | None, 
     if name is not None:
         chosen = [stored_projection(folder, name, load_projection)]
     else:
-        chosen = stored_versions(folder, load_projection)
+        chosen = stored_versions(folder, load_projection, damaged=lambda error: note(error.message))
     found = [(stored, path, letter) for stored in chosen for path, letter in stored.letters()]
     if as_json:
         out_json([_fields(stored, path, letter) for stored, path, letter in found])
