@@ -195,8 +195,8 @@ class LocalBroker:
                 f"use it with --log kafka://localhost:{port}.",
             )
         controller = self._last("controller_port")
-        if not controller or not port_is_free(controller):
-            controller = free_port()
+        if controller in (None, port) or not port_is_free(controller):
+            controller = free_port(but=port)
         properties = self._dir / "server.properties"
         properties.write_text(self._properties(port, controller))
         if not (self.data_dir / "meta.properties").exists():
@@ -302,12 +302,14 @@ def port_is_free(port: int) -> bool:
         return True
 
 
-def free_port() -> int:
-    """A port of the loopback address that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port(*, but: int | None = None) -> int:
+    """A port of the loopback address that nobody listens at, another one than `but`."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind((_HOST, 0))
+            port: int = probe.getsockname()[1]
+        if port != but:
+            return port
 
 
 def _command_line(pid: int) -> str:

@@ -397,9 +397,12 @@ class StateFile:
         return Translating(self.path)
 
 
-def _shown(key: bytes) -> str:
-    """A row's name as its projection knows it, without the letter that says what kind of row it is."""
-    return repr(key[1:].decode(errors="backslashreplace"))
+def _shown(key: object) -> str:
+    """A row's name as its projection knows it, without the letter that says what kind of row it is.
+
+    In a damaged file it may be of any type that SQLite has.
+    """
+    return repr(key[1:].decode(errors="backslashreplace") if isinstance(key, bytes) else key)
 
 
 def discard(path: Path) -> None:

@@ -185,7 +185,9 @@ async def failed(run: Run, message: str, hint: str | None) -> list[str]:
     assert [record.header("noesium_seq") for record in records] == [b"%d" % n for n in range(len(records))]
     last = records[-1].envelope
     assert last.event_type == "run.failed"
-    assert last.payload["hint"] == caught.value.hint
+    where = last.payload.get("where")
+    told = [f"at {where}"] if where else []
+    assert (caught.value.hint or "").splitlines() == [*told, *(last.payload.get("hint") or "").splitlines()]
     return [str(record.event_type) for record in records]
 
 

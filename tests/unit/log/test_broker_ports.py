@@ -1,0 +1,23 @@
+"""Ports of a broker of this machine."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from noesium_stream.log import broker
+
+
+def test_a_free_port_is_another_one_than_the_one_that_is_spoken_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = iter([4711, 4711, 4712])
+
+    class Probe(socket.socket):
+        def bind(self, address: object) -> None:
+            """Nothing is bound."""
+
+        def getsockname(self) -> tuple[str, int]:
+            return "127.0.0.1", next(offered)
+
+    monkeypatch.setattr(broker.socket, "socket", Probe)
+    assert broker.free_port(but=4711) == 4712
