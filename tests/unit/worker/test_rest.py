@@ -29,7 +29,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.reading import eventually
 
 Node = Callable[..., Any]
-SHORT_S = 0.2
+SHORT_S = 0.5
 NO_RUN = copy_context()
 
 
