@@ -6,97 +6,40 @@ would begin that has no recorded end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from langgraph._internal._typing import MISSING
 from langgraph.channels.named_barrier_value import NamedBarrierValue, NamedBarrierValueAfterFinish
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import MigrationError, brief
-from noesium_stream.event.domain import DomainEvent
-from noesium_stream.event.envelope import EventEnvelope, TraceContext
-from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.history import RunHistory
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
+from noesium_stream.kernel.journal import RunIdentity
 from noesium_stream.kernel.migration import Version
+from noesium_stream.kernel.recorded_journal import RecordedJournal
 from noesium_stream.kernel.resume import ResumePoint
-from noesium_stream.kernel.verify_waiting import EndOfRecording
 
 _TASKS = "__pregel_tasks"
 _START = "__start__"
 
 
-class WalkJournal:
-    """A journal that holds the ends of nodes and ends where something new would begin.
-
-    Args:
-        history: it stays as it is.
-        identity: the run.
-        clock: nobody waits for it.
-    """
-
-    def __init__(self, history: RunHistory, identity: RunIdentity, clock: Clock) -> None:
-        self.history = RunHistory(
-            started=history.started,
-            migrated=history.migrated,
-            last_event_id=history.last_event_id,
-            # A node that has begun and not ended begins anew, and that is where the walk ends.
-            entered={key: event for key, event in history.entered.items() if key in history.completed},
-            completed=dict(history.completed),
-            failed={
-                key: event
-                for key, event in history.failed.items()
-                if key not in history.completed and event.payload.get("retry_in_ms") is None
-            },
-            steps={step: list(done) for step, done in history.steps.items()},
-            checkpoints=set(history.checkpoints),
-        )
-        self.identity = identity
-        self.clock = clock
-        self.activity = Activity()
-
-    def stage(
-        self,
-        event: DomainEvent,
-        *,
-        trace: TraceContext,
-        causation_id: str | None,
-        idempotency_key: str | None = None,
-        to: Destination | None = None,
-    ) -> EventEnvelope:
-        """A checkpoint between recorded steps is no work; anything else is new."""
-        if event.event_type() != "kernel.checkpoint.created":
-            self._end()
-        return event.to_envelope(self.identity.agent, trace, causation_id, clock=self.clock)
-
-    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
-        """Nothing is new here."""
-
-    def flush(self) -> None:
-        """Nothing is written."""
-
-    def savepoint(self) -> int:
-        """Nothing is staged."""
-        return 0
-
-    def rollback(self, savepoint: int) -> None:
-        """Nothing is staged."""
-
-    async def commit(self) -> None:
-        """Nothing is written."""
-
-    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
-        """Nothing is asked."""
-        self._end()
-
-    async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
-        """Nothing comes."""
-        self._end()
-
-    def _end(self) -> NoReturn:
-        raise EndOfRecording
+def _walked(history: RunHistory) -> RunHistory:
+    """The ends of nodes. One that has begun and not ended begins anew, and that is where the walk ends."""
+    return RunHistory(
+        started=history.started,
+        migrated=history.migrated,
+        last_event_id=history.last_event_id,
+        entered={key: event for key, event in history.entered.items() if key in history.completed},
+        completed=dict(history.completed),
+        failed={
+            key: event
+            for key, event in history.failed.items()
+            if key not in history.completed and event.payload.get("retry_in_ms") is None
+        },
+        steps={step: list(done) for step, done in history.steps.items()},
+        checkpoints=set(history.checkpoints),
+    )
 
 
 async def stand(
@@ -108,7 +51,7 @@ async def stand(
         MigrationError: the graph cannot take what is recorded.
     """
     try:
-        return await version.durable.walk(WalkJournal(history, identity, clock), initial_state)
+        return await version.durable.walk(RecordedJournal(_walked(history), identity, clock), initial_state)
     except Exception as error:
         raise MigrationError(
             f"The graph {version.ref.graph_id} {version.ref.version} cannot take what the run has recorded: "

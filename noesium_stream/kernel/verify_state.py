@@ -2,83 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, NoReturn
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.errors import GraphBubbleUp
 
-from noesium_stream.clock import Clock
 from noesium_stream.errors import CheckpointError
-from noesium_stream.event.domain import DomainEvent
-from noesium_stream.event.envelope import EventEnvelope, TraceContext
-from noesium_stream.kernel.activity import Activity
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel.canonical_history import RecordedRun
 from noesium_stream.kernel.fork import shared_history
 from noesium_stream.kernel.history import RunHistory
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
+from noesium_stream.kernel.journal import RunIdentity
+from noesium_stream.kernel.recorded_journal import RecordedJournal
 from noesium_stream.kernel.typed import decode, encode
 from noesium_stream.kernel.verify import ReplayTarget
 from noesium_stream.kernel.verify_parts import parts
-from noesium_stream.kernel.verify_waiting import EndOfRecording, StillClock
+from noesium_stream.kernel.verify_waiting import StillClock
 
 
-class StateJournal:
-    """A journal that holds the deltas up to a superstep and ends there."""
-
-    def __init__(self, run: RecordedRun, step: int, moved_by: tuple[EventEnvelope, ...] = ()) -> None:
-        started = run.started
-        self.ended = False
-        self.history = RunHistory()
-        for event in (*moved_by, *shared_history(run, step, {})):
-            self.history.apply(event)
-        self.clock: Clock = StillClock(run.events[-1].event.timestamp_ms)
-        self.activity = Activity()
-        self.identity = RunIdentity(run.run_id, started.producer, started.trace, run.run_id, started.event_id)
-
-    def stage(
-        self,
-        event: DomainEvent,
-        *,
-        trace: TraceContext,
-        causation_id: str | None,
-        idempotency_key: str | None = None,
-        to: Destination | None = None,
-    ) -> EventEnvelope:
-        """Nothing comes after; a checkpoint between recorded steps is no work."""
-        if event.event_type() != "kernel.checkpoint.created":
-            self._end()
-        return event.to_envelope(self.identity.agent, trace, causation_id, clock=self.clock)
-
-    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
-        """Nothing comes after."""
-
-    def flush(self) -> None:
-        """Nothing is written."""
-
-    def savepoint(self) -> int:
-        """Nothing is staged."""
-        return 0
-
-    def rollback(self, savepoint: int) -> None:
-        """Nothing is staged."""
-
-    async def commit(self) -> None:
-        """Nothing is written."""
-
-    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
-        """Nothing comes after."""
-        self._end()
-
-    async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
-        """Nothing comes after."""
-        self._end()
-
-    def _end(self) -> NoReturn:
-        self.ended = True
-        raise EndOfRecording
+def _journal(run: RecordedRun, step: int, moved_by: tuple[EventEnvelope, ...] = ()) -> RecordedJournal:
+    """The deltas up to a superstep."""
+    started = run.started
+    history = RunHistory()
+    for event in (*moved_by, *shared_history(run, step, {})):
+        history.apply(event)
+    identity = RunIdentity(run.run_id, started.producer, started.trace, run.run_id, started.event_id)
+    return RecordedJournal(history, identity, StillClock(run.events[-1].event.timestamp_ms))
 
 
 async def state_at(
@@ -119,7 +70,7 @@ async def state_at(
 async def _state_at(
     target: ReplayTarget, run: RecordedRun, step: int, moved_by: tuple[EventEnvelope, ...]
 ) -> dict[str, Any]:
-    journal = StateJournal(run, step, moved_by)
+    journal = _journal(run, step, moved_by)
     moved = journal.history.migrated
     state: Any = None if moved is None else decode(moved.payload["state"])
     begun = 0 if moved is None else int(moved.payload["step"]) - 1
