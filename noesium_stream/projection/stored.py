@@ -26,6 +26,7 @@ from noesium_stream.projection.folder import SUFFIX, merged, parted
 from noesium_stream.projection.letters import LETTER, Letter, read_letter
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection.whole_file import write_whole
 
 ABOUT: Final = "projection.json"
 CURRENT: Final = "current"
@@ -130,9 +131,9 @@ def write_about(folder: Path, about: About) -> None:
     where = folder / about.name / f"v{about.version}"
     try:
         where.mkdir(parents=True, exist_ok=True)
-        _replace(where / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
+        write_whole(where / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
         if not (where.parent / CURRENT).exists():
-            _replace(where.parent / CURRENT, f"{about.version}\n")
+            write_whole(where.parent / CURRENT, f"{about.version}\n")
     except OSError as error:
         raise ProjectionError(
             f"{where} cannot be written: {brief(error)}.", hint="Name another folder: --state DIR."
@@ -147,7 +148,7 @@ def make_current(folder: Path, projection: AnyProjection) -> None:
     """
     path = folder / projection.name / CURRENT
     try:
-        _replace(path, f"{projection.version}\n")
+        write_whole(path, f"{projection.version}\n")
     except OSError as error:
         raise ProjectionError(
             f"{path} cannot be written: {brief(error)}.", hint="Make room or grant the right; then again."
@@ -314,10 +315,3 @@ def current_version(path: Path) -> int:
 
 def _row_of(key: str) -> bytes:
     return _STATE + key.encode(errors="surrogatepass")
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a small file whole or not at all."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text)
-    beside.replace(path)
