@@ -61,6 +61,8 @@ def push(depot: Depot, stored: StoredProjection, clock: Clock, signer: Signer | 
         group=about.group,
         keyed=about.keyed,
         merges=about.merges,
+        unmerged=tuple(about.unmerged),
+        code=about.code,
         files=files,
     )
     depot.write(f"{place}/{MANIFEST}", seal(shipment, signer))  # last: now it is there, whole

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from moto.server import ThreadedMotoServer
 
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import ConfigError, ProjectionLoadError, SnapshotError
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
@@ -128,7 +128,8 @@ async def test_what_one_machine_pushed_another_one_takes_and_goes_on_from(
     done, said = await taken(log, depot, tmp_path / "b")
     assert (done, said) == (Pulled(1, 3, 300, 0), [])
     here = stored_projection(tmp_path / "b", "numbers", load)
-    assert here.about == replace(stored.about, code=None), "what folded it elsewhere is not told"
+    assert here.about == stored.about
+    assert here.about.code is not None
     assert dict(here.rows()) == rows(0, 300)
     await add(log, 300, 360)
     seen: list[int] = []
@@ -144,6 +145,55 @@ async def test_what_one_machine_pushed_another_one_takes_and_goes_on_from(
     assert sorted(seen) == list(range(300, 360))
     assert sum(file.events for file in shipment.files) == 300
     assert not [path for path in (tmp_path / "b").rglob("*") if "pulled" in path.name]
+
+
+class Other(Numbers):
+    """Other code of the same name and version."""
+
+    def apply(self, state: list[int], event: EventEnvelope) -> list[int]:
+        return [event.payload["n"], *state]
+
+
+def changed(folder: Path, projection: AnyProjection) -> bool:
+    """Whether who attaches this code here is told that other code began the states."""
+    return describe(folder, projection, "g", "tests:Numbers")
+
+
+async def test_a_pulled_state_says_which_code_folded_it(log: EventLog, tmp_path: Path) -> None:
+    depot = Depot(str(tmp_path / "depot"))
+    sent(depot, await folded(log, tmp_path / "a"))
+    await taken(log, depot, tmp_path / "b")
+    assert not changed(tmp_path / "b", Numbers())
+    assert changed(tmp_path / "b", Other())
+    # Of several codes it is told that is not the one that is here.
+    here = tmp_path / "c"
+    describe(here, Other(), "g", "tests:Numbers")
+    await add(log, 300, 301)
+    with ProjectionEngine(log, here) as engine:
+        engine.register("numbers", Other())
+        await engine.catch_up("numbers")
+    done, said = await taken(log, depot, here, load=lambda reference: Other())
+    assert (done.taken, done.left, len(said)) == (0, 3, 3)
+    assert not changed(here, Other()), "nothing of the push was taken"
+    stored_projection(here, "numbers", load).files()[0].unlink()
+    done, _ = await taken(log, depot, here, load=lambda reference: Other())
+    assert (done.taken, done.left) == (1, 2)
+    assert changed(here, Other())
+
+
+async def test_a_push_of_an_older_release_says_no_code(log: EventLog, tmp_path: Path) -> None:
+    depot = Depot(str(tmp_path / "depot"))
+    shipment = sent(depot, await folded(log, tmp_path / "a"))
+
+    def older(data: bytes) -> bytes:
+        fields = orjson.loads(data)
+        del fields["code"], fields["unmerged"]
+        return orjson.dumps(fields)
+
+    damage(depot, f"{shipment.place}/{MANIFEST}", older)
+    done, _ = await taken(log, depot, tmp_path / "b")
+    assert done.taken == 3
+    assert not changed(tmp_path / "b", Other())
 
 
 async def test_a_push_without_its_manifest_is_not_there(log: EventLog, depot: Depot, tmp_path: Path) -> None:
