@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from noesium_stream.errors import EventHeldError, LogTruncatedError, ProjectionError, StateBusyError
+from noesium_stream.errors import (
+    EventHeldError,
+    LogTruncatedError,
+    ProjectionError,
+    StateBusyError,
+    StateFileError,
+)
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position, TopicPartition
@@ -207,6 +214,52 @@ async def test_a_damaged_file_is_discarded_and_made_anew(log: EventLog, tmp_path
         assert await engine.get_state("numbers") == expected(200)
     assert len(said) == 2
     assert all(str(path) in text and "folded again" in text for text in said)
+
+
+async def test_a_damaged_file_takes_no_other_partition_with_it(log: EventLog, tmp_path: Path) -> None:
+    said: list[str] = []
+    seen: Counter[TopicPartition] = Counter()
+
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        if function.__name__ == "apply":
+            seen[where[args[1].partition_key]] += 1
+        return function(*args)
+
+    placed = await add(log, 0, 100)
+    where = {f"k{n % 20}": TopicPartition(at.topic, at.partition) for n, at in enumerate(placed)}
+    with ProjectionEngine(log, tmp_path, report=said.append, call=call) as engine:
+        engine.register("numbers", Numbers())
+        await engine.catch_up("numbers")
+        partitions = sorted(set(where.values()))
+        assert len(partitions) > 2
+        for damaged in partitions[:2]:
+            file = engine.file("numbers", damaged)
+            assert file is not None
+            file._db.execute("UPDATE row SET value = x'00' WHERE value <> x''")
+        engine.close()
+        await add(log, 100, 200)
+        before = Counter(seen)
+        assert await engine.get_state("numbers") == expected(200)
+    assert {tp: seen[tp] / before[tp] for tp in partitions} == {
+        tp: 3 if tp in partitions[:2] else 2 for tp in partitions
+    }
+    assert len(said) == 2
+
+
+async def test_a_file_that_is_damaged_again_at_once_is_an_error(log: EventLog, tmp_path: Path) -> None:
+    said: list[str] = []
+    await add(log, 0, 100)
+
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        if function.__name__ == "apply":
+            raise StateFileError("a disk that is no good.")
+        return function(*args)
+
+    with ProjectionEngine(log, tmp_path, report=said.append, call=call) as engine:
+        engine.register("numbers", Numbers())
+        with pytest.raises(StateFileError, match="no good"):
+            await engine.catch_up("numbers")
+    assert 1 <= len(said) <= 4
 
 
 async def test_a_log_that_lacks_what_was_not_folded_yet_is_an_error(log: EventLog, tmp_path: Path) -> None:
