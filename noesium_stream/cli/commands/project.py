@@ -29,13 +29,13 @@ from noesium_stream.errors import EventStoreError, ProjectionError, StateBusyErr
 from noesium_stream.log import EventLog
 from noesium_stream.log.topics import Topology
 from noesium_stream.projection import AttachedProjection, ProjectionEngine
-from noesium_stream.projection.attached import group_of
 from noesium_stream.projection.base import FACTS, JOURNALS, AnyProjection
 from noesium_stream.projection.check import PurityCheck
 from noesium_stream.projection.export import check_export, export
 from noesium_stream.projection.folder import matching
 from noesium_stream.projection.letters import advice_on, position_of
 from noesium_stream.projection.load import catalogue_for, load_projection
+from noesium_stream.projection.member import group_of
 from noesium_stream.projection.rebuild import rebuild
 from noesium_stream.projection.stored import (
     StoredProjection,

@@ -115,7 +115,7 @@ async def test_a_partition_that_nobody_has_is_waited_for_until_somebody_has_it(
     tp = TopicPartition(place.topic, place.partition)
     async with attach(log, tmp_path) as attached:
         await asyncio.wait_for(attached.barrier(place), 10)
-        attached._share.let_go([tp])
+        attached._member._share.let_go([tp])
         answers = [[], [], [GroupShare("there/7/x", frozenset({tp}))]]
 
         async def members(group: str) -> list[GroupShare]:
@@ -164,7 +164,7 @@ async def test_a_log_that_is_away_when_partitions_come_is_joined_again(
         return await end(topic)
 
     monkeypatch.setattr(log, "end", away)
-    monkeypatch.setattr("noesium_stream.projection.attached.RETRY_S", 0.01)
+    monkeypatch.setattr("noesium_stream.projection.member.RETRY_S", 0.01)
     async with attach(log, tmp_path, report=said.append) as attached:
         await asyncio.wait_for(attached.barrier(place), 10)
         assert await attached.query("k") == [1]
@@ -198,12 +198,14 @@ async def test_a_disk_that_is_full_stops_it_and_loses_nothing(
 async def test_a_disk_that_is_full_in_the_last_moment_is_told_by_wait(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noesium_stream.projection.attached.FLUSH_S", 1000)
+    monkeypatch.setattr("noesium_stream.projection.flushing.FLUSH_S", 1000)
     attached = attach(log, tmp_path)
     await attached.start()
     [place] = await log.append([counted(1, "k")])
     await asyncio.wait_for(eventually(lambda: attached.folds), 10)
-    await eventually(lambda: attached._seen(TopicPartition(place.topic, place.partition), place.offset))
+    await eventually(
+        lambda: attached._member.has_passed(TopicPartition(place.topic, place.partition), place.offset)
+    )
 
     def full(*arguments: Any) -> None:
         raise ProjectionError("no room.")

@@ -17,9 +17,9 @@ from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.projection import rebuild as module
 from noesium_stream.projection import snapshots
-from noesium_stream.projection.attached import group_of
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
+from noesium_stream.projection.member import group_of
 from noesium_stream.projection.rebuild import Rebuilt, rebuild
 from noesium_stream.projection.snapshots import snapshots_of
 from noesium_stream.projection.state_file import StateFile, locked

@@ -22,11 +22,11 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection.attached import group_of
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.depot import Depot
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.landing import Pulled, pull
+from noesium_stream.projection.member import group_of
 from noesium_stream.projection.shipment import MANIFEST, Shipment
 from noesium_stream.projection.shipping import projections_in, prune, push
 from noesium_stream.projection.state_file import locked

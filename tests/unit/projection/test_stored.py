@@ -14,11 +14,11 @@ import pytest
 from noesium_stream.errors import ProjectionError, StateFileError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
-from noesium_stream.projection.attached import group_of
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.export import check_export, export
 from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.member import group_of
 from noesium_stream.projection.redrive import REQUEST, Redriven, answer_request, redrive_file
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile
