@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import stat
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -517,10 +518,32 @@ def test_projections_lists_versions_lag_and_dead_letters(folder: Counting) -> No
     assert (listed["name"], listed["version"], listed["current"]) == ("sums", 1, True)
     assert (listed["partitions"], listed["events"], listed["lag_events"]) == (4, 100, 30)
     assert listed["lag_ms"] >= 0
-    assert listed["dead_letters"] == 0
+    assert (listed["dead_letters"], listed["events_per_s"]) == (0, 0)
     header, row = folder.ok("projections").splitlines()
     assert header.split()[:2] == ["projection", "version"]
     assert row.split()[:5] == ["sums", "v1", "4", "100", "30"]
+    assert "0/s" in row.split()
+
+
+def test_projections_lists_the_rate_of_one_that_is_followed(folder: Counting) -> None:
+    total = 100
+
+    def is_folding(_: Running) -> bool:
+        nonlocal total
+        with ThreadPoolExecutor() as pool:
+            listed = pool.submit(folder.json, "projections", "--json")
+            while not listed.done():
+                folder.add(range(total, total + 10))
+                total += 10
+        [row] = listed.result()
+        return 0 < row["events_per_s"] < total
+
+    with folder.running("project", SUMS) as process:
+        catches_up(folder, sums(HUNDRED), process)
+        process.wait_for(is_folding)
+        catches_up(folder, sums(range(total)), process)
+        [still] = folder.json("projections", "--json")
+        assert still["events_per_s"] == 0, "nothing came while it was looked at"
 
 
 # -- rebuild and export ----------------------------------------------------------------------------------
