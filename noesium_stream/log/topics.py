@@ -29,6 +29,7 @@ _REGISTRY_TYPES: Final = frozenset(
         "capability.registered",
         "capability.updated",
         "capability.deprecated",
+        "projection.migrated",
         "tool.registered",
     }
 )

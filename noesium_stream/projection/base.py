@@ -45,6 +45,8 @@ class BaseProjection(ABC, Generic[TState]):
         in_place: whether `apply` changes the state that it is given, and returns it.
         on_error: what an event does that `apply` cannot take: `hold` its key's later events back as dead
             letters, or `stop` the projection.
+        before: the class of the version before this one, where a migration event may let this one take over
+            its state (`migration.py`); keep it as it is. Without such an event all is folded by this one.
     """
 
     name: ClassVar[str]
@@ -57,6 +59,7 @@ class BaseProjection(ABC, Generic[TState]):
     copies: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
     on_error: ClassVar[str] = "hold"
+    before: ClassVar[type[BaseProjection[Any]] | None] = None
 
     @abstractmethod
     def initial_state(self) -> TState:
@@ -84,6 +87,14 @@ class BaseProjection(ABC, Generic[TState]):
 
     def merge(self, a: TState, b: TState) -> TState:
         """One state from those of two partitions; associative and commutative.
+
+        Raises:
+            NotImplementedError: it is not declared.
+        """
+        raise NotImplementedError
+
+    def migrate(self, key: str, state: Any) -> TState | None:
+        """A row of the version `before`, as this version's; None leaves it out. Pure, as `apply`.
 
         Raises:
             NotImplementedError: it is not declared.
@@ -128,6 +139,27 @@ class BaseProjection(ABC, Generic[TState]):
                 f"{type(self).__name__} has events of several rows, which cannot be held back for one.",
                 hint='Declare on_error = "stop".',
             )
+        self._check_before()
+
+    def _check_before(self) -> None:
+        before = self.before
+        if before is None:
+            return
+        if not (isinstance(before, type) and issubclass(before, BaseProjection)):
+            what = f"{before!r}, not the class of a projection"
+        elif getattr(before, "name", None) != self.name or before.version >= self.version:
+            what = f"{before.__name__}, not an earlier version of {self.name}"
+        elif before.keyed() != self.keyed():
+            what = f"{before.__name__}, of which either it or this one is a table, not both"
+        elif type(self).migrate is BaseProjection.migrate:
+            what = f"{before.__name__}, and `migrate` is not declared"
+        else:
+            return
+        raise ProjectionLoadError(
+            f"{type(self).__name__}.before is {what}.",
+            hint="Let `before` be the class of the version before, of the same name, and declare "
+            "`migrate(self, key, state)`; or leave both out.",
+        )
 
     def _check_texts(self, attribute: str, value: object) -> None:
         """A text is a collection of its letters: `("events.*")` has lost its comma."""

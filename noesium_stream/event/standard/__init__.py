@@ -62,6 +62,7 @@ from noesium_stream.event.standard.kernel import (
     NodeFailed,
     NodeRetried,
 )
+from noesium_stream.event.standard.projection import MigratedTopic, ProjectionMigrated
 from noesium_stream.event.standard.system import (
     ErrorOccurred,
     EventValidationFailed,
@@ -121,11 +122,13 @@ __all__ = [
     "GraphRef",
     "LatencyClass",
     "MemoryWritten",
+    "MigratedTopic",
     "NodeCompleted",
     "NodeEntered",
     "NodeFailed",
     "NodeRetried",
     "PartitionAcquired",
+    "ProjectionMigrated",
     "ReplyTo",
     "RunCancelRequested",
     "RunCancelled",
