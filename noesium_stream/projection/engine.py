@@ -24,8 +24,9 @@ from noesium_stream.log.topics import TopicKind
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.folder import Report, having, matching, merged, open_fold, state_path
+from noesium_stream.projection.manifest import Manifest
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import Manifest, StateFile, discard, locked
+from noesium_stream.projection.state_file import StateFile, discard, locked
 
 Folds = dict[TopicPartition, PartitionFold[Any]]
 

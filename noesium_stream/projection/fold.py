@@ -32,10 +32,11 @@ from noesium_stream.projection.folding import FOLDING
 from noesium_stream.projection.headers import EventHeaders, event_id_of
 from noesium_stream.projection.held import HeldBack
 from noesium_stream.projection.letters import Letter, letter_key
+from noesium_stream.projection.manifest import Manifest
 from noesium_stream.projection.pending import Pending, RunNumbers
 from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import Manifest, StateFile
+from noesium_stream.projection.state_file import StateFile
 
 TState = TypeVar("TState")
 

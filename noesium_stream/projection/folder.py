@@ -16,10 +16,11 @@ from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.topics import TopicKind, Topology
 from noesium_stream.projection.base import AnyProjection, BaseProjection
 from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.manifest import Identity
 from noesium_stream.projection.reads import require_versions
 from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import Identity, StateFile
+from noesium_stream.projection.state_file import StateFile
 
 TState = TypeVar("TState")
 Report = Callable[[str], None]

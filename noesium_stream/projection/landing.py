@@ -16,11 +16,12 @@ from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.depot import Depot
 from noesium_stream.projection.fingerprint import differs, fingerprint
 from noesium_stream.projection.folder import SUFFIX, Report
+from noesium_stream.projection.manifest import Manifest
 from noesium_stream.projection.shipment import Shipment, ShippedFile
 from noesium_stream.projection.shipping import pushed, unpack
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_db import not_writable
-from noesium_stream.projection.state_file import Manifest, StateFile, discard, locked
+from noesium_stream.projection.state_file import StateFile, discard, locked
 from noesium_stream.projection.stored import (
     ABOUT,
     About,

@@ -22,9 +22,10 @@ from noesium_stream.log.topics import TopicKind, partition_of
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.folder import matching, state_path
+from noesium_stream.projection.manifest import Identity, Manifest
 from noesium_stream.projection.snapshots import snapshots_of
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import Identity, Manifest, StateFile, discard
+from noesium_stream.projection.state_file import StateFile, discard
 from noesium_stream.projection.stored import ABOUT, StoredProjection
 
 _POSITION: Final = re.compile(r"(?P<topic>[^/\s]+)/(?P<partition>\d+)@(?P<offset>\d+)")

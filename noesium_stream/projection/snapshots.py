@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from noesium_stream.errors import ProjectionError, StateFileError
-from noesium_stream.projection.state_file import Manifest, StateFile
+from noesium_stream.projection.manifest import Manifest
+from noesium_stream.projection.state_file import StateFile
 
 FOLDER: Final = "snapshots"
 FEWEST_EVENTS: Final = 5_000

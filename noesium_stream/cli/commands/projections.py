@@ -25,7 +25,8 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.errors import ProjectionError, StateFileError, TopicNotFoundError
 from noesium_stream.log import EventLog
 from noesium_stream.projection.load import load_projection
-from noesium_stream.projection.state_file import Manifest, StateFile
+from noesium_stream.projection.manifest import Manifest
+from noesium_stream.projection.state_file import StateFile
 from noesium_stream.projection.stored import StoredProjection, stored_versions
 
 _SAMPLE_S: Final = 1.0

@@ -24,7 +24,8 @@ from noesium_stream.log.port import EventLog, GroupShare, TopicPartition, TopicS
 from noesium_stream.projection import AttachedProjection
 from noesium_stream.projection import share as share_module
 from noesium_stream.projection.folder import state_path
-from noesium_stream.projection.state_file import Identity, StateFile
+from noesium_stream.projection.manifest import Identity
+from noesium_stream.projection.state_file import StateFile
 from tests.support.attach import Numbers, rows_in
 from tests.support.events import catalogue, counted, noted, outgoing, sold
 from tests.support.reading import eventually
