@@ -129,8 +129,8 @@ class GroupMember:
     def has_passed(self, tp: TopicPartition, offset: int) -> bool:
         """Whether this process has the partition, and has read it beyond this offset."""
         fold = self.folds.get(tp)
-        if fold is None or self._subscription is None:
-            return False
+        if fold is None or self._subscription is None or self._trouble is not None:
+            return False  # with trouble a fold may be back at what is in its file
         # Events that are not wanted are read and not handed over.
         return max(fold.cursor, self._subscription.position(tp) or 0) > offset
 
@@ -184,7 +184,7 @@ class GroupMember:
         except asyncio.CancelledError:
             pass
         except BaseException as error:
-            self._failure = error
+            self._failure = self._trouble = error  # what is still handed over is not folded
         finally:
             await self._end()
 
@@ -235,20 +235,28 @@ class GroupMember:
             raise self._trouble
         try:
             if self._share.broken:
-                starts = await self._share.open_broken()
-                subscription.seek(starts)
-                # One that is only just being assigned begins where its old file was: it is opened again.
-                self._share.put_back(tp for tp in starts if subscription.position(tp) is None)
-                self._changed()
-            self._share.answer_requests()
+                await self._begin_again(subscription)
             if looked_s >= self._discover_s:
                 await self.discover()
                 looked_s = 0.0
+            if asked := self._share.asked():
+                self.flush()  # by itself: where it fails, nothing may follow
+                self._share.answer_requests(asked)
         except EventStoreError as error:
             if not (error.retriable or isinstance(error, TopicNotFoundError)):
                 raise
             self._say_away(error)
         return looked_s
+
+    async def _begin_again(self, subscription: Subscription) -> None:
+        """Make the files anew that were discarded, and read their partitions from where they begin."""
+        starts = await self._share.open_broken()
+        # One that is only just being assigned begins where its old file was: it is opened again. First this
+        # question: what is assigned between the two would be neither sought nor known to be too early.
+        early = {tp for tp in starts if subscription.position(tp) is None}
+        self._share.put_back(early)
+        subscription.seek({tp: start for tp, start in starts.items() if tp not in early})
+        self._changed()
 
     async def _subscribe(self) -> None:
         # A journal's records are numbered: all of them have to be seen.

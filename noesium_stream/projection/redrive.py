@@ -78,6 +78,11 @@ def _ask(path: Path, keys: Sequence[str] | None) -> None:
         raise not_writable(request, error) from error
 
 
+def is_asked(fold: PartitionFold[Any]) -> bool:
+    """Whether there is a request beside the fold's file."""
+    return Path(f"{fold.file.path}{REQUEST}").exists()
+
+
 def answer_request(log: EventLog, fold: PartitionFold[Any]) -> Redriven | None:
     """Do what a request beside the fold's file asks; None: there is none.
 

@@ -19,7 +19,7 @@ from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import begin
 from noesium_stream.projection.fold import UNFLUSHED_BYTES, PartitionFold
 from noesium_stream.projection.folder import Report, open_fold
-from noesium_stream.projection.redrive import answer_request
+from noesium_stream.projection.redrive import answer_request, is_asked
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import discard
 
@@ -74,14 +74,15 @@ class Share:
 
     async def _open(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         async with self._opening:
-            topics = sorted({tp.topic for tp in tps if tp not in self.folds})
+            wanted = sorted(tp for tp in tps if tp not in self.folds)
+            topics = sorted({tp.topic for tp in wanted})
             found = dict(
                 zip(topics, await asyncio.gather(*(self._topic(topic) for topic in topics)), strict=True)
             )
             opened: dict[TopicPartition, PartitionFold[Any]] = {}
             try:
-                for tp in sorted(tps):
-                    if tp not in self.folds:
+                for tp in wanted:
+                    if tp.partition in found[tp.topic].end:
                         opened[tp] = await self._open_one(tp, found[tp.topic])
             except BaseException:
                 for fold in opened.values():
@@ -93,6 +94,8 @@ class Share:
                     self.broken.discard(tp)
                 else:
                     fold.file.close()
+            # A topic that was made anew may have fewer partitions than the group still gives away.
+            self.broken.update(self._mine.intersection(tps) - self.folds.keys())
             return {tp: self.folds[tp].cursor for tp in tps if tp in self.folds}
 
     async def _topic(self, topic: str) -> _Topic:
@@ -164,9 +167,11 @@ class Share:
 
     def let_go_of_all(self) -> None:
         """As `let_go`, of everything."""
-        self.let_go(list(self.folds))
-        self._mine.clear()
-        self.broken.clear()
+        try:
+            self.let_go(list(self.folds))
+        finally:
+            self._mine.clear()
+            self.broken.clear()
 
     def take(self, records: Sequence[Record]) -> None:
         """Fold records; those of partitions that are not open are left out.
@@ -197,9 +202,16 @@ class Share:
             except StateFileError as error:
                 self.start_over(tp, error)
 
-    def answer_requests(self) -> None:
-        """Do what requests beside the state files ask (`redrive.py`)."""
-        for tp, fold in list(self.folds.items()):
+    def asked(self) -> list[TopicPartition]:
+        """The partitions beside whose state files there is a request (`redrive.py`)."""
+        return [tp for tp, fold in self.folds.items() if is_asked(fold)]
+
+    def answer_requests(self, asked: Iterable[TopicPartition]) -> None:
+        """Do what requests beside these state files ask; all that is folded has to be written."""
+        for tp in asked:
+            fold = self.folds.get(tp)
+            if fold is None:
+                continue
             try:
                 done = answer_request(self._log, fold)
             except StateFileError as error:
