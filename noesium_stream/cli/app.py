@@ -44,6 +44,7 @@ BROKEN_PIPE: Final = 141
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("run", "Ask an agent a question and print its answer."),
     "worker": ("worker", "Run agents until Ctrl-C."),
+    "workers": ("workers", "List the partitions of all agents: owner, epoch, lag, open runs, oldest step."),
     "runs": ("runs", "List runs, newest first."),
     "show": ("show", "Show what a run did, across agents: who, what, when, how long."),
     "events": ("events", "Print the events of a run."),

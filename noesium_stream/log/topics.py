@@ -92,6 +92,10 @@ class Topology:
         """Topic of all that agents of this type received, did and sent."""
         return f"{self.namespace}.agent.{agent_name(agent_type)}.journal"
 
+    def workers(self, agent_type: str) -> str:
+        """The consumer group of those who run agents of this type; it reads their inbox."""
+        return f"{self.namespace}.agent.{agent_name(agent_type)}"
+
     def events(self, domain: str) -> str:
         """Topic of facts whose type begins with `domain`."""
         return f"{self.namespace}.events.{domain}"

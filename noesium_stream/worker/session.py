@@ -65,6 +65,7 @@ class RunSession:
         quiet: how much had changed when it was last looked at, and since when that is so (see `parking`).
         brief: what it waited for last came soon (see `parking`).
         fresh: it was read back, and nothing has woken it since: how long it waits for that says nothing.
+        last_ms: when it wrote last, by its events' clock.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class RunSession:
         self.brief = False
         self.fresh = False
         self.cancelling = False
+        self.last_ms = command.timestamp_ms
 
     @property
     def clock(self) -> Clock:
@@ -112,6 +114,7 @@ class RunSession:
     def replay(self, event: EventEnvelope) -> None:
         """Take a record that is on the log already."""
         self.history.apply(event)
+        self.last_ms = event.timestamp_ms
 
     def accept(self, event: EventEnvelope, source: Record) -> Outgoing:
         """Take a received event; return the journal's copy: same `event_id`, its source in a header.
@@ -308,6 +311,7 @@ class RunSession:
 
     def _put(self, envelope: EventEnvelope, headers: tuple[tuple[str, bytes], ...]) -> None:
         owner = self._owner
+        self.last_ms = envelope.timestamp_ms
         self._staged.append(
             Outgoing(envelope, owner.journal, owner.partition, self.run_id, (UNNUMBERED, *headers))
         )
