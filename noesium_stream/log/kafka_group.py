@@ -76,7 +76,8 @@ class KafkaSubscription:
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._positions: dict[TopicPartition, int] = {}
         self._busy: Future[Any] | None = None
-        self._after: Mapping[TopicPartition, int] = {}
+        self._after: dict[TopicPartition, int] = {}
+        """The offsets behind the batch that is handled now, of partitions that have not gone since."""
         self._held: list[Message] = []
         self._seeks: dict[TopicPartition, int] = {}
         self._seeking = threading.Lock()
@@ -200,17 +201,17 @@ class KafkaSubscription:
             read[at] = message.offset() + 1
             if keep is None or wanted(message, keep, decoder):
                 records.append(to_record(message, decoder))
-        after = {TopicPartition(*at): offset for at, offset in read.items()}
+        self._after = {TopicPartition(*at): offset for at, offset in read.items()}
         if records:
-            self._deliver(records, after)
+            self._deliver(records)
         else:
-            self._positions.update(after)
-        if after:
-            self._commit({tp: offset for tp, offset in after.items() if tp in self._positions}, wait=False)
+            self._positions.update(self._after)
+        if self._after:
+            self._commit(self._after, wait=False)
 
-    def _deliver(self, records: Sequence[Record], after: Mapping[TopicPartition, int]) -> None:
+    def _deliver(self, records: Sequence[Record]) -> None:
         """Wait for the handler; where it takes long, poll beside it with everything paused."""
-        self._busy, self._after = self._submit(self._handle(records)), after
+        self._busy = self._submit(self._handle(records))
         if not self._wait(self._busy, _POLL_AFTER_S):
             while not self._busy.done():
                 assigned = self._consumer.assignment()
@@ -239,7 +240,7 @@ class KafkaSubscription:
             return
         self._wait(busy, None)
         busy.result()
-        self._positions.update({tp: offset for tp, offset in self._after.items() if tp in self._positions})
+        self._positions.update(self._after)
 
     def _check(self, error: KafkaError, message: Message) -> None:
         """Raise what cannot be waited for."""
@@ -310,10 +311,13 @@ class KafkaSubscription:
 
     def _drop(self, tps: frozenset[TopicPartition]) -> None:
         gone = tps & self._positions.keys()
+        # One that comes back begins where its owner says, not behind what was read before.
+        self._held = [m for m in self._held if (m.topic(), m.partition()) not in gone]
         with self._seeking:
             for tp in gone:
                 del self._positions[tp]
                 self._seeks.pop(tp, None)
+                self._after.pop(tp, None)
         self._assigned = frozenset(self._positions)
         if gone and self._on_revoked is not None:
             self._call(self._on_revoked(gone))
