@@ -23,8 +23,10 @@ from noesium_stream.log.port import EventLog, Position, TopicPartition
 from noesium_stream.log.topics import TopicKind
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.folder import Report, having, matching, merged, open_fold, state_path
+from noesium_stream.projection.folder import Report, having, matching, merged, state_path
 from noesium_stream.projection.manifest import Manifest
+from noesium_stream.projection.migration import migration_of
+from noesium_stream.projection.opening import open_migrated
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile, discard, locked
 
@@ -264,10 +266,19 @@ class ProjectionEngine:
         if not missing:
             return
         first = await self.log.beginning(topic)
+        migration = await migration_of(self.log, found.projection)
         for partition in missing:
             tp = TopicPartition(topic, partition)
-            fold = open_fold(
-                self._folder, found.projection, found.codec, self.log, tp, topic_id, self._report, self._call
+            fold = await open_migrated(
+                self._folder,
+                found.projection,
+                found.codec,
+                self.log,
+                tp,
+                topic_id,
+                migration,
+                self._report,
+                self._call,
             )
             try:
                 begin(fold, first.get(partition, 0), self._report)

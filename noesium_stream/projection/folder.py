@@ -46,6 +46,18 @@ def matching(topics: Iterable[str], projection: AnyProjection, topology: Topolog
     )
 
 
+def register_events(log: EventLog, projection: AnyProjection) -> None:
+    """Let the log know the projection's `events`.
+
+    Raises:
+        ProjectionError: the projection `reads` other versions than are known.
+        ConfigError: the log knows one of its `events` with another schema.
+    """
+    for event in projection.events:
+        log.catalogue.register(event, lazily=True)
+    require_versions(projection, log.catalogue)
+
+
 def open_fold(
     folder: Path,
     projection: BaseProjection[TState],
@@ -65,9 +77,7 @@ def open_fold(
         ProjectionError: it cannot be written, or the projection `reads` other versions than are known.
         ConfigError: the log knows one of its `events` with another schema.
     """
-    for event in projection.events:
-        log.catalogue.register(event, lazily=True)
-    require_versions(projection, log.catalogue)
+    register_events(log, projection)
     path = state_path(folder, projection, tp)
     identity = Identity(projection.name, projection.version, codec.shape, tp.topic, topic_id, tp.partition)
     journal = log.topology.kind(tp.topic) is TopicKind.JOURNAL

@@ -43,6 +43,8 @@ class Manifest:
         stamp: of the last commit; a later one has a greater one.
         held: dead letters in it.
         blocked: keys whose later events are held back.
+        migration: the event by which this version took over the state of the one before; None: it folded
+            from the first event.
     """
 
     identity: Identity
@@ -54,6 +56,7 @@ class Manifest:
     stamp: int = 0
     held: int = 0
     blocked: int = 0
+    migration: str | None = None
     format: int = FORMAT
 
 

@@ -18,7 +18,9 @@ from noesium_stream.log.record import Record
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import begin
 from noesium_stream.projection.fold import UNFLUSHED_BYTES, PartitionFold
-from noesium_stream.projection.folder import Report, open_fold
+from noesium_stream.projection.folder import Report
+from noesium_stream.projection.migration import Migration, migration_of
+from noesium_stream.projection.opening import open_migrated
 from noesium_stream.projection.redrive import answer_request, is_asked
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import discard
@@ -79,11 +81,12 @@ class Share:
             found = dict(
                 zip(topics, await asyncio.gather(*(self._topic(topic) for topic in topics)), strict=True)
             )
+            migration = await migration_of(self._log, self._projection)
             opened: dict[TopicPartition, PartitionFold[Any]] = {}
             try:
                 for tp in wanted:
                     if tp.partition in found[tp.topic].end:
-                        opened[tp] = await self._open_one(tp, found[tp.topic])
+                        opened[tp] = await self._open_one(tp, found[tp.topic], migration)
             except BaseException:
                 for fold in opened.values():
                     fold.file.close()
@@ -102,8 +105,10 @@ class Share:
         log = self._log
         return _Topic(*await asyncio.gather(log.topic_id(topic), log.beginning(topic), log.end(topic)))
 
-    async def _open_one(self, tp: TopicPartition, topic: _Topic) -> PartitionFold[Any]:
-        fold = await self._open_file(tp, topic.topic_id)
+    async def _open_one(
+        self, tp: TopicPartition, topic: _Topic, migration: Migration | None
+    ) -> PartitionFold[Any]:
+        fold = await self._open_file(tp, topic.topic_id, migration)
         try:
             # Its last owner may have folded on since: the end is asked for again.
             if fold.cursor > topic.end[tp.partition] and await self._is_ahead(fold, tp):
@@ -111,7 +116,7 @@ class Share:
                     f"{fold.file.path}: it is ahead of the log, which has lost its newest events."
                 )
                 self._discard(fold, reason)
-                fold = await self._open_file(tp, topic.topic_id)
+                fold = await self._open_file(tp, topic.topic_id, migration)
             begin(fold, topic.first[tp.partition], self._report)
         except BaseException:
             fold.file.close()
@@ -121,16 +126,19 @@ class Share:
     async def _is_ahead(self, fold: PartitionFold[Any], tp: TopicPartition) -> bool:
         return fold.cursor > (await self._log.end(tp.topic))[tp.partition]
 
-    async def _open_file(self, tp: TopicPartition, topic_id: str) -> PartitionFold[Any]:
+    async def _open_file(
+        self, tp: TopicPartition, topic_id: str, migration: Migration | None
+    ) -> PartitionFold[Any]:
         for left in reversed(range(BUSY_TRIES)):
             try:
-                return open_fold(
+                return await open_migrated(
                     self._folder,
                     self._projection,
                     self._codec,
                     self._log,
                     tp,
                     topic_id,
+                    migration,
                     self._report,
                     self._call,
                 )

@@ -208,6 +208,13 @@ class StateFile:
         discard(self.path)
         self.close()
 
+    def give_way_to(self, path: Path) -> None:
+        """Let another file, which is whole and closed, take this one's place, and let go: as `discard`."""
+        self._db.close()
+        discard(self.path)
+        path.replace(self.path)
+        self.close()
+
     def _sound(self) -> Translating:
         return Translating(self.path)
 

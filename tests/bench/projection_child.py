@@ -26,8 +26,9 @@ from noesium_stream.projection.depot import Depot
 from noesium_stream.projection.folder import version_folder
 from noesium_stream.projection.landing import pull
 from noesium_stream.projection.member import GroupMember, group_of
-from noesium_stream.projection.past import At, state_at
+from noesium_stream.projection.past import state_at
 from noesium_stream.projection.stored import StoredProjection, describe
+from noesium_stream.projection.until import At
 from tests.bench.events import catalogue
 from tests.bench.projection_folds import MEASURED
 
