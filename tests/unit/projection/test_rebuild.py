@@ -115,6 +115,28 @@ async def test_it_stays_away_from_other_processes(log: EventLog, tmp_path: Path)
     assert dict(stored.rows()) == rows(200, 2)
 
 
+async def test_what_could_not_be_written_into_a_built_file_replaces_nothing(
+    log: EventLog, tmp_path: Path
+) -> None:
+    stored = await folded(log, tmp_path)
+    await add(log, 200, 400)
+    readers: list[StateFile] = []
+
+    def look_in(said: str) -> None:
+        # A reader keeps SQLite from moving its log into the file when it is closed, as a full disk does.
+        built = (tmp_path / ".rebuild").glob("*/*/*.state")
+        readers.extend(map(StateFile.open_to_read, built))
+
+    with pytest.raises(ProjectionError, match="cannot be written"):
+        await rebuild(log, Numbers(), tmp_path, verify=True, report=look_in)
+    assert len(readers) == 3
+    for reader in readers:
+        reader.close()
+    assert dict(stored.rows()) == rows(200)
+    await rebuilt(log, tmp_path, Numbers(), verify=True)
+    assert dict(stored.rows()) == rows(400)
+
+
 def states_in(path: Path) -> dict[str, list[int]]:
     with closing(StateFile.open_to_read(path)) as file:
         return {key[1:].decode(): json.loads(state) for key, state in file.scan(b"s")}
