@@ -18,8 +18,10 @@ from typing import IO, Any, Final, NamedTuple
 
 import orjson
 
+from noesium_stream.clock import SystemClock
 from noesium_stream.errors import ProjectionError, RebuildDiffersError, StateBusyError, brief
 from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.observability import projection_rebuild_duration
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.folder import SUFFIX, Report, version_folder
@@ -57,8 +59,12 @@ async def rebuild(
     side = folder / _SIDE / projection.name
     with _alone(side):
         shutil.rmtree(side, ignore_errors=True)
+        clock = SystemClock()
+        began = clock.monotonic()
         try:
-            return await _rebuilt(log, projection, folder, old, verify, report)
+            rebuilt = await _rebuilt(log, projection, folder, old, verify, report)
+            projection_rebuild_duration.record(clock.monotonic() - began, {"noesium.name": projection.name})
+            return rebuilt
         finally:
             shutil.rmtree(side, ignore_errors=True)
 

@@ -35,6 +35,7 @@ from noesium_stream.kernel import NO_LONGER_OWNER, Provider
 from noesium_stream.kernel.stray import failure_of_code
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.record import Record
+from noesium_stream.observability import events_processed
 from noesium_stream.worker.acquiring import acquired, answered_meanwhile, low_water_mark
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
@@ -381,6 +382,8 @@ class PartitionOwner:
         # leave a later record of the inbox accepted and an earlier one not, which would never be read again.
         await self.submit(accepted).wait()
         self._accepted = records[-1].offset + 1
+        attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
+        events_processed.add(len(records), attributes)
         self._tell_all(refused)
         for session in started:
             if self._runs.get(session.run_id) is session:  # else the partition was lost again by now

@@ -11,6 +11,7 @@ from noesium_stream.errors import EventValidationError, LogClosedError, RecordTo
 from noesium_stream.event.calls import CALLS
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.standard import NodeCompleted, NodeFailed
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
 from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.step import enclosing_step
@@ -18,12 +19,15 @@ from noesium_stream.log.headers import ORIGIN, SOURCE
 from noesium_stream.log.port import Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
+from noesium_stream.observability import kernel_node_duration
 from noesium_stream.worker.committer import UNNUMBERED
 from noesium_stream.worker.submission import Submission
 from noesium_stream.worker.telling import line_of
 
 BRIEF_S: Final = 5.0
 """A wait that was shorter is a short one: the next one will probably be short too."""
+
+_NODE_ENDS: Final = {NodeCompleted.TYPE: "completed", NodeFailed.TYPE: "failed"}
 
 
 class SessionOwner(Protocol):
@@ -237,9 +241,23 @@ class RunSession:
 
     def _tell(self, records: Sequence[Outgoing]) -> None:
         for record in records:
-            line = line_of(record.envelope, self.history)
-            if line is not None and record.topic == self._owner.journal:
+            if record.topic != self._owner.journal:
+                continue
+            event = record.envelope
+            outcome = _NODE_ENDS.get(event.event_type)
+            if outcome is not None:
+                self._measure(event, outcome)
+            line = line_of(event, self.history)
+            if line is not None:
                 self._owner.tell(line)
+
+    def _measure(self, event: EventEnvelope, outcome: str) -> None:
+        attributes = {
+            "noesium.agent_type": self.identity.agent.agent_type,
+            "noesium.node": event.payload["node"],
+            "noesium.outcome": outcome,
+        }
+        kernel_node_duration.record(event.payload["duration_ms"] / 1000, attributes)
 
     def _check_sent(self) -> None:
         error = self._refused or self._failed
