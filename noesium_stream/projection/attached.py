@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from heapq import merge as in_order
 from itertools import groupby
@@ -14,7 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from noesium_stream.errors import KeyElsewhereError, ProjectionError, StateFileError
+from noesium_stream.errors import KeyElsewhereError, ProjectionError, StateFileError, TopicNotFoundError
 from noesium_stream.log.port import EventLog, Position, TopicPartition, process_of
 from noesium_stream.log.topics import partition_of
 from noesium_stream.projection.base import AnyProjection
@@ -121,7 +122,7 @@ class AttachedProjection:
             await self._member.discover()
         self._this(tp)
         what = f"{tp.topic}/{tp.partition} is folded"
-        while not self._member.has_passed(tp, position.offset):
+        while not await self._has_seen(tp, position.offset):
             await self._here(lambda: self._this(tp), what)
             if not self._member.has_passed(tp, position.offset):
                 await self._member.change(_SEE_S)
@@ -188,6 +189,19 @@ class AttachedProjection:
     def _folds_partition(self, tp: TopicPartition) -> bool:
         shape = self._member.layout.get(tp.topic)
         return shape is not None and tp.partition < shape.partitions
+
+    async def _has_seen(self, tp: TopicPartition, offset: int) -> bool:
+        """Whether the fold has passed this offset of the topic as it is now: one that was made anew has the
+        old one's offsets too."""
+        if not self._member.has_passed(tp, offset):
+            return False
+        with suppress(TopicNotFoundError):
+            topic_id = await self._log.topic_id(tp.topic)
+            fold = self.folds.get(tp)
+            if fold is None or fold.manifest.identity.topic_id == topic_id:
+                return self._member.has_passed(tp, offset)
+        await self._member.discover()
+        return False
 
     def _this(self, tp: TopicPartition) -> set[TopicPartition]:
         if not self._folds_partition(tp):

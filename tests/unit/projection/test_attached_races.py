@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from noesium_stream.errors import EventHeldError, LogUnavailableError, ProjectionError, StateFileError
+from noesium_stream.errors import (
+    EventHeldError,
+    LogUnavailableError,
+    ProjectionError,
+    StateFileError,
+    TopicNotFoundError,
+)
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
@@ -172,3 +178,46 @@ async def test_nobody_is_told_that_an_event_was_seen_by_a_fold_that_went_back(
     with pytest.raises(ProjectionError, match="has stopped"):
         await asyncio.wait_for(attached.barrier(places[-1]), 10)
     await attached.close()
+
+
+async def test_an_offset_of_a_topic_made_anew_is_not_seen_by_the_fold_of_the_old_one(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = await log.append([counted(n, "k") for n in range(3)])
+    topic = places[0].topic
+    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=1000) as attached:
+        await asyncio.wait_for(attached.caught_up(), 10)
+        fold = attached.folds[TopicPartition(topic, 0)]
+
+        async def layout() -> dict[str, TopicShape]:
+            return {topic: TopicShape(1, "new")}
+
+        async def topic_id(topic: str) -> str:
+            return "new"
+
+        monkeypatch.setattr(log, "layout", layout)
+        monkeypatch.setattr(log, "topic_id", topic_id)
+        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+        again = attached.folds[TopicPartition(topic, 0)]
+        assert again is not fold
+        assert again.manifest.identity.topic_id == "new"
+        assert await attached.query("k") == [0, 1, 2]
+
+
+async def test_who_waits_for_an_offset_of_a_topic_that_is_deleted_is_told(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = await log.append([counted(n, "k") for n in range(3)])
+    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=1000) as attached:
+        await asyncio.wait_for(attached.caught_up(), 10)
+
+        async def layout() -> dict[str, TopicShape]:
+            return {}
+
+        async def topic_id(topic: str) -> str:
+            raise TopicNotFoundError(f"there is no {topic}.")
+
+        monkeypatch.setattr(log, "layout", layout)
+        monkeypatch.setattr(log, "topic_id", topic_id)
+        with pytest.raises(ProjectionError, match="does not fold"):
+            await asyncio.wait_for(attached.barrier(places[-1]), 10)
