@@ -11,7 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noesium_stream.clock import VirtualClock
-from noesium_stream.errors import ConfigError, ProjectionError, ProjectionLoadError, StateBusyError
+from noesium_stream.errors import (
+    ConfigError,
+    ProjectionError,
+    ProjectionLoadError,
+    SequenceGapError,
+    StateBusyError,
+)
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position, TopicPartition
@@ -23,7 +29,7 @@ from noesium_stream.projection.opening import migrate
 from noesium_stream.projection.past import state_at
 from noesium_stream.projection.stored import describe, stored_projection
 from noesium_stream.projection.until import At
-from tests.support.events import catalogue, counted
+from tests.support.events import catalogue, counted, outgoing
 
 CLOCK = VirtualClock()
 KEYS = [f"k{n}" for n in range(7)]
@@ -77,6 +83,10 @@ class FeesByThousand(FeesByHundred):
 
     def migrate(self, key: str, state: Any) -> dict[str, int] | None:
         return dict(state)
+
+
+class Alone(FeesByHundred):
+    before = None
 
 
 @pytest.fixture
@@ -146,9 +156,6 @@ async def test_a_state_that_was_folded_without_it_is_made_anew(log: EventLog, tm
         assert found == {"a": {"old": 2, "new": 0}}
     [text] = said
     assert "the log says that this version begins otherwise" in text
-
-    class Alone(FeesByHundred):
-        before = None
 
     assert await state(log, tmp_path, Alone(), report=said.append) == {"a": {"old": 0, "new": 200}}
     assert len(said) == 2
@@ -259,6 +266,76 @@ async def test_a_state_of_the_past_is_that_of_the_version_that_folded_then(tmp_p
             await at(places[0])
     finally:
         await log.close()
+
+
+async def test_a_time_at_which_the_newer_version_was_not_there_is_said(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    log = await open_log(f"sqlite:///{tmp_path}/log.db?partitions=1", catalogue=catalogue(), clock=clock)
+    try:
+        await add(log, "a")
+        early_ms = clock.now_ms()
+        clock.advance(10)
+        await add(log, "a")
+        await migrate(log, FeesByHundred(), tmp_path, clock)
+        late_ms = clock.now_ms()
+        await state(log, tmp_path, FeesByHundred())
+        describe(tmp_path, FeesByHundred(), "g", "tests:FeesByHundred")
+        stored = stored_projection(tmp_path, "fees", lambda reference: FeesByHundred(), 2)
+
+        async def at(time_ms: int) -> dict[str, Any]:
+            moment = At(time_ms=time_ms)
+            async with state_at(log, FeesByHundred(), stored, moment, load=lambda _: Fees()) as past:
+                return dict(past.rows())
+
+        assert await at(late_ms) == {"a": {"old": 2, "new": 0}}
+        with pytest.raises(ConfigError, match=r"begins at .*@2; before that its state was version 1's"):
+            await at(early_ms)
+    finally:
+        await log.close()
+
+
+async def test_a_state_of_the_past_rests_on_no_copy_that_began_otherwise(tmp_path: Path) -> None:
+    log = await open_log(f"sqlite:///{tmp_path}/log.db?partitions=1", catalogue=catalogue())
+    try:
+        places = await add(log, "a", "a")
+        await state(log, tmp_path, FeesByHundred())  # from the first event
+        describe(tmp_path, FeesByHundred(), "g", "tests:FeesByHundred")
+        await migrate(log, FeesByHundred(), tmp_path, CLOCK)
+        stored = stored_projection(tmp_path, "fees", lambda reference: FeesByHundred(), 2)
+        async with state_at(log, FeesByHundred(), stored, At(places[1]), load=lambda _: Fees()) as past:
+            assert dict(past.rows()) == {"a": {"old": 2, "new": 0}}
+        await state(log, tmp_path, FeesByHundred())  # from the older one's state
+        async with state_at(log, Alone(), stored, At(places[1]), load=lambda _: Fees()) as past:
+            assert dict(past.rows()) == {"a": {"old": 0, "new": 200}}
+    finally:
+        await log.close()
+
+
+class Journalled(Fees):
+    topics = ("agent.*.journal",)
+
+
+class JournalledByHundred(FeesByHundred):
+    topics = ("agent.*.journal",)
+    before = Journalled
+
+
+async def test_the_numbers_of_a_run_go_on_where_they_were(log: EventLog, tmp_path: Path) -> None:
+    journal = log.topology.journal("tester")
+    writer = await log.writer("w")
+
+    async def write(*numbers: int) -> None:
+        for number in numbers:
+            sequence = {"noesium_seq": str(number).encode()}
+            await writer.commit(outgoing([counted(1, "run")], journal, 0, "run", **sequence))
+
+    await write(0, 1)
+    await migrate(log, JournalledByHundred(), tmp_path, CLOCK)
+    await write(1, 2)
+    assert await state(log, tmp_path, JournalledByHundred()) == {"run": {"old": 2, "new": 100}}
+    await write(4)
+    with pytest.raises(SequenceGapError, match="lacks records 3 to 3"):
+        await state(log, tmp_path, JournalledByHundred())
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
