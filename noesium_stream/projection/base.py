@@ -101,6 +101,13 @@ class BaseProjection(ABC, Generic[TState]):
         """
         raise NotImplementedError
 
+    def of_version(self, version: int) -> AnyProjection:
+        """The one of this version, of itself and those that were before it; itself where there is none."""
+        found: AnyProjection = self
+        while found.version > version and found.before is not None:
+            found = found.before()
+        return found if found.version == version else self
+
     def check(self) -> None:
         """Judge what the class declares.
 

@@ -120,7 +120,7 @@ async def redrive_command(
             f"The code of the projection {name} is not known: it was attached by a program.",
             hint="Let that program call `redrive`, or attach it with: noesium project MODULE:NAME",
         )
-    projection = load_projection(stored.about.reference)
+    projection = load_projection(stored.about.reference).of_version(stored.about.version)
     before = _count(stored, key)
     unknown = [one for one in key if not before[one]]
     for one in unknown:

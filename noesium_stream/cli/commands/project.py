@@ -25,6 +25,7 @@ from noesium_stream.cli.session import (
     state_option,
 )
 from noesium_stream.cli.shares import is_this_process, living, processes
+from noesium_stream.clock import SystemClock
 from noesium_stream.errors import EventStoreError, ProjectionError, StateBusyError, TopicNotFoundError
 from noesium_stream.log import EventLog
 from noesium_stream.log.topics import Topology
@@ -36,6 +37,7 @@ from noesium_stream.projection.folder import matching
 from noesium_stream.projection.letters import advice_on, position_of
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.member import group_of
+from noesium_stream.projection.opening import migrate
 from noesium_stream.projection.rebuild import rebuild
 from noesium_stream.projection.stored import (
     StoredProjection,
@@ -61,6 +63,13 @@ _MAY_BE_MISSING: Final = frozenset({JOURNALS, FACTS, "registry", "events.memory"
     "anew",
     is_flag=True,
     help="Fold everything again beside the state that is there, and let the new one take over; then end.",
+)
+@click.option(
+    "--migrate",
+    "migrated",
+    is_flag=True,
+    help="Take over the state of the version before (its `before`), as of now, instead of folding everything "
+    "again, and say so on the log; then end.",
 )
 @click.option("--verify", is_flag=True, help="With --rebuild: only if the new state equals the old one.")
 @click.option(
@@ -88,6 +97,7 @@ async def project_command(
     reference: str,
     once: bool,
     anew: bool,
+    migrated: bool,
     verify: bool,
     target: Path | None,
     on_error: str | None,
@@ -101,11 +111,13 @@ async def project_command(
     Several processes share its partitions. Its state is read with `noesium state NAME`.
 
     Events that it cannot take become dead letters, which are said and leave the exit code 0; with
-    `--on-error stop` the first one ends it with 1. With --once, --rebuild or --export the exit code is 143
-    after SIGTERM and 130 after Ctrl-C where it had not caught up.
+    `--on-error stop` the first one ends it with 1. With --once, --migrate, --rebuild or --export the exit
+    code is 143 after SIGTERM and 130 after Ctrl-C where it had not caught up.
     """
     if verify and not anew:
         raise click.UsageError("--verify goes with --rebuild.")
+    if migrated and anew:
+        raise click.UsageError("--migrate goes on from the older state, and --rebuild from the first event.")
     if checked and anew:
         raise click.UsageError("--check goes with --once, or with neither; not with --rebuild.")
     if target is not None:
@@ -118,7 +130,7 @@ async def project_command(
     folder = projections_folder(loaded, state_dir)
     log = await open_configured(loaded, catalogue_for(projection))
     call = PurityCheck(projection) if checked else None
-    if not (once or anew or target is not None):
+    if not (once or anew or migrated or target is not None):
         try:
             _say_unmatched(projection, await log.layout(), log.topology)
             _describe(log, projection, folder, reference)
@@ -133,8 +145,10 @@ async def project_command(
             await _rebuild(log, projection, folder, verify=verify)
             describe(folder, projection, group_of(log, projection), reference, anew=True)
         else:
+            if migrated:
+                await _migrate(log, projection, folder)
             _describe(log, projection, folder, reference)
-            await _once(log, projection, folder, call, as_it_is=target is not None and not once)
+            await _once(log, projection, folder, call, as_it_is=target is not None and not (once or migrated))
         if target is not None:
             stored = stored_projection(folder, projection.name, load_projection, projection.version)
             note(f"{export(stored, target):,} rows in {target}")
@@ -248,6 +262,22 @@ def _say_first_letter(stored: StoredProjection, before: Mapping[str, int]) -> No
                 note(f"  {advice}")
             note(f"  All of them: noesium dlq list {stored.about.name}")
             return
+
+
+async def _migrate(log: EventLog, projection: AnyProjection, folder: Path) -> None:
+    name = f"{projection.name} v{projection.version}"
+    others = living(await log.members(group_of(log, projection)))
+    if others:
+        raise StateBusyError(
+            f"{name} is folded by {processes(others)} already, and would go on as it began.",
+            hint="Stop it first.",
+        )
+    if await migrate(log, projection, folder, SystemClock()):
+        assert projection.before is not None
+        older = f"v{projection.before.version}"
+        note(f"{name} takes over the state of {older}: projection.migrated is on the log")
+    else:
+        note(f"the log says already where {name} begins")
 
 
 async def _rebuild(log: EventLog, projection: AnyProjection, folder: Path, *, verify: bool) -> None:

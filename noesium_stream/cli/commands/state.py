@@ -87,7 +87,7 @@ async def state_command(
             f"The code of the projection {name} is not known: it was attached by a program.",
             hint="Attach it with: noesium project MODULE:NAME",
         )
-    projection = load_projection(found.about.reference)
+    projection = load_projection(found.about.reference).of_version(found.about.version)
     if projection.version != found.about.version:
         raise ProjectionError(
             f"{found.about.reference} is version {projection.version} now, and the state is of version "
