@@ -8,7 +8,6 @@ far as its own position goes, and another rebuild replaces them all.
 
 from __future__ import annotations
 
-import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -26,7 +25,7 @@ from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.folder import SUFFIX, Report, version_folder
 from noesium_stream.projection.snapshots import FOLDER as SNAPSHOTS
-from noesium_stream.projection.state_db import not_writable
+from noesium_stream.projection.state_db import not_writable, require_whole
 from noesium_stream.projection.state_file import StateFile, discard, locked
 from noesium_stream.projection.stored import current_version, make_current
 
@@ -185,7 +184,8 @@ def _shown(value: Any) -> str:
 def _take_over(projection: AnyProjection, folder: Path, built: Path) -> None:
     target = version_folder(folder, projection)
     try:
-        _require_whole(built)
+        for path in built.glob(f"*{SUFFIX}"):
+            require_whole(path)
         target.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             names = {path.name for place in (target, built) for path in place.glob(f"*{SUFFIX}")}
@@ -206,14 +206,3 @@ def _take_over(projection: AnyProjection, folder: Path, built: Path) -> None:
         raise ProjectionError(
             f"{target} cannot be written: {brief(error)}.", hint="Make room or grant the right; then again."
         ) from error
-
-
-def _require_whole(built: Path) -> None:
-    """What SQLite keeps beside a file is not moved with it: it has to be in it, and closing tells nobody.
-
-    Raises:
-        OSError: it is not.
-    """
-    for path in built.glob(f"*{SUFFIX}-wal"):
-        if path.stat().st_size:
-            raise OSError(errno.ENOSPC, "what is in it could not be written into its state file", str(path))

@@ -30,7 +30,13 @@ from noesium_stream.projection.manifest import (
     require,
 )
 from noesium_stream.projection.rows import ROW_TABLE, Rows, begin_rows
-from noesium_stream.projection.state_db import Translating, connect, connect_to_read, not_writable
+from noesium_stream.projection.state_db import (
+    Translating,
+    connect,
+    connect_to_read,
+    not_writable,
+    require_whole,
+)
 
 _APPLICATION_ID: Final = 0x6E6F6573
 _SCHEMA: Final = (MANIFEST_TABLE, ROW_TABLE)
@@ -209,7 +215,12 @@ class StateFile:
         self.close()
 
     def give_way_to(self, path: Path) -> None:
-        """Let another file, which is whole and closed, take this one's place, and let go: as `discard`."""
+        """Let another file, which is closed, take this one's place, and let go: as `discard`.
+
+        Raises:
+            ProjectionError: it is not whole; nothing was replaced.
+        """
+        require_whole(path)
         self._db.close()
         discard(self.path)
         path.replace(self.path)

@@ -16,7 +16,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
-from noesium_stream.errors import ConfigError, LogTruncatedError, ProjectionError, StateFileError, brief
+from noesium_stream.errors import (
+    ConfigError,
+    LogCorruptError,
+    LogTruncatedError,
+    ProjectionError,
+    StateFileError,
+    brief,
+)
 from noesium_stream.log.port import EventLog, Position, TopicPartition
 from noesium_stream.log.topics import TopicKind
 from noesium_stream.projection.base import AnyProjection
@@ -204,12 +211,17 @@ def _begins_later(projection: AnyProjection, tp: TopicPartition, handover: Hando
 
 
 async def _fold_on(log: EventLog, fold: PartitionFold[Any], tp: TopicPartition, at: At) -> None:
-    end = (await log.end(tp.topic))[tp.partition]
+    end = written = (await log.end(tp.topic))[tp.partition]
     first = (await log.beginning(tp.topic))[tp.partition]
     if at.position is not None:
         end = at.position.offset + 1
         if fold.cursor < end <= first:
             raise LogTruncatedError(tp.topic, tp.partition, fold.cursor, first)
+        if end > written:
+            raise LogCorruptError(
+                f"{tp.topic}/{tp.partition} ends at offset {written}, and is needed up to {end}.",
+                hint="It has lost its newest events.",
+            )
     if fold.cursor == 0:
         fold.advance(min(first, end))  # as a state does that is made anew
     if fold.cursor < end:

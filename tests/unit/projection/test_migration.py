@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,23 @@ from hypothesis import strategies as st
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import (
     ConfigError,
+    LogCorruptError,
     ProjectionError,
     ProjectionLoadError,
     SequenceGapError,
     StateBusyError,
 )
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.standard import MigratedTopic
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position, TopicPartition
-from noesium_stream.projection import AttachedProjection, BaseProjection, ProjectionEngine
+from noesium_stream.projection import AttachedProjection, BaseProjection, ProjectionEngine, until
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.folder import state_path
-from noesium_stream.projection.migration import migration_of
+from noesium_stream.projection.migration import Migration, migration_now, migration_of, say
 from noesium_stream.projection.opening import migrate
 from noesium_stream.projection.past import state_at
+from noesium_stream.projection.state_file import StateFile
 from noesium_stream.projection.stored import describe, stored_projection
 from noesium_stream.projection.until import At
 from tests.support.events import catalogue, counted, outgoing
@@ -379,3 +383,38 @@ async def test_it_is_the_same_state_wherever_and_whenever_it_is_folded(
             assert await state(log, None, FeesByHundred()) == new
     finally:
         await log.close()
+
+
+async def test_what_could_not_be_written_whole_takes_nothings_place(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add(log, *KEYS)
+    await migrate(log, FeesByHundred(), tmp_path, CLOCK)
+    carry_over = until._carry_over
+    readers: list[StateFile] = []
+
+    async def looked_at(*arguments: Any) -> None:
+        await carry_over(*arguments)
+        # A reader keeps SQLite from moving its log into the file when it is closed, as a full disk does.
+        readers.append(StateFile.open_to_read(arguments[4].path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(until, "_carry_over", looked_at)
+        with pytest.raises(ProjectionError, match="cannot be written"):
+            await state(log, tmp_path, FeesByHundred())
+    for reader in readers:
+        reader.close()
+    assert await state(log, tmp_path, FeesByHundred()) == {key: {"old": 1, "new": 0} for key in KEYS}
+
+
+async def test_a_log_that_has_lost_what_a_version_begins_with_is_not_waited_for(
+    log: EventLog, tmp_path: Path
+) -> None:
+    [place] = await add(log, "a")
+    begins = await migration_now(log, FeesByHundred(), [place.topic])
+    further = MigratedTopic(
+        topic_id=begins.topics[place.topic].topic_id, offsets={str(place.partition): place.offset + 3}
+    )
+    await say(log, FeesByHundred(), Migration("", {place.topic: further}), CLOCK)
+    with pytest.raises(LogCorruptError, match="ends at offset 1, and is needed up to 3"):
+        await asyncio.wait_for(state(log, tmp_path, FeesByHundred()), 10)
