@@ -72,7 +72,7 @@ class Catalogue:
     def __init__(self) -> None:
         self._entries: dict[str, dict[_Version, _Entry]] = {}
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
-        self._found: dict[tuple[str, str], _Entry] = {}
+        self._judges: dict[tuple[str, str], Callable[[Any], None]] = {}
         self._current: set[tuple[str, str]] = set()
 
     def register(self, event_class: EventClass, *, lazily: bool = False) -> EventClass:
@@ -135,11 +135,12 @@ class Catalogue:
             UnknownSchemaError: the type, or this major version of it, is not known here.
             EventValidationError: the payload is not as its schema wants it; names the field.
         """
-        entry = self._found.get((envelope.event_type, envelope.event_version))
-        if entry is None:
-            entry = self._find(envelope.event_type, envelope.event_version)
+        kind = envelope.event_type, envelope.event_version
+        validate = self._judges.get(kind)
+        if validate is None:
+            validate = self._judge(kind)
         try:
-            entry.validator.validate(envelope.payload)
+            validate(envelope.payload)
         except jsonschema_rs.ValidationError as error:
             raise _refusal(error) from None
         except ValueError as error:
@@ -218,7 +219,7 @@ class Catalogue:
             )
         elif known.event_class is None:
             entries[entry.version] = entry
-        self._found.clear()
+        self._judges.clear()
         self._current.clear()
 
     def _find(self, event_type: str, version: str) -> _Entry:
@@ -239,10 +240,14 @@ class Catalogue:
             )
         # The newest that is not newer than the event; where all are, the oldest: minors only add.
         older = [number for number in same_major if number[:2] <= wanted[:2]]
-        entry = entries[older[-1] if older else same_major[0]]
-        if len(self._found) < 4096:
-            self._found[event_type, version] = entry
-        return entry
+        return entries[older[-1] if older else same_major[0]]
+
+    def _judge(self, kind: tuple[str, str]) -> Callable[[Any], None]:
+        """What refuses payloads of a type and version, remembered."""
+        judge: Callable[[Any], None] = self._find(*kind).validator.validate
+        if len(self._judges) < 4096:
+            self._judges[kind] = judge
+        return judge
 
 
 def _checked(event_type: str, version: str, who: str) -> _Version:

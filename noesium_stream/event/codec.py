@@ -31,7 +31,8 @@ from noesium_stream.event.resolve import WriterSchema, from_record
 from noesium_stream.event.schema import ENVELOPE_SCHEMA, envelope_fingerprint, fingerprint, released_schemas
 from noesium_stream.event.signing import Verifier
 from noesium_stream.event.standard_catalogue import standard_catalogue
-from noesium_stream.event.wire import decode_body, encode_body
+from noesium_stream.event.wire import encode_body
+from noesium_stream.event.wire_read import decode_body
 
 _SINGLE_OBJECT: Final = b"\xc3\x01"
 _CURRENT: Final = _SINGLE_OBJECT + struct.pack("<Q", envelope_fingerprint())
