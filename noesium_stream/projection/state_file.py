@@ -48,6 +48,9 @@ class StateFile:
     """Rows by key, in the order of their keys, and a manifest; one process writes it.
 
     Use `open` or `open_to_read`.
+
+    Attributes:
+        found: the manifest as it was when the file was opened.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class StateFile:
         self.path: Final = path
         self._db = db
         self._lock = lock
+        self.found: Final = manifest
         self._manifest = manifest
         self._rows = Rows(db, path, manifest.stamp, written=lock is not None)
 

@@ -644,6 +644,23 @@ def test_a_state_of_the_past_needs_the_code_that_made_it(folder: Counting) -> No
 # -- dead letters ----------------------------------------------------------------------------------------
 
 
+def test_who_follows_says_what_cannot_be_taken_when_it_comes_and_not_again(folder: Counting) -> None:
+    folder.add([-1])
+    folder.ok("project", SUMS, "--once")
+    with folder.running("project", SUMS) as process:
+        process.wait_for_error_line("Ctrl-C ends it")
+        (at,) = folder.add([-4])
+        said = process.wait_for_error_line("could not be taken")
+        assert said == (
+            f"could not be taken: demo.counted at {TOPIC}/{at.partition}@{at.offset}: "
+            "ValueError: -4 is negative (counts.py:26)"
+        )
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+    assert sum("could not be taken" in line for line in process.err) == 1
+    assert "  All of them: noesium dlq list sums" in process.err
+
+
 def test_a_poison_event_holds_its_key_back_until_it_is_redriven(folder: Counting) -> None:
     [place] = folder.add([-4], key="k4")
     folder.add([1_000], key="k4")
@@ -653,7 +670,7 @@ def test_a_poison_event_holds_its_key_back_until_it_is_redriven(folder: Counting
     at = f"{place.topic}/{place.partition}@{place.offset}"
     assert done.stderr.splitlines() == [
         "sums v1: 103 events in 4 partitions, 2 dead letters",
-        f"could not be taken: demo.counted at {at}: ValueError: -4 is negative",
+        f"could not be taken: demo.counted at {at}: ValueError: -4 is negative (counts.py:26)",
         "  All of them: noesium dlq list sums",
     ]
     assert folder.run("project", SUMS, "--once").stderr == done.stderr.splitlines(keepends=True)[0]

@@ -175,12 +175,13 @@ def _fields(stored: StoredProjection, path: Path, letter: Letter) -> dict[str, o
         "event_id": letter.event_id,
         "error_type": letter.error_type,
         "reason": letter.reason,
+        "where": letter.where,
         "logged": to_rfc3339(letter.timestamp_ms),
     }
 
 
 def _row(stored: StoredProjection, path: Path, letter: Letter) -> tuple[str, str, str, str, str]:
-    why = "waits behind another one" if letter.reason is None else f"{letter.error_type}: {letter.reason}"
+    why = letter.why or "waits behind another one"
     name = f"{stored.about.name} v{stored.about.version}"
     key = "none" if letter.key is None else letter.key
-    return name, key, position_of(path, letter), letter.event_type, shorten(why, 90)
+    return name, key, position_of(path, letter), letter.event_type, shorten(why, 120)

@@ -14,7 +14,8 @@ from typing import Final
 
 import click
 
-from noesium_stream.cli.output import note, shorten
+from noesium_stream.cli.output import note
+from noesium_stream.cli.projection_letters import say_letter, say_new_letters
 from noesium_stream.cli.session import (
     asynchronous,
     log_option,
@@ -34,7 +35,6 @@ from noesium_stream.projection.base import FACTS, JOURNALS, AnyProjection
 from noesium_stream.projection.check import PurityCheck
 from noesium_stream.projection.export import check_export, export
 from noesium_stream.projection.folder import matching
-from noesium_stream.projection.letters import advice_on, position_of
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.member import group_of
 from noesium_stream.projection.opening import migrate
@@ -253,14 +253,7 @@ def _say_first_letter(stored: StoredProjection, before: Mapping[str, int]) -> No
     """Why the first event was not taken that this catching up has not taken."""
     for path, letter in stored.letters():
         if letter.reason is not None and letter.offset >= before.get(path.name, 0):
-            note(
-                f"could not be taken: {letter.event_type} at {position_of(path, letter)}: "
-                f"{letter.error_type}: {shorten(letter.reason, 200)}"
-            )
-            advice = advice_on(letter)
-            if advice is not None:
-                note(f"  {advice}")
-            note(f"  All of them: noesium dlq list {stored.about.name}")
+            say_letter(stored.about.name, path, letter)
             return
 
 
@@ -286,7 +279,7 @@ async def _rebuild(log: EventLog, projection: AnyProjection, folder: Path, *, ve
 
 
 def _say(projection: AnyProjection, events: int, partitions: int, held: int) -> None:
-    letters = f", {held:,} dead letters" if held else ""
+    letters = f", {held:,} dead letter{'' if held == 1 else 's'}" if held else ""
     note(f"{projection.name} v{projection.version}: {events:,} events in {partitions} partitions{letters}")
 
 
@@ -302,14 +295,15 @@ async def _follow(log: EventLog, projection: AnyProjection, folder: Path, call: 
         ended = asyncio.create_task(attached.wait())
         current = asyncio.create_task(_take_over(log, attached, folder))
         sharing = asyncio.create_task(_say_shared(log, attached))
+        letters = asyncio.create_task(say_new_letters(attached))
         try:
-            waiting = {stopped, ended, current, sharing}
+            waiting = {stopped, ended, current, sharing, letters}
             while not (stopped.done() or ended.done()):
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
         finally:
-            for task in (stopped, ended, current, sharing):
+            for task in (stopped, ended, current, sharing, letters):
                 task.cancel()
     note("stopped")
 
