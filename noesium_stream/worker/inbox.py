@@ -162,6 +162,7 @@ def dead_letter(owner: LetterWriter, record: Record, error: NoesiumError) -> lis
         partition=record.partition,
         offset=record.offset,
         record_base64=base64.b64encode(quoted).decode(),
+        whole=len(quoted) == len(record.value),
     )
     key = f"partition-{owner.partition}"
     trace = TraceContext(owner.clock.token(16), owner.clock.token(8))

@@ -65,6 +65,8 @@ from noesium_stream.event.standard.kernel import (
 )
 from noesium_stream.event.standard.projection import MigratedTopic, ProjectionMigrated
 from noesium_stream.event.standard.system import (
+    DeadLetterDropped,
+    DeadLetterRedriven,
     ErrorOccurred,
     EventValidationFailed,
     MemoryWritten,
@@ -111,6 +113,8 @@ __all__ = [
     "CommandExpired",
     "Compensated",
     "CompensationStarted",
+    "DeadLetterDropped",
+    "DeadLetterRedriven",
     "DeterminismClass",
     "EffectCompleted",
     "EffectFailed",
