@@ -19,7 +19,7 @@ from typing import Any
 
 from noesium_stream.errors import LogTruncatedError, ProjectionError, StateFileError, brief
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.port import EventLog, Position, TopicPartition
+from noesium_stream.log.port import EventLog, Position, TopicPartition, TopicShape
 from noesium_stream.log.topics import TopicKind
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.fold import PartitionFold
@@ -194,6 +194,7 @@ class ProjectionEngine:
         found = self._find(name)
         async with found.turn:
             layout = await self.log.layout()
+            self._let_go_of_gone(found, layout)
             for topic in matching(layout, found.projection, self.log.topology):
                 end: Mapping[int, int] | None = None
                 if until is not None:
@@ -225,6 +226,8 @@ class ProjectionEngine:
         until = now if end is None else {p: min(end[p], now[p]) for p in end if p in now}
         await self._open(found, topic, topic_id, until)
         folds = {partition: found.folds[TopicPartition(topic, partition)] for partition in until}
+        if any(fold.cursor > now[partition] for partition, fold in folds.items()):
+            now = await self.log.end(topic)  # the file's last owner may have folded on since
         for partition, fold in folds.items():
             with _naming(TopicPartition(topic, partition)):
                 _check_log(fold, topic_id, now[partition])
@@ -292,6 +295,15 @@ class ProjectionEngine:
         for tp in tps:
             discard(state_path(self._folder, found.projection, tp))
             found.folds.pop(tp).file.close()
+
+    def _let_go_of_gone(self, found: _Registered, layout: Mapping[str, TopicShape]) -> None:
+        """Forget topics that were deleted, and partitions that one made anew has no more."""
+        for tp in list(found.folds):
+            shape = layout.get(tp.topic)
+            if shape is None:
+                found.folds.pop(tp).file.close()
+            elif tp.partition >= shape.partitions:
+                self._forget(found, {tp})
 
     def _discard_file(self, found: _Registered, tp: TopicPartition) -> None:
         """Discard a file that is not open.

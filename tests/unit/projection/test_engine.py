@@ -19,11 +19,12 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
-from noesium_stream.log.port import EventLog, Position, TopicPartition
+from noesium_stream.log.port import EventLog, Position, TopicPartition, TopicShape
 from noesium_stream.projection import BaseProjection, ProjectionEngine
 from noesium_stream.projection.folder import state_path
 from tests.support.attach import Numbers, Sums, rows_in
 from tests.support.events import catalogue, counted, noted, sold
+from tests.support.reading import stored
 
 
 class Total(BaseProjection[int]):
@@ -348,3 +349,52 @@ async def test_names_are_taken_once_and_known_or_an_error(log: EventLog) -> None
                 await call("nobody")
         with pytest.raises(ProjectionError, match="Register it first"):
             engine.query("nobody", "k")
+
+
+async def test_what_a_topic_had_that_is_gone_or_made_anew_is_in_no_state(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = log.topology.events("demo")
+    await log.append([counted(n, f"k{n}") for n in range(40)])
+    partitions = len(await log.end(topic))
+    assert partitions > 1
+    with ProjectionEngine(log, tmp_path) as engine:
+        engine.register("numbers", Numbers())
+        assert len(await engine.get_state("numbers")) == 40
+        first = {record.key for record in await stored(log, topic) if record.partition == 0}
+        end, beginning = await log.end(topic), await log.beginning(topic)
+
+        async def answer(found: Any) -> Any:
+            return found
+
+        with monkeypatch.context() as anew:
+            anew.setattr(log, "layout", lambda: answer({topic: TopicShape(1, "new")}))
+            anew.setattr(log, "end", lambda topic: answer({0: end[0]}))
+            anew.setattr(log, "beginning", lambda topic: answer({0: beginning[0]}))
+            assert set(await engine.get_state("numbers")) == first
+            assert [path.name for path in tmp_path.rglob("*.state")] == [f"{topic}-0.state"]
+        with monkeypatch.context() as deleted:
+            deleted.setattr(log, "layout", lambda: answer({}))
+            assert await engine.get_state("numbers") == {}
+
+
+async def test_a_file_whose_last_owner_folds_on_before_it_is_opened_is_kept(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await log.append([counted(n, "k") for n in range(3)])
+    beginning = log.beginning
+    said: list[str] = []
+
+    async def another_folds_on(topic: str) -> dict[int, int]:
+        monkeypatch.setattr(log, "beginning", beginning)
+        await log.append([counted(n, "k") for n in range(3, 6)])
+        with ProjectionEngine(log, tmp_path) as other:
+            other.register("numbers", Numbers())
+            await other.catch_up("numbers")
+        return await beginning(topic)
+
+    monkeypatch.setattr(log, "beginning", another_folds_on)
+    with ProjectionEngine(log, tmp_path, report=said.append) as engine:
+        engine.register("numbers", Numbers())
+        assert await engine.get_state("numbers") == {"k": list(range(6))}
+    assert said == []
