@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Final
 
@@ -80,12 +80,50 @@ class HeldBack:
         self.keys -= 1
         self._pending.rows[HELD + key.encode()] = None
 
-    def held_keys(self) -> Iterator[str | None]:
+    def redrive(
+        self,
+        keys: Iterable[str | None] | None,
+        attempt: Callable[[Letter], bytes | None],
+        settle: Callable[[], None],
+    ) -> int:
+        """Try the written letters again, of each key until one fails; a key without any is let pass.
+
+        Args:
+            keys: whose; None tries all.
+            attempt: folds a letter's event; returns the row of the letter that it became again, if it did.
+            settle: may write what has changed, after each.
+
+        Returns:
+            How many letters there were.
+        """
+        return sum(
+            self._redrive_key(key, attempt, settle) for key in (self._all_keys() if keys is None else keys)
+        )
+
+    def _redrive_key(
+        self, key: str | None, attempt: Callable[[Letter], bytes | None], settle: Callable[[], None]
+    ) -> int:
+        found, failed = 0, False
+        for letter in self._of(key):
+            found += 1
+            if failed:
+                continue
+            kept = attempt(letter)
+            self.remove(letter, kept=kept)
+            before = self.letters
+            settle()
+            again = key is not None and kept == letter_key(key, letter.offset)
+            failed = again or self.letters > before  # writing may have found a state that cannot be stored
+        if key is not None and found and not failed:
+            self.release(key)
+        return found
+
+    def _all_keys(self) -> Iterator[str | None]:
         """What letters have been written for: None (those without a key), and each key held back."""
         rows = (key[len(HELD) :].decode() for key, _ in self._pending.file.scan(HELD))
         return chain((None,), rows)
 
-    def of(self, key: str | None) -> Iterator[Letter]:
+    def _of(self, key: str | None) -> Iterator[Letter]:
         """The written letters of a key, in the order of their offsets."""
         for _, row in self._pending.file.scan(letters_of(key)):
             yield read_letter(row)
