@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from heapq import merge as in_order
 from itertools import groupby
@@ -162,10 +162,14 @@ class AttachedProjection:
         Raises:
             KeyElsewhereError: it may have been folded by another process; names it.
             ProjectionError: it has parts in several partitions, and no `merge` is declared.
+            StateFileError: a file is damaged; it is made anew, and asked again it may lack what comes later.
         """
         await self._here(lambda: self._partitions_of(key), f"The key {key!r} may live elsewhere: a part is")
+        states = []
         try:
-            states = [fold.state(key) for fold in self.folds.values()]
+            for tp, fold in list(self.folds.items()):
+                with self._mending(tp):
+                    states.append(fold.state(key))
         except StateFileError:
             raise
         except BaseException as error:
@@ -181,10 +185,25 @@ class AttachedProjection:
             ProjectionError: as `query`.
         """
         self.flush()
-        rows = in_order(*(fold.rows(prefix) for fold in self.folds.values()), key=lambda row: row[0].encode())
+        rows = in_order(*(self._rows(tp, prefix) for tp in self.folds), key=lambda row: row[0].encode())
         for key, same in groupby(rows, key=itemgetter(0)):
             states = (state for _, state in same)
             yield key, merged(self.projection, states, key, partial(having, self.folds, key))
+
+    def _rows(self, tp: TopicPartition, prefix: str) -> Iterator[tuple[str, Any]]:
+        with self._mending(tp):
+            yield from self.folds[tp].rows(prefix)
+
+    @contextmanager
+    def _mending(self, tp: TopicPartition) -> Iterator[None]:
+        """A file that a reader finds damaged is made anew."""
+        fold = self.folds[tp]
+        try:
+            yield
+        except StateFileError as error:
+            if self.folds.get(tp) is fold:
+                self._member.start_over(tp, error)
+            raise
 
     def _folds_partition(self, tp: TopicPartition) -> bool:
         shape = self._member.layout.get(tp.topic)

@@ -119,6 +119,11 @@ class GroupMember:
         self._trouble = self._trouble or error
         self._wake.set()
 
+    def start_over(self, tp: TopicPartition, reason: StateFileError) -> None:
+        """Make a partition's file anew."""
+        self._share.start_over(tp, reason)
+        self._wake.set()
+
     def check_running(self) -> None:
         """Raise `ProjectionError` where it is not started, or has stopped."""
         if self._failure is not None:
@@ -158,8 +163,7 @@ class GroupMember:
                 text = (
                     f"{fold.file.path}: the topic was deleted and made anew (its id was {identity.topic_id})."
                 )
-                self._share.start_over(tp, StateFileError(text))
-                self._wake.set()
+                self.start_over(tp, StateFileError(text))
             else:
                 fold.advance(subscription.position(tp) or 0)
         self._flusher.soon()

@@ -23,10 +23,11 @@ from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
 from noesium_stream.projection import AttachedProjection, flushing, member
 from noesium_stream.projection.folder import state_path
+from noesium_stream.projection.state_file import StateFile
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted
 from tests.support.reading import eventually, stored
-from tests.unit.projection.test_attached_stops import Halves
+from tests.unit.projection.test_attached_stops import ASK, Halves
 
 
 @pytest.fixture
@@ -221,3 +222,28 @@ async def test_who_waits_for_an_offset_of_a_topic_that_is_deleted_is_told(
         monkeypatch.setattr(log, "topic_id", topic_id)
         with pytest.raises(ProjectionError, match="does not fold"):
             await asyncio.wait_for(attached.barrier(places[-1]), 10)
+
+
+@pytest.mark.parametrize("how", ["query", "scan"])
+async def test_a_file_that_a_reader_finds_damaged_is_made_anew(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    places = await log.append([counted(n, "k") for n in range(3)])
+    async with AttachedProjection(log, Numbers(), tmp_path) as attached:
+        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+        attached.flush()
+        tp = TopicPartition(places[0].topic, 0)
+        damaged = attached.folds[tp]
+        damaged._states.clear()  # as those of long ago
+
+        def broken(*arguments: Any) -> None:
+            raise StateFileError("a row is damaged.")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(StateFile, "get", broken)
+            patch.setattr(StateFile, "scan", broken)
+            with pytest.raises(StateFileError):
+                await ASK[how](attached)
+        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+        assert attached.folds[tp] is not damaged
+        assert await attached.query("k") == [0, 1, 2]
