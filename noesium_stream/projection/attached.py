@@ -18,7 +18,7 @@ from typing import Any, Final
 from noesium_stream.errors import KeyElsewhereError, ProjectionError, StateFileError, TopicNotFoundError
 from noesium_stream.log.port import EventLog, Position, TopicPartition, process_of
 from noesium_stream.log.topics import partition_of
-from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.base import AnyProjection, require_instance
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.folder import Report, having, merged
 from noesium_stream.projection.member import GroupMember
@@ -28,6 +28,11 @@ DISCOVER_S: Final = 5.0
 _LEFT_S: Final = 0.05
 _ASK_S: Final = 0.2
 _SEE_S: Final = 0.01
+_MOST: Final = 3
+_ASK_ALL: Final = (
+    "A key that is merged has parts in all partitions: ask a `ProjectionEngine`, which folds them all, or "
+    "attach one process."
+)
 
 
 class AttachedProjection:
@@ -40,6 +45,9 @@ class AttachedProjection:
         report: told in one sentence when a state file had to be discarded, or the log is away.
         call: how `key` and `apply` are called; see `PartitionFold`.
         discover_s: how often new topics are looked for, in seconds.
+
+    Raises:
+        ProjectionLoadError: it is no projection, or declares what cannot be; see `BaseProjection.check`.
 
     `start` it, `wait` for its end, `close` it; or use it as an asynchronous context manager.
     """
@@ -54,9 +62,11 @@ class AttachedProjection:
         call: Callable[..., Any] | None = None,
         discover_s: float = DISCOVER_S,
     ) -> None:
+        require_instance(projection)
+        projection.check()
         self.projection = projection
         self._log = log
-        self._member = GroupMember(log, projection, folder, report, call, discover_s)
+        self._member = GroupMember(log, projection, Path(folder), report, call, discover_s)
         self.group = self._member.group
 
     @property
@@ -253,12 +263,14 @@ class AttachedProjection:
                 others = sorted(missing & share.partitions)
                 if others:
                     owner = process_of(share.member)
-                    where = ", ".join(f"{tp.topic}/{tp.partition}" for tp in others[:3])
+                    where = ", ".join(f"{tp.topic}/{tp.partition}" for tp in others[:_MOST])
+                    where += f" and {len(others) - _MOST} more" if len(others) > _MOST else ""
+                    merges = self.projection.merges()
                     raise KeyElsewhereError(
                         f"{what} by the process {owner} ({where}), not by this one, for the projection "
                         f"{self.projection.name}.",
                         owner=owner,
-                        hint="Ask there, or attach fewer processes.",
+                        hint=_ASK_ALL if merges else "Ask there, or attach fewer processes.",
                     )
             await self._member.change(_ASK_S)
             self._member.check_running()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ TState = TypeVar("TState")
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
+_OF_THE_FOLD = ("initial_state", "apply", "key", "keys", "merge", "migrate")
 JOURNALS = "agent.*.journal*"
 FACTS = "events.*"
 
@@ -113,7 +115,7 @@ class BaseProjection(ABC, Generic[TState]):
 
         Raises:
             ProjectionLoadError: it has no usable name or version, `topics` or `event_types` is no collection
-                of texts, or `on_error` is none that it can have.
+                of texts, `on_error` is none that it can have, or a method of the fold has to be awaited.
             ImpureProjectionError: it holds a semantic index.
         """
         name = getattr(self, "name", None)
@@ -146,7 +148,20 @@ class BaseProjection(ABC, Generic[TState]):
                 f"{type(self).__name__} has events of several rows, which cannot be held back for one.",
                 hint='Declare on_error = "stop".',
             )
+        for method in _OF_THE_FOLD:
+            self._check_plain(method)
         self._check_before()
+
+    def _check_plain(self, method: str) -> None:
+        """A fold calls and goes on: it awaits nothing, and would store the generator."""
+        function = getattr(type(self), method)
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            what, hint = "is async", f"Write `def {method}`: what has to be awaited, the event has to say."
+        elif method != "keys" and inspect.isgeneratorfunction(function):
+            what, hint = "yields", "Let it return one value."
+        else:
+            return
+        raise ProjectionLoadError(f"{type(self).__name__}.{method} {what}.", hint=hint)
 
     def _check_before(self) -> None:
         before = self.before
@@ -208,6 +223,24 @@ class BaseProjection(ABC, Generic[TState]):
             for event in events:
                 state = _or_initial(self, self.apply(state, event))
         return state
+
+
+def require_instance(projection: object) -> None:
+    """Refuse what is no projection, or the class of one.
+
+    Raises:
+        ProjectionLoadError: it says which.
+    """
+    if isinstance(projection, BaseProjection):
+        return
+    if isinstance(projection, type) and issubclass(projection, BaseProjection):
+        name = projection.__name__
+        raise ProjectionLoadError(
+            f"{name} is the class of a projection, not one.", hint=f"Make one of it: {name}()."
+        )
+    raise ProjectionLoadError(
+        f"{projection!r} is no projection.", hint="Give an instance of a subclass of BaseProjection."
+    )
 
 
 Projection = BaseProjection

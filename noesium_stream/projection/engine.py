@@ -21,7 +21,7 @@ from noesium_stream.errors import LogTruncatedError, ProjectionError, StateFileE
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import EventLog, Position, TopicPartition, TopicShape
 from noesium_stream.log.topics import TopicKind
-from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.base import AnyProjection, require_instance
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.folder import Report, having, matching, merged, state_path
 from noesium_stream.projection.manifest import Manifest
@@ -98,9 +98,12 @@ class ProjectionEngine:
         """Make a projection known under a name.
 
         Raises:
+            ProjectionLoadError: it is no projection, or declares what cannot be; see `BaseProjection.check`.
             ProjectionError: the name is taken, or the state cannot be stored; or it is of the same name and
                 version as a registered one, whose files would be its own.
         """
+        require_instance(projection)
+        projection.check()
         if name in self._registered:
             raise ProjectionError(f"There is a projection {name} already.")
         for other, found in self._registered.items():

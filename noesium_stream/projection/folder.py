@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from noesium_stream.errors import ProjectionError, StateFileError
+from noesium_stream.errors import ProjectionError, StateFileError, brief
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.topics import TopicKind, Topology
 from noesium_stream.projection.base import AnyProjection, BaseProjection
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.manifest import Identity
+from noesium_stream.projection.places import with_line
 from noesium_stream.projection.reads import require_versions
 from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
@@ -103,8 +104,8 @@ def merged(
     """One state from those of several partitions; None where there is none.
 
     Raises:
-        ProjectionError: there are several, and the projection declares no `merge`; `where` says in which
-            partitions they lie.
+        ProjectionError: there are several, and the projection declares no `merge`, or it fails; `where` says
+            in which partitions they lie.
     """
     states = iter(found)
     one = next(states, None)
@@ -113,8 +114,24 @@ def merged(
             parts = projection.unmerged()
             raise parted(projection.name, projection.keyed(), key, list(where()), parts)
         assert one is not None
-        one = projection.merge(one, other)
+        one = _merge(projection, one, other, key)
     return one
+
+
+def _merge(projection: BaseProjection[TState], one: TState, other: TState, key: str) -> TState:
+    of = f"of the key {key!r}" if projection.keyed() else "of two partitions"
+    try:
+        both = projection.merge(one, other)
+        what = f"returned None for states {of}"
+    except Exception as error:
+        both = None
+        what = f"failed on states {of}: {type(error).__name__}: {with_line(brief(error, 300), error)}"
+    if both is None:
+        raise ProjectionError(
+            f"`merge` of the projection {projection.name} {what}.",
+            hint="Mend it: it takes the states of two partitions and returns one. Nothing is folded again.",
+        )
+    return both
 
 
 def having(folds: Mapping[TopicPartition, PartitionFold[Any]], key: str) -> list[TopicPartition]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from noesium_stream.errors import (
     EventStoreError,
     LogCorruptError,
+    NoesiumError,
     ProjectionError,
     StateFileError,
     TopicNotFoundError,
@@ -30,6 +31,7 @@ from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.flushing import Flusher
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.folder import Report, matching
+from noesium_stream.projection.places import with_line
 from noesium_stream.projection.share import Share
 
 LOOK_S: Final = 0.5
@@ -41,6 +43,12 @@ RETRY_S: Final = 1.0
 def group_of(log: EventLog, projection: AnyProjection) -> str:
     """The consumer group of this version of a projection."""
     return f"{log.topology.namespace}.projection.{projection.name}.v{projection.version}"
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, NoesiumError):
+        return brief(error, 500)
+    return f"{type(error).__name__}: {with_line(brief(error, 500), error)}."
 
 
 class GroupMember:
@@ -127,7 +135,11 @@ class GroupMember:
     def check_running(self) -> None:
         """Raise `ProjectionError` where it is not started, or has stopped."""
         if self._failure is not None:
-            raise ProjectionError(f"The projection {self._projection.name} has stopped.") from self._failure
+            why = self._failure
+            raise ProjectionError(
+                f"The projection {self._projection.name} has stopped: {_said(why)}",
+                hint=why.hint if isinstance(why, NoesiumError) else None,
+            ) from why
         if self._main is None or self._main.done():
             raise ProjectionError(f"The projection {self._projection.name} is not attached.")
 

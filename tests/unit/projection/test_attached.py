@@ -26,7 +26,7 @@ from noesium_stream.projection import share as share_module
 from noesium_stream.projection.folder import state_path
 from noesium_stream.projection.manifest import Identity
 from noesium_stream.projection.state_file import StateFile
-from tests.support.attach import Numbers, rows_in
+from tests.support.attach import Numbers, Sums, rows_in
 from tests.support.events import catalogue, counted, noted, outgoing, sold
 from tests.support.reading import eventually
 
@@ -71,8 +71,10 @@ async def test_a_file_that_another_process_goes_on_holding_is_an_error(
     with pytest.raises(StateBusyError, match="another process"):
         await asyncio.wait_for(attached.wait(), 10)
     assert await log.members(attached.group) == []
-    with pytest.raises(ProjectionError, match="has stopped"):
+    with pytest.raises(ProjectionError, match=r"has stopped: .* is being written by") as raised:
         await attached.barrier(place)
+    assert raised.value.hint is not None
+    assert raised.value.hint.startswith("Stop the other one")
     await attached.close()
     holder.close()
     async with attach(log, tmp_path) as again:
@@ -127,6 +129,27 @@ async def test_a_partition_that_nobody_has_is_waited_for_until_somebody_has_it(
             await asyncio.wait_for(attached.barrier(place), 10)
         assert raised.value.owner == "there/7"
         assert answers == []
+
+
+async def test_a_merged_key_whose_parts_others_have_too_is_not_sent_to_one_of_them(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [place] = await log.append([counted(1, "k")])
+    async with AttachedProjection(log, Sums(), tmp_path) as attached:
+        await asyncio.wait_for(attached.barrier(place), 10)
+        theirs = [tp for tp in attached.assignment if tp.partition != place.partition]
+        attached._member._share.let_go(theirs)
+        shares = [GroupShare("there/7/x", frozenset(theirs))]
+
+        async def members(group: str) -> list[GroupShare]:
+            return shares
+
+        monkeypatch.setattr(log, "members", members)
+        with pytest.raises(KeyElsewhereError) as raised:
+            await asyncio.wait_for(attached.query("1"), 10)
+        assert raised.value.owner == "there/7"
+        assert raised.value.hint is not None
+        assert "ProjectionEngine" in raised.value.hint
 
 
 async def test_a_log_that_is_away_when_topics_are_looked_for_is_said_once_and_asked_again(
