@@ -18,10 +18,10 @@ from noesium_stream.log.record import Record
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import begin
 from noesium_stream.projection.fold import UNFLUSHED_BYTES, PartitionFold
-from noesium_stream.projection.folder import Report
+from noesium_stream.projection.folder import Report, version_folder
 from noesium_stream.projection.migration import Migration, migration_of
 from noesium_stream.projection.opening import open_migrated
-from noesium_stream.projection.redrive import answer_request, is_asked
+from noesium_stream.projection.redrive import answer_requests, requests_in
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import discard
 
@@ -210,22 +210,23 @@ class Share:
             except StateFileError as error:
                 self.start_over(tp, error)
 
-    def asked(self) -> list[TopicPartition]:
-        """The partitions beside whose state files there is a request (`redrive.py`)."""
-        return [tp for tp, fold in self.folds.items() if is_asked(fold)]
+    def asked(self) -> dict[TopicPartition, Sequence[Path]]:
+        """The requests beside the state files of its partitions (`redrive.py`)."""
+        beside = requests_in(version_folder(self._folder, self._projection))
+        asked = ((tp, beside.get(fold.file.path.name)) for tp, fold in self.folds.items())
+        return {tp: requests for tp, requests in asked if requests}
 
-    def answer_requests(self, asked: Iterable[TopicPartition]) -> None:
+    def answer_requests(self, asked: Mapping[TopicPartition, Sequence[Path]]) -> None:
         """Do what requests beside these state files ask; all that is folded has to be written."""
-        for tp in asked:
+        for tp, requests in asked.items():
             fold = self.folds.get(tp)
             if fold is None:
                 continue
             try:
-                done = answer_request(self._log, fold)
+                done = answer_requests(self._log, fold, requests)
             except StateFileError as error:
                 self.start_over(tp, error)
-                continue
-            if done is not None:
+            else:
                 self._report(f"{fold.file.path}: {done.folded} letters folded again, {done.stayed} stay.")
 
     def start_over(self, tp: TopicPartition, reason: StateFileError) -> None:

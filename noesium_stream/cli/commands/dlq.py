@@ -28,7 +28,7 @@ from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.letters import Letter, advice_on, position_of
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.past import parse_at
-from noesium_stream.projection.redrive import REQUEST, redrive_file
+from noesium_stream.projection.redrive import redrive_file
 from noesium_stream.projection.stored import StoredProjection, stored_projection, stored_versions
 
 _PATIENCE_S: Final = 30.0
@@ -148,9 +148,10 @@ async def _redrive(
 ) -> bool:
     """Whether other processes were asked; they have answered."""
     holders = Counter(path for path, _ in stored.letters())
-    asked = [path for path in holders if redrive_file(log, projection, path, keys) is None]
+    done = [redrive_file(log, projection, path, keys) for path in holders]
+    asked = [request for request in done if isinstance(request, Path)]
     waited = 0.0
-    while _unanswered(asked):
+    while any(request.exists() for request in asked):
         if waited >= _PATIENCE_S:
             raise ProjectionError(
                 f"The process that follows {projection.name} has not answered for {_PATIENCE_S:.0f} s.",
@@ -159,10 +160,6 @@ async def _redrive(
         await asyncio.sleep(_LOOK_S)
         waited += _LOOK_S
     return bool(asked)
-
-
-def _unanswered(asked: list[Path]) -> bool:
-    return any(Path(f"{path}{REQUEST}").exists() for path in asked)
 
 
 def _fields(stored: StoredProjection, path: Path, letter: Letter) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from noesium_stream.projection import AttachedProjection
 from noesium_stream.projection import share as share_module
 from noesium_stream.projection.folder import state_path
 from noesium_stream.projection.manifest import Identity
+from noesium_stream.projection.redrive import ask
 from noesium_stream.projection.state_file import StateFile
 from tests.support.attach import Numbers, Sums, rows_in
 from tests.support.events import catalogue, counted, noted, outgoing, sold
@@ -324,7 +324,7 @@ async def test_requests_beside_a_file_are_answered_while_it_is_attached(
         assert await attached.query("k") == [1]
         moody.good = True
         path = state_path(tmp_path, moody, TopicPartition(places[0].topic, places[0].partition))
-        Path(f"{path}.redrive").write_text(json.dumps({"keys": None}))
+        ask(path, None)
         await eventually(lambda: said)
         assert await attached.query("k") == [1, 2, 3]
         assert "2 letters" in said[0]

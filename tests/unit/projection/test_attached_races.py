@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
 from noesium_stream.projection import AttachedProjection, flushing, member
 from noesium_stream.projection.folder import state_path
+from noesium_stream.projection.redrive import ask
 from noesium_stream.projection.state_file import StateFile
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted
@@ -38,7 +38,7 @@ async def log() -> AsyncIterator[EventLog]:
 
 
 def ask_to_redrive(folder: Path, projection: Numbers | Halves, tp: TopicPartition) -> None:
-    Path(f"{state_path(folder, projection, tp)}.redrive").write_text(json.dumps({"keys": None}))
+    ask(state_path(folder, projection, tp), None)
 
 
 async def test_a_file_that_is_made_anew_while_its_partition_arrives_lacks_nothing(
