@@ -78,6 +78,7 @@ class Catalogue:
     def register(self, event_class: EventClass, *, lazily: bool = False) -> EventClass:
         """Make a class known under its type and version; returns it, so that it serves as a decorator.
 
+        Its own `upcast` translates payloads of the major before it, unless `register_upcaster` says otherwise.
         `lazily` puts off making its schema until the first event of this type, and with that the errors.
 
         Raises:
@@ -85,7 +86,10 @@ class Catalogue:
                 with another schema.
         """
         name, version = event_class.event_type(), event_class.event_version()
-        self._add(name, _Entry(_checked(name, version, event_class.__name__), event_class), lazily)
+        checked = _checked(name, version, event_class.__name__)
+        self._add(name, _Entry(checked, event_class), lazily)
+        if "upcast" in vars(event_class):  # an inherited one leads to another major
+            self._upcasters.setdefault((name, checked[0] - 1), event_class.upcast)
         return event_class
 
     def register_schema(self, event_type: str, version: str, schema: JsonSchema) -> None:
@@ -175,7 +179,7 @@ class Catalogue:
                     "event_version",
                     f"{event_type} {envelope.event_version} cannot be read as {_dotted(newest)}: "
                     f"no upcaster leads on from major {major}",
-                    hint="Register one with Catalogue.register_upcaster.",
+                    hint="Declare `upcast` in the newer version's class, or use Catalogue.register_upcaster.",
                 )
             payload = _translated(upcaster, payload, f"{event_type} from major {major}")
         event = envelope.replace(event_version=_dotted(newest), payload=payload, signature=None)
