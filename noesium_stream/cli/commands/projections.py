@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from noesium_stream.cli.session import (
 )
 from noesium_stream.cli.shares import elsewhere, living
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import ProjectionError, StateFileError, TopicNotFoundError
+from noesium_stream.errors import LogTruncatedError, ProjectionError, StateFileError, TopicNotFoundError
 from noesium_stream.log import EventLog
 from noesium_stream.projection.load import load_projection
 from noesium_stream.projection.manifest import Manifest
@@ -31,6 +32,7 @@ from noesium_stream.projection.stored import StoredProjection, stored_versions
 
 _SAMPLE_S: Final = 1.0
 """How long a rate is looked at: processes write what they have folded every half a second at least."""
+_MOST_BATCHES: Final = 20
 _HEADER: Final = (
     "projection",
     "version",
@@ -48,9 +50,9 @@ _HEADER: Final = (
 class _Status:
     """One version of a projection on this machine.
 
-    `lag_events` counts offsets of the log that its files have not seen; `lag_ms` is how old the newest event
-    is that it has seen, while it is behind; `age_ms` how long ago a file was written last; `events_per_s` how
-    many events are folded into them now: told where processes follow it, else 0.
+    `lag_events` counts offsets of the log that its files have not seen; `lag_ms` is how long the oldest event
+    has been on the log that they have not seen; `age_ms` how long ago a file was written last; `events_per_s`
+    how many events are folded into them now: told where processes follow it, else 0.
     """
 
     name: str
@@ -141,9 +143,13 @@ async def _status(log: EventLog, stored: StoredProjection, events_per_s: float) 
         manifest: ends[manifest.identity.topic].get(manifest.identity.partition, 0) - manifest.cursor
         for manifest in manifests
     }
+    unseen: dict[str, dict[int, int]] = {}
+    for manifest, lag in behind.items():
+        if lag > 0:
+            unseen.setdefault(manifest.identity.topic, {})[manifest.identity.partition] = manifest.cursor
     now_ms = SystemClock().now_ms()
-    waiting = [now_ms - manifest.last_ms for manifest, lag in behind.items() if lag > 0 and manifest.last_ms]
-    written = max((int(path.stat().st_mtime * 1000) for path in _written(stored)), default=now_ms)
+    oldest = [await oldest_ms(log, topic, cursor, ends[topic]) for topic, cursor in unseen.items()]
+    written = max((int(path.stat().st_mtime * 1000) for path in written_files(stored)), default=now_ms)
     return _Status(
         stored.about.name,
         stored.about.version,
@@ -151,7 +157,7 @@ async def _status(log: EventLog, stored: StoredProjection, events_per_s: float) 
         len(manifests),
         sum(manifest.events for manifest in manifests),
         sum(max(0, lag) for lag in behind.values()),
-        max(waiting, default=0),
+        max(0, now_ms - min((ms for ms in oldest if ms is not None), default=now_ms)),
         events_per_s,
         max(0, now_ms - written),
         sum(manifest.held for manifest in manifests),
@@ -159,9 +165,34 @@ async def _status(log: EventLog, stored: StoredProjection, events_per_s: float) 
     )
 
 
-def _written(stored: StoredProjection) -> list[Path]:
-    """Its files and their write-ahead logs."""
-    return [path for file in stored.files() for path in (file, Path(f"{file}-wal")) if path.exists()]
+async def oldest_ms(log: EventLog, topic: str, cursor: dict[int, int], end: Mapping[int, int]) -> int | None:
+    """When the log took the oldest record between these offsets; None: there is none, or it is gone.
+
+    Of many partitions those are told that are read first: it is a glance, not a fold.
+    """
+    until = {partition: end[partition] for partition in cursor}
+    batches = log.read_batches(topic, cursor, until=until, partitions=list(cursor))
+    found: dict[int, int] = {}
+    read = 0
+    try:
+        async for batch in batches:
+            for record in batch:
+                found.setdefault(record.partition, record.timestamp_ms)
+            read += 1
+            if len(found) == len(cursor) or read == _MOST_BATCHES:
+                break
+    except LogTruncatedError:
+        pass  # it is told when the projection is attached
+    finally:
+        if isinstance(batches, AsyncGenerator):
+            await batches.aclose()
+    return min(found.values(), default=None)
+
+
+def written_files(stored: StoredProjection) -> list[Path]:
+    """Its files, and their write-ahead logs if there is something in them: readers make empty ones."""
+    logs = (Path(f"{file}-wal") for file in stored.files())
+    return stored.files() + [path for path in logs if path.exists() and path.stat().st_size]
 
 
 def _row(status: _Status) -> tuple[str, ...]:
