@@ -26,14 +26,14 @@ from noesium_stream.log.headers import CE_TYPE, TypeFilter
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.observability import events_processed
 from noesium_stream.projection.base import BaseProjection
-from noesium_stream.projection.changed import STATE, UNCHANGEABLE, ChangedRows
+from noesium_stream.projection.changed import STATE, ChangedRows
 from noesium_stream.projection.faults import is_no_fault_of_the_event, located, stopped_by
 from noesium_stream.projection.folding import FOLDING, through
 from noesium_stream.projection.headers import EventHeaders, id_if_told, key_of_unknown
 from noesium_stream.projection.held import HeldBack
 from noesium_stream.projection.letters import Letter
 from noesium_stream.projection.manifest import Manifest
-from noesium_stream.projection.pending import Pending, RunNumbers
+from noesium_stream.projection.pending import Pending, RunNumbers, number_of
 from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile
@@ -186,8 +186,8 @@ class PartitionFold(Generic[TState]):
 
         Raises `StateFileError`.
         """
-        found = self._states.get(key, _MISSING)
-        if type(found) in UNCHANGEABLE:
+        found: Any = self._states.get(key, _MISSING)
+        if found is None or (self._codec.plain and type(found) is int and -_WHOLE <= found < _WHOLE):
             return found
         if found is _MISSING:
             data = self._pending.get(STATE + key.encode(errors="surrogatepass"))
@@ -219,12 +219,18 @@ class PartitionFold(Generic[TState]):
         with FOLDING:
             tried = self._held.redrive(keys, partial(self._retake, decoder), self._flush_if_full)
         self.flush()
-        folded = before - self._held.letters
-        return folded, tried - folded
+        stay = self._held.letters
+        folded = before - stay
+        return folded, stay if keys is None else tried - folded
 
     def _retake(self, decoder: Decoder, letter: Letter) -> bytes | None:
         at = self.file.manifest.identity
         record = letter.record(at.topic, at.partition, decoder)
+        try:
+            if self._journal:
+                number_of(record)  # without it nobody knows whether it is a repeat, or a copy
+        except CorruptRecordError as error:
+            return self._refuse(record, None, error, stop=False)
         kept = self._fold(record, stop=False, released=letter.key)
         self._room -= _EVENT_BYTES + len(record.value)
         return kept

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from heapq import merge as in_order
 from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 from noesium_stream.log.record import Record
@@ -86,7 +88,7 @@ class HeldBack:
         attempt: Callable[[Letter], bytes | None],
         settle: Callable[[], None],
     ) -> int:
-        """Try the written letters again, of each key until one fails; a key without any is let pass.
+        """Try all letters again, of each key until one fails; a key that has none left is let pass.
 
         Args:
             keys: whose; None tries all.
@@ -112,9 +114,13 @@ class HeldBack:
             self.remove(letter, kept=kept)
             before = self.letters
             settle()
-            again = key is not None and kept == letter_key(key, letter.offset)
-            failed = again or self.letters > before  # writing may have found a state that cannot be stored
-        if key is not None and found and not failed:
+            failed = key is not None and kept == letter_key(key, letter.offset)
+            if (
+                self.letters > before
+            ):  # writing has found a state that cannot be stored, of this key or another
+                first = next(self._of(key), None)
+                failed = failed or (first is not None and first.offset <= letter.offset)
+        if key is not None and not failed and self.holds(key):
             self.release(key)
         return found
 
@@ -124,9 +130,13 @@ class HeldBack:
         return chain((None,), rows)
 
     def _of(self, key: str | None) -> Iterator[Letter]:
-        """The written letters of a key, in the order of their offsets."""
-        for _, row in self._pending.file.scan(letters_of(key)):
-            yield read_letter(row)
+        """The letters of a key, in the order of their offsets: also those that were another key's before."""
+        prefix = letters_of(key)
+        changed = {row: value for row, value in self._pending.rows.items() if row.startswith(prefix)}
+        written = (item for item in self._pending.file.scan(prefix) if item[0] not in changed)
+        for _, value in in_order(written, sorted(changed.items()), key=itemgetter(0)):
+            if value is not None:
+                yield read_letter(value)
 
     def all(self) -> Iterator[Letter]:
         """All written letters, in the order of offsets within a key."""

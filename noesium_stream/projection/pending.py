@@ -54,13 +54,10 @@ class RunNumbers:
             SequenceGapError: records of its run are missing before it.
             StateFileError: what is stored is damaged.
         """
-        number = record.header(SEQUENCE)
+        number = number_of(record)
         if number is None:
             return True
-        if not (number.isdigit() and len(number) < 19):
-            reason = EventValidationError(SEQUENCE, "is no number")
-            raise CorruptRecordError(record.topic, record.partition, record.offset, reason)
-        return self._count_on(record, int(number)) and (self._copies or record.header(ORIGIN) is None)
+        return self._count_on(record, number) and (self._copies or record.header(ORIGIN) is None)
 
     def _count_on(self, record: Record, found: int) -> bool:
         run = record.key
@@ -101,3 +98,18 @@ class RunNumbers:
         """Go back to what is in the file."""
         self._new.clear()
         self._next.clear()
+
+
+def number_of(record: Record) -> int | None:
+    """The record's number in its run; None where it has none.
+
+    Raises:
+        CorruptRecordError: what it has is no number.
+    """
+    number = record.header(SEQUENCE)
+    if number is None:
+        return None
+    if not (number.isdigit() and len(number) < 19):
+        reason = EventValidationError(SEQUENCE, "is no number")
+        raise CorruptRecordError(record.topic, record.partition, record.offset, reason)
+    return int(number)
