@@ -195,7 +195,8 @@ def _land(depot: Depot, target: Path, choices: list[_Choice], report: Report) ->
                 file.shape,
             )
             if same and here is not None and here.cursor >= file.cursor:
-                report(f"{where} is at {here.cursor:,} here, the push at {file.cursor:,}: it stays.")
+                if here.cursor > file.cursor:
+                    report(f"{where} is at {here.cursor:,} here, the push at {file.cursor:,}: it stays.")
                 return None
             if _replaced(depot, shipment, file, path, report):
                 return choice

@@ -157,6 +157,15 @@ class StateFile:
         """As `Rows.scan`."""
         return self._rows.scan(prefix)
 
+    def verify(self) -> None:
+        """Read every row: what is damaged is otherwise found when it is asked for.
+
+        Raises:
+            StateFileError: what is there is not what was written.
+        """
+        for _ in self.scan(b""):
+            pass
+
     def changed(self, since: int) -> Iterator[tuple[bytes, bytes, bytes]]:
         """As `Rows.changed`."""
         return self._rows.changed(since)

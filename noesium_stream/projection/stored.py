@@ -174,6 +174,11 @@ class StoredProjection:
         self.path = path
         self._load = load
 
+    @property
+    def how_to_mend(self) -> str:
+        """What helps against a damaged row: an attached fold finds it only when an event comes for it."""
+        return f"Fold it again: noesium project {self.about.reference or 'MODULE:NAME'} --rebuild"
+
     def files(self) -> list[Path]:
         """Its state files, by topic and partition."""
         return sorted(self.path.glob(f"*{SUFFIX}"))
@@ -212,7 +217,7 @@ class StoredProjection:
         """The state of a row as JSON, as of the last flush; None if there is none.
 
         Raises:
-            StateFileError: a file is damaged; whoever folds it makes it anew.
+            StateFileError: a file is damaged.
             ProjectionError: it has parts in several partitions, and no `merge` is declared.
         """
         found = []
@@ -296,7 +301,8 @@ def stored_projection(folder: Path, name: str, load: Load, version: int | None =
     path = folder / name / f"v{number}"
     if not (path / ABOUT).exists():
         others = stored_versions(folder, load, damaged=lambda error: None)
-        known = ", ".join(sorted({stored.about.name for stored in others}))
+        numbers = [f"v{stored.about.version}" for stored in others if stored.about.name == name]
+        known = ", ".join(numbers or sorted({stored.about.name for stored in others}))
         what = "the projection" if version is None else f"version {version} of the projection"
         raise ProjectionError(
             f"There is no state of {what} {name!r} in {folder}.",

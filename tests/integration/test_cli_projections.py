@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -345,13 +346,30 @@ def test_a_foreign_file_in_place_of_a_state_is_discarded_and_said(folder: Counti
     done = folder.run("state", "sums", "--json")
     assert done.returncode == 1
     assert "demo-0.state: SQLite cannot read it" in done.stderr
-    assert "  It is made anew when it is attached: noesium project counts:Sums" in done.stderr.splitlines()
+    assert "  Fold it again: noesium project counts:Sums --rebuild" in done.stderr.splitlines()
     listed = folder.run("projections")
     assert listed.returncode == 0
     assert "It is made anew when the projection is attached." in listed.stderr
     done = folder.run("project", SUMS, "--once")
     assert done.returncode == 0
     assert "It is discarded; the events are folded again." in done.stderr
+    assert folder.json("state", "sums", "--json") == sums(HUNDRED)
+
+
+def test_a_row_that_is_damaged_is_mended_by_what_is_said_of_it(folder: Counting) -> None:
+    folder.ok("project", SUMS, "--once")
+    with closing(sqlite3.connect(folder.files()[0])) as db:
+        db.execute("UPDATE row SET value = '666' WHERE hex(key) LIKE '73%'")
+        db.commit()
+    for command in (
+        ("state", "sums"),
+        ("project", SUMS, "--export", "sums.db"),
+        ("snapshot", "push", "depot"),
+    ):
+        done = folder.run(*command)
+        assert (done.returncode, "is damaged" in done.stderr) == (1, True)
+        assert done.stderr.splitlines()[-1] == "  Fold it again: noesium project counts:Sums --rebuild"
+    folder.ok("project", SUMS, "--rebuild")
     assert folder.json("state", "sums", "--json") == sums(HUNDRED)
 
 

@@ -27,7 +27,13 @@ from noesium_stream.cli.session import (
 )
 from noesium_stream.cli.shares import is_this_process, living, processes
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import EventStoreError, ProjectionError, StateBusyError, TopicNotFoundError
+from noesium_stream.errors import (
+    EventStoreError,
+    ProjectionError,
+    StateBusyError,
+    StateFileError,
+    TopicNotFoundError,
+)
 from noesium_stream.log import EventLog
 from noesium_stream.log.topics import Topology
 from noesium_stream.projection import AttachedProjection, ProjectionEngine
@@ -151,7 +157,15 @@ async def project_command(
             await _once(log, projection, folder, call, as_it_is=target is not None and not (once or migrated))
         if target is not None:
             stored = stored_projection(folder, projection.name, load_projection, projection.version)
-            note(f"{export(stored, target):,} rows in {target}")
+            _export(stored, target)
+
+
+def _export(stored: StoredProjection, target: Path) -> None:
+    try:
+        note(f"{export(stored, target):,} rows in {target}")
+    except StateFileError as error:
+        error.hint = stored.how_to_mend
+        raise
 
 
 def _describe(log: EventLog, projection: AnyProjection, folder: Path, reference: str) -> None:
