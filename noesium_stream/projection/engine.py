@@ -367,4 +367,4 @@ def begin(fold: PartitionFold[Any], first: int, report: Report) -> None:
         at = fold.manifest.identity
         raise LogTruncatedError(at.topic, at.partition, fold.cursor, first)
     report(f"{fold.file.path}: the log begins at offset {first}, the events before it are not in this state.")
-    fold.advance(first)
+    fold.begin_at(first)

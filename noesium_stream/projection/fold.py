@@ -150,6 +150,12 @@ class PartitionFold(Generic[TState]):
             self.manifest = replace(self.manifest, cursor=cursor)
             self._moved = True
 
+    def begin_at(self, first: int) -> None:
+        """Let a new state begin where the log begins, which has nothing before it any more; flush."""
+        self.manifest = replace(self.manifest, first=first)
+        self.advance(first)
+        self.flush()
+
     def flush(self) -> None:
         """Write what has changed, with the cursor.
 
@@ -187,8 +193,9 @@ class PartitionFold(Generic[TState]):
         Raises `StateFileError`.
         """
         found: Any = self._states.get(key, _MISSING)
-        if found is None or (self._codec.plain and type(found) is int and -_WHOLE <= found < _WHOLE):
-            return found
+        kind = type(found)
+        if found is None or (self._codec.plain and kind is int and -_WHOLE <= found < _WHOLE):
+            return found  # type: ignore[no-any-return]
         if found is _MISSING:
             data = self._pending.get(STATE + key.encode(errors="surrogatepass"))
         else:

@@ -43,6 +43,7 @@ class Manifest:
         stamp: of the last commit; a later one has a greater one.
         held: dead letters in it.
         blocked: keys whose later events are held back.
+        first: where the log began when the state was made; what was before it is not in it.
         migration: the event by which this version took over the state of the one before; None: it folded
             from the first event.
     """
@@ -56,6 +57,7 @@ class Manifest:
     stamp: int = 0
     held: int = 0
     blocked: int = 0
+    first: int = 0
     migration: str | None = None
     format: int = FORMAT
 

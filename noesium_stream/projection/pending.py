@@ -64,7 +64,10 @@ class RunNumbers:
         expected = self._next.get(run)
         if expected is None:
             stored = self._pending.get(NEXT + run.encode())
-            expected = 0 if stored is None else int(stored)
+            if stored is not None:
+                expected = int(stored)
+            else:  # where the log had lost its beginning before, a run may have begun in what is gone
+                expected = found if self._pending.file.manifest.first else 0
         if found < expected:
             return False
         if found > expected:

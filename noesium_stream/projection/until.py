@@ -164,6 +164,7 @@ async def _carry_over(
         events=was.events,
         last_event_id=was.last_event_id,
         last_ms=was.last_ms,
+        first=was.first,
         migration=handover.event_id,
     )
     rows: dict[bytes, bytes | None] = {}
@@ -222,8 +223,8 @@ async def _fold_on(log: EventLog, fold: PartitionFold[Any], tp: TopicPartition, 
                 f"{tp.topic}/{tp.partition} ends at offset {written}, and is needed up to {end}.",
                 hint="It has lost its newest events.",
             )
-    if fold.cursor == 0:
-        fold.advance(min(first, end))  # as a state does that is made anew
+    if fold.cursor == 0 and first:
+        fold.begin_at(min(first, end))  # as a state does that is made anew
     if fold.cursor < end:
         await _fold(log, fold, tp, end, at.time_ms)
     fold.flush()

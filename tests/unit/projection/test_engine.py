@@ -14,6 +14,7 @@ from noesium_stream.errors import (
     EventHeldError,
     LogTruncatedError,
     ProjectionError,
+    SequenceGapError,
     StateBusyError,
     StateFileError,
 )
@@ -23,7 +24,7 @@ from noesium_stream.log.port import EventLog, Position, TopicPartition, TopicSha
 from noesium_stream.projection import BaseProjection, ProjectionEngine
 from noesium_stream.projection.folder import state_path
 from tests.support.attach import Numbers, Sums, rows_in
-from tests.support.events import catalogue, counted, noted, sold
+from tests.support.events import catalogue, counted, noted, outgoing, sold
 from tests.support.reading import stored
 
 
@@ -398,3 +399,46 @@ async def test_a_file_whose_last_owner_folds_on_before_it_is_opened_is_kept(
         engine.register("numbers", Numbers())
         assert await engine.get_state("numbers") == {"k": list(range(6))}
     assert said == []
+
+
+class InJournals(Numbers):
+    name = "in_journals"
+    topics = ("agent.*.journal",)
+
+
+async def add_to_journal(log: EventLog, run: str, numbers: range) -> list[Position]:
+    journal = log.topology.journal("tester")
+    writer = await log.writer("w")
+    places = []
+    for n in numbers:
+        places += await writer.commit(outgoing([counted(n, run)], journal, 0, run, noesium_seq=b"%d" % n))
+    await writer.close()
+    return places
+
+
+async def test_a_state_made_anew_takes_runs_up_where_a_journal_begins_now(
+    log: EventLog, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    places = await add_to_journal(log, "old", range(4))
+    await log.truncate(places[0].topic, {0: places[2].offset})
+    with ProjectionEngine(log, tmp_path, report=said.append) as engine:
+        engine.register("journals", InJournals())
+        assert await engine.get_state("journals") == {"old": [2, 3]}
+    assert ["the events before it are not in this state" in text for text in said] == [True]
+    await add_to_journal(log, "old", range(3, 6))  # the first of them was there before
+    await add_to_journal(log, "new", range(2))
+    with ProjectionEngine(log, tmp_path) as engine:
+        engine.register("journals", InJournals())
+        assert await engine.get_state("journals") == {"old": [2, 3, 4, 5], "new": [0, 1]}
+        await add_to_journal(log, "old", range(8, 9))
+        with pytest.raises(SequenceGapError, match="lacks records 6 to 7 of the run old"):
+            await engine.get_state("journals")
+
+
+async def test_a_beginning_that_a_journal_lacks_is_a_gap_where_the_journal_is_whole(log: EventLog) -> None:
+    await add_to_journal(log, "run", range(2, 4))
+    with ProjectionEngine(log) as engine:
+        engine.register("journals", InJournals())
+        with pytest.raises(SequenceGapError, match="lacks records 0 to 1"):
+            await engine.get_state("journals")
