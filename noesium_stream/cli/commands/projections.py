@@ -149,7 +149,7 @@ async def _status(log: EventLog, stored: StoredProjection, events_per_s: float) 
             unseen.setdefault(manifest.identity.topic, {})[manifest.identity.partition] = manifest.cursor
     now_ms = SystemClock().now_ms()
     oldest = [await oldest_ms(log, topic, cursor, ends[topic]) for topic, cursor in unseen.items()]
-    written = max((int(path.stat().st_mtime * 1000) for path in written_files(stored)), default=now_ms)
+    written = written_ms(stored)
     return _Status(
         stored.about.name,
         stored.about.version,
@@ -159,7 +159,7 @@ async def _status(log: EventLog, stored: StoredProjection, events_per_s: float) 
         sum(max(0, lag) for lag in behind.values()),
         max(0, now_ms - min((ms for ms in oldest if ms is not None), default=now_ms)),
         events_per_s,
-        max(0, now_ms - written),
+        0 if written is None else max(0, now_ms - written),
         sum(manifest.held for manifest in manifests),
         str(stored.path),
     )
@@ -189,10 +189,20 @@ async def oldest_ms(log: EventLog, topic: str, cursor: dict[int, int], end: Mapp
     return min(found.values(), default=None)
 
 
-def written_files(stored: StoredProjection) -> list[Path]:
-    """Its files, and their write-ahead logs if there is something in them: readers make empty ones."""
-    logs = (Path(f"{file}-wal") for file in stored.files())
-    return stored.files() + [path for path in logs if path.exists() and path.stat().st_size]
+def written_ms(stored: StoredProjection) -> int | None:
+    """When its files were written last, in milliseconds; None: there are none.
+
+    A write-ahead log counts if there is something in it: readers make empty ones. Whoever writes may take
+    files away at any time.
+    """
+    found = []
+    for file in stored.files():
+        for path, least in ((file, 0), (Path(f"{file}-wal"), 1)):
+            with suppress(FileNotFoundError):
+                about = path.stat()
+                if about.st_size >= least:
+                    found.append(int(about.st_mtime * 1000))
+    return max(found, default=None)
 
 
 def _row(status: _Status) -> tuple[str, ...]:

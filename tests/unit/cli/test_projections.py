@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
 
-from noesium_stream.cli.commands.projections import oldest_ms, written_files
+import pytest
+
+from noesium_stream.cli.commands.projections import oldest_ms, written_ms
 from noesium_stream.clock import VirtualClock
 from noesium_stream.log.open import open_log
 from noesium_stream.projection import ProjectionEngine
@@ -61,7 +64,33 @@ async def test_who_only_reads_has_written_nothing(tmp_path: Path) -> None:
     with closing(StateFile.open_to_read(path)):
         left = Path(f"{path}-wal")
         assert left.stat().st_size == 0, "SQLite makes one for a reader"
-        assert written_files(stored) == [path]
+        os.utime(path, (1, 1))
+        assert written_ms(stored) == 1_000
     left.write_bytes(b"x")
-    assert written_files(stored) == [path, left]
+    os.utime(left, (2, 2))
+    assert written_ms(stored) == 2_000
     await log.close()
+
+
+@pytest.mark.parametrize(("gone", "written"), [("-wal", 1_000), ("", 2_000)])
+def test_a_file_that_its_writer_takes_away_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str, written: int
+) -> None:
+    describe(tmp_path, Numbers(), "g", None)
+    stored = stored_projection(tmp_path, "numbers", lambda reference: Numbers())
+    assert written_ms(stored) is None
+    path = stored.path / "t-0.state"
+    for place, second in ((path, 1), (Path(f"{path}-wal"), 2)):
+        place.write_bytes(b"x")
+        os.utime(place, (second, second))
+    stat = Path.stat
+
+    def taken_away(self: Path, **options: bool) -> os.stat_result:
+        """The file is there whenever it is looked for, and gone when it is looked at."""
+        if self.name == f"{path.name}{gone}":
+            self.unlink()
+        return stat(self, **options)
+
+    monkeypatch.setattr(Path, "exists", lambda self: True)
+    monkeypatch.setattr(Path, "stat", taken_away)
+    assert written_ms(stored) == written
