@@ -49,7 +49,8 @@ def _text(value: str) -> bytes:
 
 
 _BEFORE_TYPE: Final = _CURRENT + _text(SPEC_VERSION)
-_TYPE_AT: Final = len(_BEFORE_TYPE) + 1
+TYPE_AT: Final = len(_BEFORE_TYPE) + 1
+"""Where the type stands in values that `peek_type` can read; the byte before is twice its length."""
 
 
 def peek_type(data: bytes) -> bytes | None:
@@ -57,12 +58,12 @@ def peek_type(data: bytes) -> bytes | None:
 
     None where that takes decoding: another writer schema, a registry's format, something else.
     """
-    if data[: _TYPE_AT - 1] != _BEFORE_TYPE or len(data) < _TYPE_AT:
+    if data[: TYPE_AT - 1] != _BEFORE_TYPE or len(data) < TYPE_AT:
         return None
-    length = data[_TYPE_AT - 1]  # zigzag, in one byte below 64
-    if length & 0x81 or len(data) < _TYPE_AT + (length >> 1):
+    length = data[TYPE_AT - 1]  # zigzag, in one byte below 64
+    if length & 0x81 or len(data) < TYPE_AT + (length >> 1):
         return None
-    return data[_TYPE_AT : _TYPE_AT + (length >> 1)]
+    return data[TYPE_AT : TYPE_AT + (length >> 1)]
 
 
 class SchemaRegistry(Protocol):
