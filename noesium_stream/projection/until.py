@@ -129,12 +129,13 @@ async def begin_with(
     assert projection.before is not None
     before = projection.before()
     path = file.path
-    for left in path.parent.glob(f".{path.name}.*"):  # of a process that was killed; the file is locked
+    mine = f".{path.name}.migrating."
+    for left in path.parent.glob(f"{mine}*"):  # of a process that was killed; the file is locked
         shutil.rmtree(left, ignore_errors=True)
     at = At(Position(tp.topic, tp.partition, handover.offset - 1))
     with (
         TemporaryDirectory(prefix="noesium-") as name,
-        TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as beside,
+        TemporaryDirectory(prefix=mine, dir=path.parent) as beside,
     ):
         old = StateFile.open_to_read(await fold_until(log, before, states, tp, at, Path(name)))
         with closing(old), closing(StateFile.open(Path(beside) / path.name, file.manifest.identity)) as new:

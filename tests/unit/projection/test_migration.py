@@ -30,9 +30,11 @@ from noesium_stream.projection.folder import state_path
 from noesium_stream.projection.migration import Migration, migration_now, migration_of, say
 from noesium_stream.projection.opening import migrate
 from noesium_stream.projection.past import state_at
+from noesium_stream.projection.redrive import REQUEST
 from noesium_stream.projection.state_file import StateFile
 from noesium_stream.projection.stored import describe, stored_projection
 from noesium_stream.projection.until import At
+from noesium_stream.projection.whole_file import written_whole
 from tests.support.events import catalogue, counted, outgoing
 
 CLOCK = VirtualClock()
@@ -123,6 +125,22 @@ async def test_what_lies_before_the_event_stays_as_the_older_version_decided(
     assert await state(log, tmp_path, FeesByHundred()) == expected, "it goes on from its own files"
     assert await state(log, None, FeesByHundred()) == expected, "elsewhere, from the log alone"
     assert (await state(log, tmp_path, Fees()))["k0"] == 3, "the older one goes on beside it"
+
+
+async def test_what_another_process_is_about_to_write_beside_a_state_stays_where_it_begins(
+    log: EventLog, tmp_path: Path
+) -> None:
+    [place] = await add(log, "a")
+    await migrate(log, FeesByHundred(), tmp_path, CLOCK)
+    path = state_path(tmp_path, FeesByHundred(), TopicPartition(place.topic, place.partition))
+    killed = path.with_name(f".{path.name}.migrating.1")
+    killed.mkdir(parents=True)
+    request = Path(f"{path}.1{REQUEST}")
+    with written_whole(request) as unfinished:
+        assert await state(log, tmp_path, FeesByHundred()) == {"a": {"old": 1, "new": 0}}
+        unfinished.write_text("all")
+    assert request.read_text() == "all"
+    assert not killed.exists()
 
 
 async def test_without_the_event_all_is_folded_by_the_newer_version(log: EventLog) -> None:
