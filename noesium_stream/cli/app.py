@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "worker": ("worker", "Run agents until Ctrl-C."),
     "workers": ("workers", "List the partitions of all agents: owner, epoch, lag, open runs, oldest step."),
     "runs": ("runs", "List runs, newest first."),
+    "wait": ("wait", "Wait until a run has ended, and print its result as `noesium run` does."),
     "show": ("show", "Show what a run did, across agents: who, what, when, how long."),
     "events": ("events", "Print the events of a run."),
     "tail": ("tail", "Print the last events of all agents; with --follow also those to come."),
