@@ -26,7 +26,7 @@ from noesium_stream.projection.folder import SUFFIX, merged, parted
 from noesium_stream.projection.letters import LETTER, Letter, read_letter
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile
-from noesium_stream.projection.whole_file import write_whole
+from noesium_stream.projection.whole_file import alone, write_whole
 
 ABOUT: Final = "projection.json"
 CURRENT: Final = "current"
@@ -132,23 +132,39 @@ def write_about(folder: Path, about: About) -> None:
     try:
         where.mkdir(parents=True, exist_ok=True)
         write_whole(where / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
-        if not (where.parent / CURRENT).exists():
-            write_whole(where.parent / CURRENT, f"{about.version}\n")
+        current = where.parent / CURRENT
+        if not current.exists():
+            with alone(current):
+                if not current.exists():
+                    write_whole(current, f"{about.version}\n")
     except OSError as error:
         raise ProjectionError(
             f"{where} cannot be written: {brief(error)}.", hint="Name another folder: --state DIR."
         ) from error
 
 
-def make_current(folder: Path, projection: AnyProjection) -> None:
+def make_current(folder: Path, projection: AnyProjection, *, unless_older: bool = False) -> bool:
     """Let readers take this version from now on.
+
+    Args:
+        folder: where states are kept.
+        projection: of this version.
+        unless_older: leave it where readers take a newer one: an old process that is started again must not
+            turn that back.
+
+    Returns:
+        Whether readers take it.
 
     Raises:
         ProjectionError: the folder cannot be written.
     """
     path = folder / projection.name / CURRENT
     try:
-        write_whole(path, f"{projection.version}\n")
+        with alone(path):
+            if unless_older and projection.version < current_version(path.parent):
+                return False
+            write_whole(path, f"{projection.version}\n")
+            return True
     except OSError as error:
         raise ProjectionError(
             f"{path} cannot be written: {brief(error)}.", hint="Make room or grant the right; then again."

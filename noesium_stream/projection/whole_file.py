@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,18 @@ def written_whole(path: Path) -> Iterator[Path]:
         unfinished = Path(beside) / path.name
         yield unfinished
         unfinished.replace(path)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block for the same path: it may be read, judged and replaced.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    with open(f"{path}.lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_whole(path: Path, text: str) -> None:

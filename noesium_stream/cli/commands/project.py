@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import os
 import signal
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -26,18 +25,17 @@ from noesium_stream.cli.session import (
     state_option,
 )
 from noesium_stream.cli.shares import is_this_process, living, processes
+from noesium_stream.cli.unmatched import say_unknown_types, say_unmatched
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import (
     EventStoreError,
-    ProjectionError,
     StateBusyError,
     StateFileError,
     TopicNotFoundError,
 )
 from noesium_stream.log import EventLog
-from noesium_stream.log.topics import Topology
 from noesium_stream.projection import AttachedProjection, ProjectionEngine
-from noesium_stream.projection.base import FACTS, JOURNALS, AnyProjection
+from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.check import PurityCheck
 from noesium_stream.projection.export import check_export, export
 from noesium_stream.projection.folder import matching
@@ -56,9 +54,6 @@ from noesium_stream.projection.stored import (
 TERMINATED: Final = 143
 _LOOK_S: Final = 0.25
 _SETTLED_S: Final = 5.0
-_PATTERNS: Final = 'A pattern is written without the namespace: topics = ("agent.*.journal*", "events.*").'
-_MAY_BE_MISSING: Final = frozenset({JOURNALS, FACTS, "registry", "events.memory"})
-"""Patterns that the package's own projections have, on logs that lack some of these topics."""
 
 
 @click.command("project", no_args_is_help=True)
@@ -135,17 +130,18 @@ async def project_command(
     must_exist(loaded)
     folder = projections_folder(loaded, state_dir)
     log = await open_configured(loaded, catalogue_for(projection))
+    say_unknown_types(projection, log.catalogue.types())
     call = PurityCheck(projection) if checked else None
     if not (once or anew or migrated or target is not None):
         try:
-            _say_unmatched(projection, await log.layout(), log.topology)
+            say_unmatched(projection, await log.layout(), log.topology)
             _describe(log, projection, folder, reference)
             await _follow(log, projection, folder, call)
         finally:
             await log.close()
         return
     async with _to_its_end(log):
-        _say_unmatched(projection, await log.layout(), log.topology, end=True)
+        say_unmatched(projection, await log.layout(), log.topology, end=True)
         if anew:
             describe(folder, projection, group_of(log, projection), reference)
             await _rebuild(log, projection, folder, verify=verify)
@@ -213,35 +209,11 @@ async def _to_its_end(log: EventLog) -> AsyncIterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _say_unmatched(
-    projection: AnyProjection, topics: Iterable[str], topology: Topology, *, end: bool = False
-) -> None:
-    """Name the patterns that match no topic; the default ones only where none does.
-
-    Raises:
-        ProjectionError: with `end`, where none of them matches.
-    """
-    names = sorted(topics)
-    shown = [name.removeprefix(f"{topology.namespace}.") for name in names]
-    unmatched = [
-        pattern
-        for pattern in projection.topics
-        if not fnmatch.filter(names, f"{topology.namespace}.{pattern}")
-    ]
-    nothing = len(unmatched) == len(projection.topics)
-    there = f"there are: {', '.join(shown)}" if shown else "there are none yet"
-    if nothing and end:
-        raise ProjectionError(f"no topic matches {', '.join(unmatched)}; {there}.", hint=_PATTERNS)
-    for pattern in unmatched:
-        if nothing or pattern not in _MAY_BE_MISSING:
-            note(f"no topic matches {pattern}; {there}")
-
-
 async def _once(
     log: EventLog, projection: AnyProjection, folder: Path, call: PurityCheck | None, *, as_it_is: bool
 ) -> None:
     stored = stored_projection(folder, projection.name, load_projection, projection.version)
-    before = {path.name: cursor for path, cursor in stored.cursors()}
+    before = _cursors(stored)
     try:
         with ProjectionEngine(log, folder, report=note, call=call) as engine:
             engine.register(projection.name, projection)
@@ -254,13 +226,17 @@ async def _once(
             "exported as it is, not caught up here"
         )
         return
-    if _is_older(projection, folder):
+    if not make_current(folder, projection, unless_older=True):
         _say_older(projection, folder)
-    else:
-        make_current(folder, projection)
     _say(projection, sum(m.events for m in manifests), len(manifests), sum(m.held for m in manifests))
+    if call is not None and before and _cursors(stored) == before:
+        note("nothing was checked: all events were folded before; --state DIR folds them in another folder")
     if any(manifest.held for manifest in manifests):
         _say_first_letter(stored, before)
+
+
+def _cursors(stored: StoredProjection) -> dict[str, int]:
+    return {path.name: cursor for path, cursor in stored.cursors()}
 
 
 def _say_first_letter(stored: StoredProjection, before: Mapping[str, int]) -> None:
@@ -362,10 +338,8 @@ async def _take_over(log: EventLog, attached: AttachedProjection, folder: Path) 
     while not (attached.assignment and stored.has_reached(attached.assignment, ends)):  # noqa: ASYNC110
         # Other processes on this machine have a part in it; their files give no signal.
         await asyncio.sleep(_LOOK_S)
-    if _is_older(projection, folder):
-        return
-    make_current(folder, projection)
-    note(f"{projection.name} v{projection.version} has caught up, and takes over")
+    if make_current(folder, projection, unless_older=True):
+        note(f"{projection.name} v{projection.version} has caught up, and takes over")
 
 
 async def _ends(log: EventLog, projection: AnyProjection) -> dict[str, Mapping[int, int]]:
@@ -381,7 +355,7 @@ async def _ends(log: EventLog, projection: AnyProjection) -> dict[str, Mapping[i
 
 
 def _is_older(projection: AnyProjection, folder: Path) -> bool:
-    """Whether readers take a newer version: an old process that is started again must not turn that back."""
+    """Whether readers take a newer version."""
     return projection.version < current_version(folder / projection.name)
 
 
