@@ -155,6 +155,18 @@ def test_one_topic_that_does_not_match_is_said_and_the_others_are_folded(folder:
     ]
 
 
+def test_an_event_type_that_nothing_has_is_said_with_the_one_that_was_meant(folder: Counting) -> None:
+    folder.change(
+        'topics = ("events.*",)', 'topics = ("events.*",)\n    event_types = ("demo.", "demo.countd")'
+    )
+    said, folded = folder.run("project", SUMS, "--once").stderr.splitlines()
+    assert said == (
+        "no known event has the type demo.countd: did you mean demo.counted? "
+        "name the class of your own in `events`"
+    )
+    assert folded == "sums v1: 100 events in 4 partitions"
+
+
 BROKEN_OFF = """        if event.payload["n"] == 700:
             os = __import__("os")
             os.kill(os.getpid(), SIGNAL)
