@@ -52,14 +52,20 @@ async def open_migrated(
         if handover is None:
             fold.file.discard()
         else:
-            await begin_with(log, projection, codec, folder, tp, handover, fold.file)
+            await begin_with(log, projection, codec, folder, tp, handover, fold.file, call)
     except BaseException:
         fold.file.close()
         raise
     return open_fold(folder, projection, codec, log, tp, topic_id, report, call)
 
 
-async def migrate(log: EventLog, projection: AnyProjection, folder: Path, clock: Clock) -> bool:
+async def migrate(
+    log: EventLog,
+    projection: AnyProjection,
+    folder: Path,
+    clock: Clock,
+    call: Callable[..., Any] | None = None,
+) -> bool:
     """Put on the log that a version takes over the state of the one before it, as of the log's ends now.
 
     Everything is tried first: where it fails, nothing is said. It is the next to open the states that makes
@@ -91,7 +97,7 @@ async def migrate(log: EventLog, projection: AnyProjection, folder: Path, clock:
                 if offset:
                     tp = TopicPartition(topic, int(partition))
                     at = At(Position(topic, tp.partition, offset - 1))
-                    await fold_until(log, projection, folder, tp, at, Path(name), tried)
+                    await fold_until(log, projection, folder, tp, at, Path(name), tried, call)
     await say(log, projection, tried, clock)
     return True
 

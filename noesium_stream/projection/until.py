@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import closing
 from itertools import takewhile
 from pathlib import Path
@@ -58,6 +58,7 @@ async def fold_until(
     at: At,
     folder: Path,
     migration: Migration | None = _MINE,
+    call: Callable[..., Any] | None = None,
 ) -> Path:
     """Make the state of a partition at a moment in a folder; return its file.
 
@@ -69,6 +70,7 @@ async def fold_until(
         at: the moment; its position is of this partition.
         folder: where the file is made, under the live one's name.
         migration: how this version began; default: as the log says.
+        call: how its `migrate`, `key` and `apply` are called; see `PartitionFold`.
 
     Raises:
         ConfigError: this version begins later.
@@ -89,13 +91,12 @@ async def fold_until(
     file = _nearest(live, target, identity, at, None if handover is None else handover.event_id)
     try:
         if handover is not None and file.manifest.migration is None:
-            await begin_with(log, projection, codec, states, tp, handover, file)
+            await begin_with(log, projection, codec, states, tp, handover, file, call)
             file = StateFile.open(target, identity)
         if _is_beyond(file.manifest, at):
             raise _begins_later(projection, tp, handover)
-        fold = PartitionFold(
-            projection, codec, file, journal=log.topology.kind(tp.topic) is TopicKind.JOURNAL
-        )
+        journal = log.topology.kind(tp.topic) is TopicKind.JOURNAL
+        fold = PartitionFold(projection, codec, file, journal=journal, call=call)
         await _fold_on(log, fold, tp, at)
     finally:
         file.close()
@@ -110,6 +111,7 @@ async def begin_with(
     tp: TopicPartition,
     handover: Handover,
     file: StateFile,
+    call: Callable[..., Any] | None = None,
 ) -> None:
     """Put the state of the version before in the place of an open file, migrated; that is closed then.
 
@@ -121,6 +123,7 @@ async def begin_with(
         tp: the partition.
         handover: where the newer version begins.
         file: what is replaced, and its identity.
+        call: how `migrate` is called; see `PartitionFold`.
 
     Raises:
         ProjectionError: `migrate` cannot take a row, or the older version has dead letters.
@@ -145,7 +148,7 @@ async def begin_with(
                     f"{tp.partition} before offset {handover.offset}: its state is not whole.",
                     hint=f"Mend its `apply`, then: noesium dlq redrive {before.name}",
                 )
-            await _carry_over(projection, before, codec, old, new, handover)
+            await _carry_over(projection, before, codec, old, new, handover, call)
         file.give_way_to(Path(beside) / path.name)
 
 
@@ -156,6 +159,7 @@ async def _carry_over(
     old: StateFile,
     new: StateFile,
     handover: Handover,
+    call: Callable[..., Any] | None,
 ) -> None:
     """Write all rows as the newer version has them; a run's numbers go on where they were."""
     was, decode = old.manifest, StateCodec(before).decode
@@ -174,7 +178,7 @@ async def _carry_over(
         if key.startswith(NEXT):
             rows[key] = value
         elif key.startswith(_STATE):
-            state = _migrated(projection, key[len(_STATE) :].decode(), decode(value))
+            state = _migrated(projection, key[len(_STATE) :].decode(), decode(value), call)
             if state is None:
                 continue
             rows[key] = codec.encode(state)
@@ -187,10 +191,10 @@ async def _carry_over(
     new.commit(rows, manifest)
 
 
-def _migrated(projection: AnyProjection, key: str, state: Any) -> Any:
+def _migrated(projection: AnyProjection, key: str, state: Any, call: Callable[..., Any] | None) -> Any:
     try:
         with FOLDING:
-            return projection.migrate(key, state)
+            return projection.migrate(key, state) if call is None else call(projection.migrate, key, state)
     except ProjectionError:
         raise
     except Exception as error:

@@ -120,7 +120,9 @@ async def project_command(
     if migrated and anew:
         raise click.UsageError("--migrate goes on from the older state, and --rebuild from the first event.")
     if checked and anew:
-        raise click.UsageError("--check goes with --once, or with neither; not with --rebuild.")
+        raise click.UsageError(
+            "--check goes with --once, with --migrate, or with neither; not with --rebuild."
+        )
     if target is not None:
         check_export(target)
     projection = load_projection(reference)
@@ -148,7 +150,7 @@ async def project_command(
             describe(folder, projection, group_of(log, projection), reference, anew=True)
         else:
             if migrated:
-                await _migrate(log, projection, folder)
+                await _migrate(log, projection, folder, call)
             _describe(log, projection, folder, reference)
             await _once(log, projection, folder, call, as_it_is=target is not None and not (once or migrated))
         if target is not None:
@@ -247,7 +249,7 @@ def _say_first_letter(stored: StoredProjection, before: Mapping[str, int]) -> No
             return
 
 
-async def _migrate(log: EventLog, projection: AnyProjection, folder: Path) -> None:
+async def _migrate(log: EventLog, projection: AnyProjection, folder: Path, call: PurityCheck | None) -> None:
     name = f"{projection.name} v{projection.version}"
     others = living(await log.members(group_of(log, projection)))
     if others:
@@ -255,7 +257,7 @@ async def _migrate(log: EventLog, projection: AnyProjection, folder: Path) -> No
             f"{name} is folded by {processes(others)} already, and would go on as it began.",
             hint="Stop it first.",
         )
-    if await migrate(log, projection, folder, SystemClock()):
+    if await migrate(log, projection, folder, SystemClock(), call):
         assert projection.before is not None
         older = f"v{projection.before.version}"
         note(f"{name} takes over the state of {older}: projection.migrated is on the log")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import (
     ConfigError,
+    ImpureProjectionError,
     LogCorruptError,
     ProjectionError,
     ProjectionLoadError,
@@ -26,6 +28,7 @@ from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position, TopicPartition
 from noesium_stream.projection import AttachedProjection, BaseProjection, ProjectionEngine, until
 from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.check import PurityCheck
 from noesium_stream.projection.folder import state_path
 from noesium_stream.projection.migration import Migration, migration_now, migration_of, say
 from noesium_stream.projection.opening import migrate
@@ -219,6 +222,39 @@ async def test_where_it_would_fail_nothing_is_said(log: EventLog, tmp_path: Path
     with pytest.raises(ProjectionError, match=r"fees v1 has 2 dead letters in noesium\.events\.demo"):
         await migrate(log, FeesByHundred(), tmp_path, CLOCK)
     assert await migration_of(log, FeesByHundred()) is None
+
+
+class Timed(FeesByHundred):
+    def migrate(self, key: str, state: int) -> dict[str, int] | None:
+        return {"old": int(time.time()), "new": 0}
+
+
+class Counting(FeesByHundred):
+    calls = 0
+
+    def migrate(self, key: str, state: int) -> dict[str, int] | None:
+        self.calls += 1
+        return {"old": self.calls, "new": 0}
+
+
+@pytest.mark.parametrize(
+    ("projection", "said"),
+    [
+        (Timed(), r"`migrate` of the projection fees reads the clock at .*, for the row 'a'"),
+        (Counting(), r"another result when it was called again: state\.old: 1, then 2, for the row 'a'"),
+    ],
+)
+async def test_a_migration_that_is_not_pure_is_found_when_it_is_checked(
+    log: EventLog, tmp_path: Path, projection: FeesByHundred, said: str
+) -> None:
+    await add(log, "a")
+    with pytest.raises(ImpureProjectionError, match=said):
+        await migrate(log, projection, tmp_path, CLOCK, PurityCheck(projection))
+    assert await migration_of(log, projection) is None
+    pure = FeesByHundred()
+    assert await migrate(log, pure, tmp_path, CLOCK, PurityCheck(pure))
+    found = await state(log, tmp_path, pure, call=PurityCheck(pure))
+    assert found == {"a": {"old": 1, "new": 0}}
 
 
 async def test_it_is_not_begun_while_another_process_folds_the_newer_version(
