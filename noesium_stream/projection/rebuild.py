@@ -24,7 +24,7 @@ from noesium_stream.observability import projection_rebuild_duration
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.folder import SUFFIX, Report, version_folder
-from noesium_stream.projection.snapshots import FOLDER as SNAPSHOTS
+from noesium_stream.projection.snapshots import drop_copies, move_copies
 from noesium_stream.projection.state_db import not_writable, require_whole
 from noesium_stream.projection.state_file import StateFile, discard, locked
 from noesium_stream.projection.stored import current_version, make_current
@@ -192,15 +192,14 @@ def _take_over(projection: AnyProjection, folder: Path, built: Path) -> None:
             for name in sorted(names):
                 stack.enter_context(locked(target / name))
             # 1. Copies of earlier states are of the old code: they must not outlive a state of it.
-            shutil.rmtree(target / SNAPSHOTS, ignore_errors=True)
+            drop_copies(target, names)
             # 2. Whoever dies here leaves a file that is whole, or none, which is folded from the log.
             for name in sorted(names):
                 discard(target / name)
                 if (built / name).exists():
                     (built / name).replace(target / name)
             # 3.
-            if (built / SNAPSHOTS).exists():
-                (built / SNAPSHOTS).replace(target / SNAPSHOTS)
+            move_copies(built, target)
         make_current(folder, projection)
     except OSError as error:
         raise ProjectionError(

@@ -22,7 +22,7 @@ from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.member import group_of
 from noesium_stream.projection.rebuild import Rebuilt, rebuild
 from noesium_stream.projection.snapshots import snapshots_of
-from noesium_stream.projection.state_file import StateFile, locked
+from noesium_stream.projection.state_file import StateFile, discard, locked
 from noesium_stream.projection.stored import StoredProjection, describe, stored_projection
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted
@@ -178,6 +178,35 @@ async def test_killed_between_any_two_changes_of_the_folder_every_file_is_whole(
         assert dict(stored.rows()) == new
     assert killed >= 8
     assert dict(stored.rows()) == rows(200, 2)
+
+
+async def test_a_partition_that_another_process_begins_meanwhile_is_let_be(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "FEWEST_EVENTS", 10)
+    stored = await folded(log, tmp_path)
+    old = stored.files()[0]
+    copy = snapshots_of(old)[0].path
+    others: list[Path] = []
+
+    def other_begins(path: Path) -> None:
+        if not others:
+            state = path.with_name("t-0.state")
+            others.extend([state, copy.with_name(copy.name.replace(old.stem, state.stem))])
+            for other in others:
+                other.parent.mkdir(exist_ok=True)
+                other.write_bytes(b"its own")
+        discard(path)
+
+    monkeypatch.setattr(module, "discard", other_begins)
+    await rebuilt(log, tmp_path, Doubled())
+    assert [other.read_bytes() for other in others] == [b"its own"] * 2
+    others[0].unlink()
+    assert dict(stored.rows()) == rows(200, 2)
+    assert all(snapshots_of(path) for path in stored.files())
+    monkeypatch.undo()
+    await rebuilt(log, tmp_path, Doubled())
+    assert not others[1].exists(), "there is no state of which it is a copy"
 
 
 class _Killed(BaseException):
