@@ -213,8 +213,10 @@ class _Host:
             )
             self._answered = await self._say_if_possible(beat)
             sequence += 1
+            # Not `wait_for`: Python 3.11's loses a cancellation that meets what it waits for.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._moved.wait(), HEARTBEAT_S)
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._moved.wait()
 
     def partitions(self) -> list[PartitionStatus]:
         """How the partitions stand that this host is at work on."""
