@@ -67,7 +67,7 @@ def judge(
     if judge_for_run is None:
         return EventValidationError("event_type", f"{event.event_type} is nothing that an inbox takes")
     session = runs.get(run_id)
-    return Verdict.PASS if session is None else judge_for_run(event, session)
+    return Verdict.PASS if session is None or session.ended else judge_for_run(event, session)
 
 
 def _refused_command(event: EventEnvelope, agent_type: str) -> EventValidationError | None:

@@ -360,6 +360,7 @@ class PartitionOwner:
         started: list[RunSession] = []
         accepted: list[Outgoing] = []
         refused: list[str] = []
+        await self._outcomes_known({record.key for record in records})
         for record in records:
             try:
                 verdict = judge(record, self._agent.agent_type, self._runs, self._ended)
@@ -391,6 +392,14 @@ class PartitionOwner:
         for session in touched.values():
             self._deliver(session)
         self._start_answered()
+
+    async def _outcomes_known(self, run_ids: Collection[str]) -> None:
+        """Wait for outcomes that are on their way to the log.
+
+        Nothing may lie behind one; and a run whose outcome does not get there takes what comes in.
+        """
+        while ending := [s for run_id in run_ids if (s := self._runs.get(run_id)) is not None and s.ending]:
+            await ending[0].outcome_known()
 
     def _tell_all(self, lines: Sequence[str]) -> None:
         for line in lines:

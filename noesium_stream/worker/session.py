@@ -144,6 +144,23 @@ class RunSession:
         return self.activity.only_waits and not history.calls_under_way()
 
     @property
+    def ending(self) -> bool:
+        """Whether its outcome is on its way to the log: what comes in waits until that is known."""
+        return self.history.terminal is not None and bool(self._sent) and self._refused is None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its outcome is on the log: nothing may follow it."""
+        if self.history.terminal is None or self._sent or self._staged:
+            return False
+        return self._refused is None and self._failed is None
+
+    async def outcome_known(self) -> None:
+        """Return when its outcome is no longer on its way, whatever became of it."""
+        while self.ending:
+            await self._sent[-1].settled()
+
+    @property
     def committing(self) -> bool:
         """Whether something of it is on its way to the log."""
         return bool(self._sent)
