@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Final
 
-from noesium_stream.errors import StateBusyError, StateFileError
+from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError
 from noesium_stream.projection.manifest import (
     MANIFEST_TABLE,
     Identity,
@@ -128,6 +128,21 @@ class StateFile:
         Raises:
             StateFileError: it is damaged or no such file; says what.
         """
+        while True:
+            which = _which(path)
+            try:
+                file = cls._opened_to_read(path)
+            except ProjectionError:
+                if _which(path) == which:
+                    raise
+                continue
+            if _which(path) == which:
+                return file
+            # It was replaced meanwhile: its log beside it may be that of the new one.
+            file.close()
+
+    @classmethod
+    def _opened_to_read(cls, path: Path) -> StateFile:
         db = connect_to_read(path)
         try:
             with Translating(path):
@@ -241,6 +256,15 @@ class StateFile:
 
     def _sound(self) -> Translating:
         return Translating(self.path)
+
+
+def _which(path: Path) -> tuple[int, int] | None:
+    """Which file it is that stands there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def discard(path: Path) -> None:

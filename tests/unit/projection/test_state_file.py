@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError
+from noesium_stream.projection import state_file
 from noesium_stream.projection.manifest import Identity, Manifest
+from noesium_stream.projection.state_db import connect_to_read
 from noesium_stream.projection.state_file import StateFile, discard
 
 IDENTITY = Identity("orders", 1, "shape", "t.events.demo", "topic-1", 3)
@@ -205,6 +207,28 @@ def test_a_file_that_is_not_there_cannot_be_read(path: Path) -> None:
     with pytest.raises(StateFileError, match="there is no such file"):
         StateFile.open_to_read(path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, readable: bool
+) -> None:
+    filled(path, a=b"old")
+    new = filled(path.with_name("new.state"), a=b"new")
+
+    def replaced(path: Path) -> sqlite3.Connection:
+        monkeypatch.undo()
+        db = connect_to_read(path)
+        discard(path)
+        new.replace(path)
+        if readable:
+            return db
+        db.close()
+        raise StateFileError("the log beside it is that of the new one.")
+
+    monkeypatch.setattr(state_file, "connect_to_read", replaced)
+    with closing(StateFile.open_to_read(path)) as file:
+        assert file.get(b"a") == b"new"
 
 
 def test_another_format_is_said(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
