@@ -151,6 +151,15 @@ def test_types_that_are_not_wanted_are_passed_over(tmp_path: Path) -> None:
     fold.file.close()
 
 
+def test_types_that_are_not_wanted_are_not_even_decoded(tmp_path: Path) -> None:
+    fold = fold_of(Ordered(), tmp_path / "a.state")
+    fold.take([raw(b"no event", 0, "a", ce_type=b"demo.noted"), record(counted(1, "a"), 1)])
+    assert (states(fold), letters(fold)) == ({"a": [1]}, [])
+    fold.take([raw(b"no event", 2, "b", ce_type=b"demo.counted")])
+    assert len(letters(fold)) == 1
+    fold.file.close()
+
+
 class Heads(BaseProjection[list[str]]):
     name = "heads"
     decodes = False
