@@ -34,12 +34,17 @@ _STATE: Final = b"s"
 
 
 class Rebuilt(NamedTuple):
-    """What a rebuild has done: events folded, partitions, dead letters, and rows that were compared."""
+    """What a rebuild has done: events folded, partitions, dead letters, and rows that were compared.
+
+    `replaced` is False where the state of the same version was found to be the same, and is one that another
+    process writes: it stays.
+    """
 
     events: int
     partitions: int
     held: int
     compared: int
+    replaced: bool = True
 
 
 async def rebuild(
@@ -51,7 +56,8 @@ async def rebuild(
 
     Raises:
         RebuildDiffersError: it is not; nothing was replaced.
-        StateBusyError: another process follows the same version on this machine; stop it first.
+        StateBusyError: another process follows the same version on this machine, and it was not compared with
+            that one; stop it first.
         ProjectionError: as `ProjectionEngine.catch_up`.
     """
     old = folder / projection.name / f"v{current_version(folder / projection.name)}"
@@ -93,13 +99,17 @@ async def _rebuilt(
         manifests = await engine.catch_up(projection.name)
     try:
         _take_over(projection, folder, version_folder(folder / _SIDE, projection))
+        replaced = True
     except StateBusyError as error:
-        raise _followed(projection, built=True) from error
+        replaced = False
+        if not verify or old != version_folder(folder, projection):
+            raise _followed(projection, built=True) from error
     return Rebuilt(
         sum(manifest.events for manifest in manifests),
         len(manifests),
         sum(manifest.held for manifest in manifests),
         compared,
+        replaced,
     )
 
 
@@ -120,7 +130,9 @@ def _followed(projection: AnyProjection, *, built: bool) -> StateBusyError:
     what = "was built, and cannot take over" if built else "cannot be rebuilt"
     return StateBusyError(
         f"{name} {what}: its state is being written by another process. Nothing was replaced.",
-        hint="Stop the process that follows it, then rebuild; with --verify it is compared beside that one.",
+        hint="Stop the process that follows it, then rebuild."
+        if built
+        else "Stop the process that follows it, then rebuild; with --verify it is compared beside that one.",
     )
 
 

@@ -244,6 +244,14 @@ class StoredProjection:
                     found.append(data)
         return self._one(found, key)
 
+    def is_empty(self) -> bool:
+        """Whether it has neither rows nor dead letters; raises `StateFileError`."""
+        for path in self.files():
+            with closing(StateFile.open_to_read(path)) as file:
+                if file.manifest.held or next(file.scan(_STATE), None) is not None:
+                    return False
+        return True
+
     def rows(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """All rows whose keys begin with `prefix`, in the order of their UTF-8 bytes; raises as `get`."""
         start = _STATE + prefix.encode(errors="surrogatepass")

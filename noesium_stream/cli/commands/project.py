@@ -145,9 +145,7 @@ async def project_command(
     async with _to_its_end(log):
         say_unmatched(projection, await log.layout(), log.topology, end=True)
         if anew:
-            describe(folder, projection, group_of(log, projection), reference)
-            await _rebuild(log, projection, folder, verify=verify)
-            describe(folder, projection, group_of(log, projection), reference, anew=True)
+            await _rebuild(log, projection, folder, reference, verify=verify)
         else:
             if migrated:
                 await _migrate(log, projection, folder, call)
@@ -233,6 +231,8 @@ async def _once(
     _say(projection, sum(m.events for m in manifests), len(manifests), sum(m.held for m in manifests))
     if call is not None and before and _cursors(stored) == before:
         note("nothing was checked: all events were folded before; --state DIR folds them in another folder")
+    elif any(manifest.events for manifest in manifests) and stored.is_empty():
+        note("  there is no row: `key` or `apply` has returned None for all of them; is a `return` missing?")
     if any(manifest.held for manifest in manifests):
         _say_first_letter(stored, before)
 
@@ -265,9 +265,18 @@ async def _migrate(log: EventLog, projection: AnyProjection, folder: Path, call:
         note(f"the log says already where {name} begins")
 
 
-async def _rebuild(log: EventLog, projection: AnyProjection, folder: Path, *, verify: bool) -> None:
+async def _rebuild(
+    log: EventLog, projection: AnyProjection, folder: Path, reference: str, *, verify: bool
+) -> None:
+    group = group_of(log, projection)
+    describe(folder, projection, group, reference)
     built = await rebuild(log, projection, folder, verify=verify, report=note)
     _say(projection, built.events, built.partitions, built.held)
+    if built.replaced:
+        describe(folder, projection, group, reference, anew=True)
+    else:
+        name = f"{projection.name} v{projection.version}"
+        note(f"{name} is followed by another process: its state, which is the same, stays")
 
 
 def _say(projection: AnyProjection, events: int, partitions: int, held: int) -> None:
