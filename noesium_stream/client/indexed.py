@@ -17,7 +17,8 @@ from noesium_stream.errors import ProjectionError
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
 from noesium_stream.log.topics import TopicKind, partition_of
 from noesium_stream.projection.folder import state_path
-from noesium_stream.projection.manifest import Identity
+from noesium_stream.projection.manifest import Identity, Manifest
+from noesium_stream.projection.same_log import other_logs
 from noesium_stream.projection.shipped import IndexProjection
 from noesium_stream.projection.shipped.index import RUN
 from noesium_stream.projection.state_codec import StateCodec
@@ -50,7 +51,7 @@ class RunIndex:
         partition = partition_of(run_id, len(end))
         topic_id = await self._log.topic_id(journal)
         with self._open(TopicPartition(journal, partition), topic_id, end[partition]) as file:
-            if file is None:
+            if file is None or await other_logs(self._log, journal, [file.manifest]):
                 return None
             try:
                 row = file.get(_STATE + f"{RUN}{run_id}".encode())
@@ -77,12 +78,17 @@ class RunIndex:
                 continue
             cursors = rest.setdefault(topic, {})
             agent_type = topic.split(".")[2]
+            known: list[tuple[Manifest, list[str]]] = []
             for partition, end in (await self._log.end(topic)).items():
                 with self._open(TopicPartition(topic, partition), shape.topic_id, end) as file:
                     ids = None if file is None else _ids(file, prefix)
                     if file is not None and ids is not None:
-                        found.update((agent_type, run_id) for run_id in ids)
-                        cursors[partition] = file.manifest.cursor
+                        known.append((file.manifest, ids))
+            others = await other_logs(self._log, topic, (manifest for manifest, _ in known))
+            for manifest, ids in known:
+                if manifest.identity.partition not in others:
+                    found.update((agent_type, run_id) for run_id in ids)
+                    cursors[manifest.identity.partition] = manifest.cursor
         return found, rest
 
     @contextmanager

@@ -27,6 +27,7 @@ from noesium_stream.projection.folder import Report, having, matching, merged, s
 from noesium_stream.projection.manifest import Manifest
 from noesium_stream.projection.migration import migration_of
 from noesium_stream.projection.opening import open_migrated
+from noesium_stream.projection.same_log import other_logs
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile, discard, locked
 
@@ -292,6 +293,13 @@ class ProjectionEngine:
                 fold.file.close()
                 raise
             found.folds[tp] = fold
+        opened = [found.folds[TopicPartition(topic, partition)].manifest for partition in missing]
+        others = await other_logs(self.log, topic, opened)
+        if others:
+            for reason in others.values():
+                self._report(f"{brief(reason)} It is discarded; the events are folded again.")
+            self._forget(found, [TopicPartition(topic, partition) for partition in others])
+            await self._open(found, topic, topic_id, end)
 
     def _forget(self, found: _Registered, tps: Collection[TopicPartition]) -> None:
         """Discard files while they are locked: afterwards they may be another process's."""

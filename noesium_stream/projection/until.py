@@ -168,6 +168,7 @@ async def _carry_over(
         cursor=handover.offset,
         events=was.events,
         last_event_id=was.last_event_id,
+        last_offset=was.last_offset,
         last_ms=was.last_ms,
         first=was.first,
         migration=handover.event_id,
