@@ -17,7 +17,6 @@ from noesium_stream.errors import (
     ApprovalError,
     CommitUnknownError,
     EffectDecisionError,
-    FencedError,
     LogFullError,
     LogUnavailableError,
     RunEndedError,
@@ -208,7 +207,7 @@ class Stage:
                         task.cancel()
                 if ends[0].done():
                     ends[0].result()
-        except (*AWAY, FencedError) as error:
+        except AWAY as error:
             self.say(f"{name} ends: {error!r}")
         except Exception as error:
             self.faults.append(f"worker: {name} ended with {error!r}")
