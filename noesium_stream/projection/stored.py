@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from heapq import merge as in_order
 from itertools import groupby
 from operator import itemgetter
@@ -119,6 +119,9 @@ def _read_about(where: Path) -> About:
     if not isinstance(said, dict):
         raise ValueError("it is no JSON object")
     known = {field.name for field in fields(About)}
+    lacking = [field.name for field in fields(About) if field.default is MISSING and field.name not in said]
+    if lacking:
+        raise ValueError(f"it lacks {', '.join(lacking)}")
     return About(**{name: value for name, value in said.items() if name in known})
 
 

@@ -111,7 +111,9 @@ async def test_versions_are_told_apart_and_one_is_current(log: EventLog, tmp_pat
     with pytest.raises(ProjectionError, match="There is no state of version 3 of the projection 'numbers'"):
         stored_projection(tmp_path, "numbers", load, 3)
     second.path.joinpath(ABOUT).write_text('{"name": 1}')
-    with pytest.raises(ProjectionError, match=r"projection.json cannot be read"):
+    with pytest.raises(
+        ProjectionError, match=r"projection.json cannot be read: it lacks version, reference, group"
+    ):
         stored_projection(tmp_path, "numbers", load, 2)
 
 
