@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
 
 import orjson
 
 from noesium_stream.errors import ProjectionError
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
 from noesium_stream.log.topics import TopicKind, partition_of
+from noesium_stream.projection.changed import STATE
 from noesium_stream.projection.folder import state_path
 from noesium_stream.projection.manifest import Identity, Manifest
 from noesium_stream.projection.same_log import other_logs
@@ -23,8 +23,6 @@ from noesium_stream.projection.shipped import IndexProjection
 from noesium_stream.projection.shipped.index import RUN
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile
-
-_STATE: Final = b"s"
 
 
 class RunIndex:
@@ -54,7 +52,7 @@ class RunIndex:
             if file is None or await other_logs(self._log, journal, [file.manifest]):
                 return None
             try:
-                row = file.get(_STATE + f"{RUN}{run_id}".encode())
+                row = file.get(STATE + f"{RUN}{run_id}".encode())
             except ProjectionError:
                 return None
             if row is None:
@@ -113,6 +111,6 @@ def _ids(file: StateFile, prefix: str) -> list[str] | None:
     """The ids of runs that begin so; None where the file is damaged."""
     start = f"{RUN}{prefix}".encode()
     try:
-        return [key[len(_STATE) + len(RUN) :].decode() for key, _ in file.scan(_STATE + start)]
+        return [key[len(STATE) + len(RUN) :].decode() for key, _ in file.scan(STATE + start)]
     except ProjectionError:
         return None

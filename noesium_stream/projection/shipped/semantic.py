@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 
+from noesium_stream.projection.changed import STATE
 from noesium_stream.projection.folding import Nondeterministic, refuse_in_fold
 from noesium_stream.projection.shipped.semantic_store import (
     Hit,
@@ -33,7 +34,6 @@ from noesium_stream.projection.stored import StoredProjection
 from noesium_stream.projection.whole_file import alone
 
 _T = TypeVar("_T")
-_STATE: Final = b"s"
 _AFTER: Final = b"t"
 """What no key of a row of state begins with, and all lie below."""
 
@@ -185,12 +185,12 @@ class SemanticIndex(SemanticProjection):
         found: list[tuple[str, Any]] = []
         gone: list[Range] = []
         for key, value, following in file.changed(since):
-            if _STATE <= key < _AFTER:
+            if STATE <= key < _AFTER:
                 name = _name(key)
                 found.append((name, self._source.get(name) if merges else orjson.loads(value)))
-            if since >= 0 and key < _AFTER and (following == b"" or following > _STATE):
-                first = _name(key) if key >= _STATE else None
-                gone.append((first, _name(following) if _STATE <= following < _AFTER else None))
+            if since >= 0 and key < _AFTER and (following == b"" or following > STATE):
+                first = _name(key) if key >= STATE else None
+                gone.append((first, _name(following) if STATE <= following < _AFTER else None))
         if merges:
             kept = [(name, self._source.get(name)) for name in self._between(gone)]
             found += [(name, state) for name, state in kept if state is not None]
@@ -249,7 +249,7 @@ def _lies(name: str, between: Range) -> bool:
 
 
 def _name(key: bytes) -> str:
-    return key[len(_STATE) :].decode(errors="replace")
+    return key[len(STATE) :].decode(errors="replace")
 
 
 def _unit(vector: Sequence[float]) -> list[float]:
