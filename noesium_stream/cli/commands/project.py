@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,7 @@ from noesium_stream.cli.session import (
     settings,
     state_option,
 )
-from noesium_stream.cli.shares import is_this_process, living, processes
+from noesium_stream.cli.shares import is_this_process, left_behind, living, processes
 from noesium_stream.cli.unmatched import say_unknown_types, say_unmatched
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import (
@@ -34,6 +34,7 @@ from noesium_stream.errors import (
     TopicNotFoundError,
 )
 from noesium_stream.log import EventLog
+from noesium_stream.log.port import TopicPartition
 from noesium_stream.projection import AttachedProjection, ProjectionEngine
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.check import PurityCheck
@@ -346,11 +347,31 @@ async def _take_over(log: EventLog, attached: AttachedProjection, folder: Path) 
         _say_older(projection, folder)
         return
     ends = await _ends(log, projection)
-    while not (attached.assignment and stored.has_reached(attached.assignment, ends)):  # noqa: ASYNC110
+    gone: frozenset[TopicPartition] = frozenset()
+    while not (attached.assignment and stored.has_reached(attached.assignment, _without(ends, gone))):
         # Other processes on this machine have a part in it; their files give no signal.
+        before = await _left_behind(log, stored)
         await asyncio.sleep(_LOOK_S)
+        gone = before & await _left_behind(log, stored)  # who has just got one may not have opened it yet
     if make_current(folder, projection, unless_older=True):
         note(f"{projection.name} v{projection.version} has caught up, and takes over")
+
+
+async def _left_behind(log: EventLog, stored: StoredProjection) -> frozenset[TopicPartition]:
+    try:
+        return await left_behind(log, stored)
+    except EventStoreError:
+        return frozenset()
+
+
+def _without(
+    ends: Mapping[str, Mapping[int, int]], gone: Collection[TopicPartition]
+) -> dict[str, dict[int, int]]:
+    """The ends without those of these partitions."""
+    return {
+        topic: {p: end for p, end in found.items() if TopicPartition(topic, p) not in gone}
+        for topic, found in ends.items()
+    }
 
 
 async def _ends(log: EventLog, projection: AnyProjection) -> dict[str, Mapping[int, int]]:
