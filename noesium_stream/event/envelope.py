@@ -239,6 +239,15 @@ class EventEnvelope:
         return out
 
 
+class Unmade:
+    """The slots of an event, for the one who fills them all and then lets it become one (`__class__`).
+
+    A tenth of a microsecond less than `trusted`, which is half as much again as it takes.
+    """
+
+    __slots__ = _FIELDS
+
+
 class _Trusted:
     """Fills the slots of an event, then becomes one.
 
