@@ -242,7 +242,7 @@ class EventEnvelope:
 class Unmade:
     """The slots of an event, for the one who fills them all and then lets it become one (`__class__`).
 
-    A tenth of a microsecond less than `trusted`, which is half as much again as it takes.
+    That takes 0.2 µs, a call of `trusted` with its 18 arguments 0.3.
     """
 
     __slots__ = _FIELDS
