@@ -2,12 +2,13 @@
 
 Order is the guarantee. Acquiring:
  1. open the writer (fences the previous owner and ends what it left open),
- 2. write `partition.acquired` (nobody of an older epoch can commit after it),
+ 2. write `partition.acquired` (nobody of an older epoch can commit after it); that this succeeds proves that
+    the group has the partition here and nowhere else,
  3. read the journal to its high watermark,
  4. resume the runs that are open,
  5. accept from the inbox, from where the journal's copies end.
 A commit that fails because the partition is lost (fenced, outcome unknown) ends all of that; as long as
-the group leaves the partition here, it is acquired again from step 1.
+the group leaves the partition here, it is acquired again from step 1, otherwise it is dropped.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from noesium_stream.errors import (
     LogUnavailableError,
     MigrationError,
     NoesiumError,
+    TenureEndedError,
 )
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
@@ -36,7 +38,7 @@ from noesium_stream.kernel.stray import failure_of_code
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.observability import events_processed
-from noesium_stream.worker.acquiring import acquired, answered_meanwhile, low_water_mark
+from noesium_stream.worker.acquiring import Assignment, answered_meanwhile, low_water_mark, take
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.grace import GRACE_S, let_calls_end
@@ -65,9 +67,10 @@ class PartitionOwner:
         agent: BaseGraphicAgent,
         partition: int,
         registry: CapabilityRegistry,
+        assignment: Assignment,
         *,
         on_failure: Callable[[BaseException], None],
-        on_recovered: Callable[[int], None] = lambda accepted: None,
+        on_recovered: Callable[[], None] = lambda: None,
         tell: Callable[[str], None] = lambda line: None,
         grace_s: float = GRACE_S,
     ) -> None:
@@ -97,6 +100,8 @@ class PartitionOwner:
         self._awaited: dict[str, int] = {}
         self._ready = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
+        self._assignment = assignment
+        self._places = 0
         self._released = False
         self._writer_lost = asyncio.Event()
 
@@ -136,12 +141,9 @@ class PartitionOwner:
             CheckpointError, CorruptRecordError: the journal cannot be read back.
             LogUnavailableError: nobody answers.
         """
-        # 1. Fence.
-        writer = await self.log.writer(f"{self.journal}/{self.partition}")
-        self._writer = writer
+        # 1. Fence. 2. Say so: the first record of this epoch.
+        self._writer = writer = await take(self, self._assignment)
         self._writer_lost.clear()
-        # 2. Say so: the first record of this epoch.
-        await writer.commit([acquired(self, writer, await self.log.topic_id(self.inbox))])
         # 3. Read the journal; nobody else can write it now.
         restored = await restore(self.log, self.journal, self.inbox, self.partition)
         self._ended = restored.ended
@@ -158,8 +160,24 @@ class PartitionOwner:
             self._awaited = await answered_meanwhile(self, self._accepted, self._directory)
         self._resume(restored, committer)
         # 5. The inbox follows from here.
+        if self._recovering is not None:
+            # What was handed over before is judged again, also what was only passed over.
+            self._places += 1
+            await self._assignment.start_at(self._accepted)
         self._ready.set()
         return self._accepted
+
+    async def acquire_or_recover(self) -> int | None:
+        """As `acquire`; None: it is taken again by and by, or given up.
+
+        Somebody else takes it too, who was given it before and does not know better; or it was given on while
+        this process stood still. The group says whose it is, and who waits for that here would not hear it.
+        """
+        try:
+            return await self.acquire()
+        except (*NO_LONGER_OWNER, LogUnavailableError, LogFullError) as error:
+            self.recover(error)
+            return None
 
     async def release(self) -> None:
         """Give the partition up: what is under way outside ends and is recorded (`grace`), the open commit
@@ -209,10 +227,7 @@ class PartitionOwner:
             self._on_failure(error)
 
     def recover(self, error: Exception) -> None:
-        """Take the partition again, by and by, unless it is released meanwhile.
-
-        `on_recovered` is told the next inbox offset to accept.
-        """
+        """Take the partition again, by and by, unless it is released or the group gives it to others."""
         if not self._released and self._recovering is None:
             self._ready.clear()
             self._recovering = asyncio.create_task(self._recover(error), name=f"recover {self.partition}")
@@ -220,21 +235,39 @@ class PartitionOwner:
     async def _recover(self, error: Exception) -> None:
         try:
             while True:
-                self._agent.context.progress(
-                    f"{self.journal}/{self.partition}: taking it again after: {error}"
-                )
                 await self._let_go()
                 await self.clock.sleep(_PAUSE_S)
                 try:
-                    # What was handed over before and only passed over is judged again.
-                    self._on_recovered(await self.acquire())
-                    return
+                    if not await self._assignment.still_here():
+                        return self._given_away()
+                    self._agent.context.progress(
+                        f"{self.journal}/{self.partition}: taking it again after: {error}"
+                    )
+                    await self.acquire()
+                    return self._on_recovered()
                 except (*NO_LONGER_OWNER, LogUnavailableError, LogFullError) as again:
                     error = again
+                    if isinstance(again, TenureEndedError):
+                        self._send_away()
         except Exception as failure:
             self._on_failure(failure)
         finally:
             self._recovering = None
+
+    def _send_away(self) -> None:
+        """Let go who waits in `accept`: until then the group's member hears nothing, perhaps not even that
+        the partition has gone. Taken again, it is read from where the journal's copies end.
+        """
+        self._places += 1
+        self._ready.set()
+        self._ready.clear()
+
+    def _given_away(self) -> None:
+        self._agent.context.progress(
+            f"{self.journal}/{self.partition}: the group has given it to another worker"
+        )
+        self._released = True
+        self._ready.set()
 
     # -- runs ----------------------------------------------------------------------------------------
 
@@ -341,10 +374,15 @@ class PartitionOwner:
     async def accept(self, records: Sequence[Record]) -> None:
         """Deal with the next records of the inbox; returns when all are dealt with on the log.
 
-        A record that was accepted before (its offset is below the journal's last copy) is passed over.
+        A record that was accepted before (its offset is below the journal's last copy) is passed over; so is
+        all of a partition that was given up, or that is read from elsewhere meanwhile.
         """
+        places = self._places
         while True:
-            parking = await self._until_ready()
+            await self._ready.wait()
+            parking = self._parking
+            if self._released or parking is None or places != self._places:
+                return None
             runs = {record.key for record in records}
             with parking.staying(runs):
                 await parking.bring_back(runs)
@@ -354,15 +392,9 @@ class PartitionOwner:
                     return await self._accept([r for r in records if r.offset >= self._accepted])
                 except NO_LONGER_OWNER:
                     if self._released:
-                        raise
+                        return None
                     self._ready.clear()
                     await asyncio.sleep(0)  # `_lost` has begun to recover, or is about to
-
-    async def _until_ready(self) -> Parking:
-        await self._ready.wait()
-        if self._released or self._parking is None:
-            raise LogClosedError(f"{self.inbox}/{self.partition} was given up")
-        return self._parking
 
     async def _accept(self, records: Sequence[Record]) -> None:
         if not records:
