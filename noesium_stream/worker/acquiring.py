@@ -8,8 +8,9 @@ from typing import Final, Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import LogUnavailableError, TenureEndedError
+from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
-from noesium_stream.event.standard import PartitionAcquired
+from noesium_stream.event.standard import PartitionAcquired, PartitionConfirmed
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing, Subscription, Tenure, TopicPartition
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.restore import answers_in
@@ -114,6 +115,23 @@ def acquired(owner: AcquiringOwner, writer: LogWriter, inbox_id: str) -> Outgoin
         instance_id=owner.agent_ref.instance_id,
         inbox_id=inbox_id,
     )
+    return _said(owner, event)
+
+
+def confirmed(owner: AcquiringOwner, epoch: int) -> Outgoing:
+    """A record that says nothing but that its writer is not fenced: once it is committed, that is known."""
+    return _said(
+        owner,
+        PartitionConfirmed(
+            agent_type=owner.agent_ref.agent_type,
+            partition=owner.partition,
+            epoch=epoch,
+            instance_id=owner.agent_ref.instance_id,
+        ),
+    )
+
+
+def _said(owner: AcquiringOwner, event: DomainEvent) -> Outgoing:
     key = f"partition-{owner.partition}"
     trace = TraceContext(owner.clock.token(16), owner.clock.token(8))
     envelope = event.to_envelope(owner.agent_ref, trace, partition_key=key, clock=owner.clock)

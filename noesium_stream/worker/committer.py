@@ -36,6 +36,9 @@ class Committer:
     `next_offset` is where the journal partition went on after the last commit: what comes later lies there
     or behind it.
 
+    `proved_s` is when, by the clock's monotonic time, the last commit was begun that succeeded: then, or
+    later, nobody had taken the partition.
+
     It numbers the records of each run (`sequences`: the next number by run id) when they are committed,
     not when they are staged: a refused record leaves no gap. What was withdrawn
     (`Submission.end`) before its turn is not sent. A log that is full or absent is waited for.
@@ -52,6 +55,7 @@ class Committer:
     ) -> None:
         self.sequences: dict[str, int] = {}
         self.next_offset = 0
+        self.proved_s = float("-inf")
         self._writer = writer
         self._journal = journal
         self._clock = clock
@@ -108,6 +112,7 @@ class Committer:
         requests = [request for request in requests if not request.ended]
         while requests:
             numbers: dict[str, int] = {}
+            begun_s = self._clock.monotonic()
             try:
                 positions = await self._writer.commit(self._ordered(requests, numbers))
             except (LogFullError, LogUnavailableError) as error:
@@ -124,6 +129,7 @@ class Committer:
                 # Nothing is known of this failure: treat the partition as lost, so that it is read anew.
                 return self._give_up(requests, error)
             else:
+                self.proved_s = begun_s
                 return self._done(requests, positions, numbers)
         return None
 
