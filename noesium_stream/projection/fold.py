@@ -63,6 +63,7 @@ class PartitionFold(Generic[TState]):
             run received from other runs are passed over.
         call: how `key` and `apply` are called; a guard may stand in between.
         snapshots: told of each flush; None keeps no copies.
+        flushes: whether `take` writes by itself when it holds much.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class PartitionFold(Generic[TState]):
         journal: bool,
         call: Callable[..., Any] | None = None,
         snapshots: Snapshots | None = None,
+        flushes: bool = True,
     ) -> None:
         projection.check()
         self.projection = projection
@@ -82,6 +84,7 @@ class PartitionFold(Generic[TState]):
         self._codec = codec
         self._journal = journal
         self._snapshots = snapshots
+        self._flushes = flushes
         self._apply = through(call, projection.apply)
         self._key = through(call, projection.key)
         self._keys = through(call, projection.keys) if projection.spreads() else None
@@ -140,7 +143,7 @@ class PartitionFold(Generic[TState]):
                     self._taken += 1
                     self._room -= _EVENT_BYTES + len(record.value)
             self._last = record
-            if self._room <= 0:
+            if self._room <= 0 and self._flushes:
                 self.flush()
 
     def advance(self, cursor: int) -> None:

@@ -72,6 +72,8 @@ def open_fold(
     topic_id: str,
     report: Report,
     call: Callable[..., Any] | None = None,
+    *,
+    flushes: bool = True,
 ) -> PartitionFold[TState]:
     """Open a partition's state; a file that cannot be trusted is discarded, and `report` is told why.
 
@@ -93,7 +95,9 @@ def open_fold(
     file = StateFile.open(path, identity, instead=tell)
     try:
         copies = Snapshots(file)
-        return PartitionFold(projection, codec, file, journal=journal, call=call, snapshots=copies)
+        return PartitionFold(
+            projection, codec, file, journal=journal, call=call, snapshots=copies, flushes=flushes
+        )
     except BaseException:
         file.close()
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from noesium_stream.clock import Clock
@@ -84,8 +84,10 @@ class AcquiringOwner(Protocol):
     journal: str
 
 
-async def take(owner: AcquiringOwner, assignment: Assignment) -> LogWriter:
-    """Open the writer of a partition (fences) and get past its first commit.
+async def take(
+    log: EventLog, writer_id: str, assignment: Assignment, first: Callable[[LogWriter], Awaitable[Outgoing]]
+) -> LogWriter:
+    """Open the writer of a partition (fences) and get past its first commit, which is the record `first`.
 
     Raises:
         TenureEndedError: the group has given the partition to another member.
@@ -93,9 +95,9 @@ async def take(owner: AcquiringOwner, assignment: Assignment) -> LogWriter:
     """
     tenure = await assignment.tenure()
     try:
-        writer = await owner.log.writer(f"{owner.journal}/{owner.partition}", tenure=tenure)
+        writer = await log.writer(writer_id, tenure=tenure)
         try:
-            await writer.commit([acquired(owner, writer, await owner.log.topic_id(owner.inbox))])
+            await writer.commit([await first(writer)])
         except BaseException:
             await writer.close()
             raise
@@ -105,7 +107,7 @@ async def take(owner: AcquiringOwner, assignment: Assignment) -> LogWriter:
     return writer
 
 
-def acquired(owner: AcquiringOwner, writer: LogWriter, inbox_id: str) -> Outgoing:
+async def acquired(owner: AcquiringOwner, writer: LogWriter) -> Outgoing:
     """The first record of an epoch: nobody of an older one can commit after it."""
     event = PartitionAcquired(
         agent_type=owner.agent_ref.agent_type,
@@ -113,7 +115,7 @@ def acquired(owner: AcquiringOwner, writer: LogWriter, inbox_id: str) -> Outgoin
         writer_id=writer.writer_id,
         epoch=writer.epoch,
         instance_id=owner.agent_ref.instance_id,
-        inbox_id=inbox_id,
+        inbox_id=await owner.log.topic_id(owner.inbox),
     )
     return _said(owner, event)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Final
 
 from noesium_stream.agent import BaseGraphicAgent
@@ -40,6 +41,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.observability import events_processed
 from noesium_stream.worker.acquiring import (
     Assignment,
+    acquired,
     answered_meanwhile,
     confirmed,
     low_water_mark,
@@ -154,7 +156,8 @@ class PartitionOwner:
             LogUnavailableError: nobody answers.
         """
         # 1. Fence. 2. Say so: the first record of this epoch.
-        self._writer = writer = await take(self, self._assignment)
+        writer_id = f"{self.journal}/{self.partition}"
+        self._writer = writer = await take(self.log, writer_id, self._assignment, partial(acquired, self))
         self._writer_lost.clear()
         # 3. Read the journal; nobody else can write it now.
         restored = await restore(self.log, self.journal, self.inbox, self.partition)

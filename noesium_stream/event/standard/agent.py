@@ -108,6 +108,22 @@ class PartitionConfirmed(DomainEvent, event_type="partition.confirmed"):
     instance_id: str
 
 
+class HandlerAdvanced(DomainEvent, event_type="handler.advanced"):
+    """How far a handler has read a partition; last record of each of its commits.
+
+    `topic_id` is the id of the topic: `next_offset` counts in that one, and not in one that was made anew
+    under the same name. `handled` events were read in this commit, and `made` were made of them.
+    """
+
+    agent_type: str
+    topic: str
+    topic_id: str
+    partition: int = Field(ge=0)
+    next_offset: int = Field(ge=0)
+    handled: int = Field(ge=0)
+    made: int = Field(ge=0)
+
+
 class ReplyTo(BaseModel):
     """Who waits for the answer: a run of an agent, and its call within that run."""
 

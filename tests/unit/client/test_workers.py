@@ -17,13 +17,12 @@ from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.group import this_process
 from noesium_stream.testing import agent_of
-from noesium_stream.worker import Worker
-from noesium_stream.worker import worker as worker_module
+from noesium_stream.worker import Worker, host
 
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(host, "HEARTBEAT_S", 0.05)
 
 
 async def listed(client: Client, wanted: Callable[[OwnedPartition], bool]) -> list[OwnedPartition]:

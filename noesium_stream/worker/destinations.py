@@ -1,0 +1,34 @@
+"""Where an event that a handler has made goes."""
+
+from __future__ import annotations
+
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.port import EventLog, Outgoing
+from noesium_stream.log.topics import partition_of, record_key, route
+
+
+class Destinations:
+    """Routes events to topics and partitions, which are looked up once.
+
+    Args:
+        log: where the topics are; what is missing is made.
+    """
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._partitions: dict[str, int] = {}
+
+    async def of(self, envelope: EventEnvelope) -> Outgoing:
+        """An event as a writer takes it.
+
+        Raises:
+            EventValidationError: it names no agent type that there may be.
+            LogUnavailableError: nobody answers.
+        """
+        topic = route(envelope, self._log.topology)
+        count = self._partitions.get(topic)
+        if count is None:
+            await self._log.ensure_topics([self._log.topology.spec(topic)])
+            count = self._partitions[topic] = len(await self._log.end(topic))
+        key = record_key(envelope)
+        return Outgoing(envelope, topic, partition_of(key, count), key)

@@ -1,0 +1,58 @@
+"""The agents without a graph: the topics that their state is folded from, and an owner of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from noesium_stream.agent.handler import BaseHandler
+from noesium_stream.log.port import EventLog, Subscription, TopicPartition
+from noesium_stream.projection.folder import matching
+from noesium_stream.worker.acquiring import Assignment
+from noesium_stream.worker.handling import HandlerPartition
+from noesium_stream.worker.host import Host
+
+_PATTERN = "*"
+
+
+class HandlerHost(Host):
+    """Runs one handler.
+
+    Args:
+        log: an open log.
+        agent: the handler.
+
+    Raises:
+        ConfigError: what the handler declares cannot be.
+    """
+
+    def __init__(self, log: EventLog, agent: BaseHandler) -> None:
+        super().__init__(log, agent)
+        agent.check()
+        self._handler = agent
+        self._state = type(agent).state()
+        self._types = self._state.event_types
+        self._read: Sequence[str] = ()
+        digest = sha256(log.url.encode()).hexdigest()[:12]
+        self._folder = agent.context.home / "handlers" / digest / agent.agent_type
+
+    def _check(self) -> None:
+        self._state.check()
+        for event in self._state.events:
+            self._log.catalogue.register(event)
+
+    def _must_exist(self) -> Sequence[str]:
+        namespace = self._log.topology.namespace
+        return [f"{namespace}.{topic}" for topic in self._state.topics if _PATTERN not in topic]
+
+    async def _topics(self) -> Sequence[str]:
+        self._read = matching(await self._log.layout(), self._state, self._log.topology)
+        return self._read
+
+    async def _follow(self, subscription: Subscription) -> None:
+        before = self._read
+        if await self._topics() != before:
+            subscription.change_topics(self._read)
+
+    def _owner(self, place: TopicPartition, assignment: Assignment) -> HandlerPartition:
+        return HandlerPartition(self._log, self._handler, place, assignment, self._folder)

@@ -1,0 +1,335 @@
+"""The owner of one partition that a handler reads: what it has read, made of it and knows is one commit.
+
+Order is the guarantee, as with runs (`partition`). Acquiring:
+ 1. open the writer (fences the previous owner and ends what it left open),
+ 2. write `partition.acquired`, under the group's tenure,
+ 3. find the last `handler.advanced` in the journal: how far the one before has come,
+ 4. fold the state up to there, from the file on this machine and what the topic has behind it,
+ 5. go on from there.
+Each batch is one commit: what was made of its events, and `handler.advanced` behind that. The state's file is
+written after the commit, so that it is never ahead of it; what it lacks is folded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from noesium_stream.agent.handler import BaseHandler
+from noesium_stream.clock import Clock
+from noesium_stream.errors import EventHeldError, LogTruncatedError, StateBusyError
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.standard import HandlerAdvanced, PartitionAcquired, PartitionStatus
+from noesium_stream.kernel import NO_LONGER_OWNER
+from noesium_stream.log.port import EventLog, LogWriter, Outgoing, TopicPartition
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import partition_of
+from noesium_stream.observability import events_processed
+from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.folder import open_fold
+from noesium_stream.projection.state_codec import StateCodec
+from noesium_stream.worker.acquiring import Assignment, take
+from noesium_stream.worker.committer import Committer
+from noesium_stream.worker.destinations import Destinations
+
+FLUSH_EVENTS: Final = 2_000
+"""How many events the state's file may lack: a takeover folds them again."""
+
+BUSY_TRIES: Final = 40
+DRAIN_S: Final = 5.0
+
+_PAUSE_S: Final = 0.25
+_FIRST_LOOK: Final = 1_000
+
+
+class HandlerPartition:
+    """Owns one partition that a handler reads, from `acquire` to `release`.
+
+    Args:
+        log: an open log.
+        agent: the handler.
+        place: which partition.
+        assignment: what the group says of it.
+        folder: where states are kept on this machine.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        agent: BaseHandler,
+        place: TopicPartition,
+        assignment: Assignment,
+        folder: Path,
+    ) -> None:
+        self.log = log
+        self.clock: Clock = agent.context.clock
+        self.agent_ref: AgentRef = agent.context.agent_ref
+        self.partition = place.partition
+        self.inbox = place.topic
+        self.journal = log.topology.journal(agent.agent_type)
+        self._agent = agent
+        self._place = place
+        self._assignment = assignment
+        self._folder = folder
+        self._progress = agent.context.progress
+        self._state = type(agent).state()
+        self._state.on_error = "stop"  # type: ignore[misc]  # what is held back would be handled out of order
+        self._codec: StateCodec[Any] = StateCodec(self._state)
+        self._key = f"{place.topic}/{place.partition}"
+        self._journal_partition = 0
+        self._destinations = Destinations(log)
+        self._topic_id = ""
+        self._writer: LogWriter | None = None
+        self._committer: Committer | None = None
+        self._fold: PartitionFold[Any] | None = None
+        self._collecting = False
+        self._made: list[tuple[EventEnvelope, Sequence[DomainEvent]]] = []
+        self._next = 0
+        self._unwritten = 0
+        self._released = False
+        self._lock = asyncio.Lock()
+
+    open_runs = 0
+    """A handler has none."""
+
+    def status(self, handled: int | None) -> PartitionStatus | None:
+        """How the partition stands; None: it is being taken, or given up."""
+        if self._writer is None or self._fold is None:
+            return None
+        return PartitionStatus(
+            partition=self.partition,
+            epoch=self._writer.epoch,
+            next_offset=max(self._next, handled or 0),
+            open_runs=0,
+        )
+
+    # -- ownership -----------------------------------------------------------------------------------
+
+    async def acquire_or_recover(self) -> int | None:
+        """Take the partition; return the next offset to handle, or None where it was given away by then.
+
+        Raises:
+            LogUnavailableError: nobody answers.
+            ProjectionError: the state cannot be written on this machine.
+            EventHeldError: an event of before cannot be folded any more.
+        """
+        while not self._released:
+            try:
+                return await self._acquire()
+            except NO_LONGER_OWNER as error:
+                self._progress(f"{self._key}: taking it again after: {error}")
+                await self._let_go()
+                await self.clock.sleep(_PAUSE_S)
+                if not await self._assignment.still_here():
+                    self._progress(f"{self._key}: the group has given it to another worker")
+                    self._released = True
+        return None
+
+    async def _acquire(self) -> int:
+        log = self.log
+        self._journal_partition = partition_of(self._key, len(await log.end(self.journal)))
+        self._topic_id = await log.topic_id(self.inbox)
+        # 1. Fence. 2. Say so.
+        writer_id = f"{self.journal}/{self._key}"
+        self._writer = await take(log, writer_id, self._assignment, self._acquired)
+        # 3. How far the one before has come; nobody else can write that now.
+        first = (await log.beginning(self.inbox))[self.partition]
+        self._next = max(await self._advanced_to(), first)
+        # 4. The state up to there.
+        self._fold = await self._open_fold(self._next)
+        self._unwritten = 0
+        self._committer = Committer(
+            self._writer, self.journal, self.clock, self._progress, lambda error: None
+        )
+        return self._next
+
+    async def release(self) -> None:
+        """Give the partition up: the open commit ends, the state is written, the writer closes."""
+        self._released = True
+        async with self._lock:
+            await self._let_go(write=True)
+
+    async def _let_go(self, *, write: bool = False) -> None:
+        committer, self._committer = self._committer, None
+        if committer is not None:
+            await committer.drain(DRAIN_S)
+            await committer.close()
+        fold, self._fold = self._fold, None
+        if fold is not None:
+            try:
+                if write and fold.cursor <= self._next:
+                    fold.flush()
+            finally:
+                fold.file.close()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.close()
+
+    async def _acquired(self, writer: LogWriter) -> Outgoing:
+        event = PartitionAcquired(
+            agent_type=self._agent.agent_type,
+            partition=self.partition,
+            writer_id=writer.writer_id,
+            epoch=writer.epoch,
+            instance_id=self.agent_ref.instance_id,
+            inbox_id=self._topic_id,
+        )
+        return self._own(event)
+
+    def _own(self, event: DomainEvent) -> Outgoing:
+        clock = self.clock
+        trace = TraceContext(clock.token(16), clock.token(8))
+        envelope = event.to_envelope(self.agent_ref, trace, partition_key=self._key, clock=clock)
+        return Outgoing(envelope, self.journal, self._journal_partition, self._key)
+
+    async def _advanced_to(self) -> int:
+        """The next offset behind the last commit: the last word of the journal counts, found from its end."""
+        log, partition = self.log, self._journal_partition
+        end = (await log.end(self.journal))[partition]
+        first = (await log.beginning(self.journal))[partition]
+        span = _FIRST_LOOK
+        before = end
+        while before > first:
+            begin = max(first, end - span)
+            found: int | None = None
+            async for record in log.read(
+                self.journal, {partition: begin}, until={partition: before}, types=(HandlerAdvanced.TYPE,)
+            ):
+                payload = record.envelope.payload
+                if record.key == self._key and payload["topic_id"] == self._topic_id:
+                    found = payload["next_offset"]
+            if found is not None:
+                return found
+            before, span = begin, span * 4
+        return 0
+
+    async def _open_fold(self, until: int) -> PartitionFold[Any]:
+        fold = await self._open_file()
+        try:
+            if fold.cursor > until:
+                # Written by one whose commit is not on the log that is here now.
+                self._progress(f"{fold.file.path}: it is ahead of the log. It is discarded; folded again.")
+                fold.file.discard()
+                fold = await self._open_file()
+            cursor = {self.partition: fold.cursor}
+            first = (await self.log.beginning(self.inbox))[self.partition]
+            if fold.cursor < first:
+                raise LogTruncatedError(self.inbox, self.partition, fold.cursor, first)
+            if fold.cursor < until:
+                async for batch in self.log.read_batches(
+                    self.inbox, cursor, until={self.partition: until}, partitions=[self.partition]
+                ):
+                    fold.take(batch)
+                fold.advance(until)
+            fold.flush()
+        except BaseException:
+            fold.file.close()
+            raise
+        return fold
+
+    async def _open_file(self) -> PartitionFold[Any]:
+        for left in reversed(range(BUSY_TRIES)):
+            try:
+                return open_fold(
+                    self._folder,
+                    self._state,
+                    self._codec,
+                    self.log,
+                    self._place,
+                    self._topic_id,
+                    self._progress,
+                    self._called,
+                    flushes=False,
+                )
+            except StateBusyError:
+                if not left:
+                    raise
+                await self.clock.sleep(_PAUSE_S)  # whoever had the partition here is just letting go
+        raise AssertionError("the last try returns or raises")
+
+    # -- events --------------------------------------------------------------------------------------
+
+    async def accept(self, records: Sequence[Record]) -> None:
+        """Handle the next records; returns when they are dealt with on the log.
+
+        Raises:
+            EventHeldError: `handle` or `apply` cannot take one; those before it are dealt with.
+        """
+        async with self._lock:
+            while not self._released:
+                if self._fold is None or self._committer is None:
+                    await self.acquire_or_recover()
+                    continue
+                todo = [record for record in records if record.offset >= self._next]
+                try:
+                    await self._accept(self._fold, self._committer, todo)
+                    return
+                except NO_LONGER_OWNER as error:
+                    self._progress(f"{self._key}: taking it again after: {error}")
+                    await self._let_go()
+
+    async def _accept(self, fold: PartitionFold[Any], committer: Committer, todo: Sequence[Record]) -> None:
+        if not todo:
+            return
+        self._made, self._collecting = [], True
+        failure: EventHeldError | None = None
+        try:
+            fold.take(todo)
+        except EventHeldError as error:
+            failure = error
+        finally:
+            made, self._made, self._collecting = self._made, [], False
+        outgoing = await self._outgoing(made)
+        if failure is None or fold.cursor > self._next:
+            advanced = HandlerAdvanced(
+                agent_type=self._agent.agent_type,
+                topic=self.inbox,
+                topic_id=self._topic_id,
+                partition=self.partition,
+                next_offset=fold.cursor,
+                handled=len(made),
+                made=len(outgoing),
+            )
+            await committer.submit([*outgoing, self._own(advanced)]).wait()
+            self._next = fold.cursor
+            self._unwritten += len(todo)
+            attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
+            events_processed.add(len(made), attributes)
+            if self._unwritten >= FLUSH_EVENTS:
+                fold.flush()
+                self._unwritten = 0
+        if failure is not None:
+            raise failure
+
+    def _called(self, function: Callable[..., Any], *args: Any) -> Any:
+        """How the fold calls `key` and `apply`: an event is handled just before it is folded."""
+        if not self._collecting or function != self._state.apply:
+            return function(*args)
+        try:
+            state, event = args
+            results = list(self._agent.handle(event, state))
+            after = function(state, event)
+        except BaseException:
+            self._collecting = False  # what is called from here on makes rows again
+            raise
+        self._made.append((event, results))
+        return after
+
+    async def _outgoing(self, made: Sequence[tuple[EventEnvelope, Sequence[DomainEvent]]]) -> list[Outgoing]:
+        agent, clock, outgoing = self._agent, self.clock, []
+        for event, results in made:
+            for index, result in enumerate(results):
+                envelope = result.to_envelope(
+                    self.agent_ref,
+                    event.trace.child(clock.token(8)),
+                    event.event_id,
+                    event.correlation_id or event.event_id,
+                    partition_key=agent.partition_key_of(result, event),
+                    idempotency_key=f"{agent.agent_type}/{event.event_id}/{index}",
+                    clock=clock,
+                )
+                outgoing.append(await self._destinations.of(envelope))
+        return outgoing

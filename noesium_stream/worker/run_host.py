@@ -1,0 +1,48 @@
+"""The agents that run graphs: their inbox, and an owner of each partition of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.kernel import graph_ref
+from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.worker.acquiring import Assignment
+from noesium_stream.worker.host import Host
+from noesium_stream.worker.partition import PartitionOwner
+
+
+class RunHost(Host):
+    """Runs the graphs of one agent type.
+
+    Args:
+        log: an open log.
+        agent: the agent.
+        grace_s: see `Worker`.
+    """
+
+    def __init__(self, log: EventLog, agent: BaseGraphicAgent, grace_s: float) -> None:
+        super().__init__(log, agent)
+        self._graphic = agent
+        self._grace_s = grace_s
+
+    def _check(self) -> None:
+        agent = self._graphic
+        graph_ref(agent.graph, agent.agent_type, agent.version)
+        _ = agent.durable
+
+    def _must_exist(self) -> Sequence[str]:
+        return [self._log.topology.inbox(self.agent_type)]
+
+    def _owner(self, place: TopicPartition, assignment: Assignment) -> PartitionOwner:
+        return PartitionOwner(
+            self._log,
+            self._graphic,
+            place.partition,
+            self._registry,
+            assignment,
+            on_failure=self._failed,
+            on_recovered=self._moved.set,
+            tell=self._telling.tell,
+            grace_s=self._grace_s,
+        )
