@@ -20,10 +20,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from noesium_stream.agent import BaseGraphicAgent, load_agent
+from noesium_stream.agent import BaseAgent, BaseGraphicAgent, BaseHandler, load_agent
 from noesium_stream.errors import AgentLoadError, ConfigError
 
-AgentClass = type[BaseGraphicAgent]
+AgentClass = type[BaseAgent]
 _EXPORT: Final = re.compile(r"^AGENT\b|^from .+ import .*\bAGENT\b|[\"']AGENT[\"']", re.MULTILINE)
 _PREFIX: Final = "agent_option_"
 
@@ -40,9 +40,23 @@ def find_agent(reference: str) -> AgentClass:
         if error.__cause__ is None:
             raise
         raise AgentLoadError(error.message, hint=_hint(reference, error, error.__cause__)) from error
-    if not issubclass(found, BaseGraphicAgent):
-        raise AgentLoadError(f"{reference} has no graph: it is no BaseGraphicAgent and cannot be run.")
+    if not issubclass(found, BaseGraphicAgent | BaseHandler):
+        raise AgentLoadError(f"{reference} has nothing to do: it is no BaseGraphicAgent and no BaseHandler.")
     return found
+
+
+def with_runs(reference: str, agent: AgentClass) -> type[BaseGraphicAgent]:
+    """An agent that can be asked.
+
+    Raises:
+        AgentLoadError: it has no graph.
+    """
+    if not issubclass(agent, BaseGraphicAgent):
+        raise AgentLoadError(
+            f"{reference} has no graph, and no runs: it handles events.",
+            hint=f"Let a worker do that: noesium worker {reference}",
+        )
+    return agent
 
 
 def _hint(reference: str, error: AgentLoadError, cause: BaseException) -> str | None:

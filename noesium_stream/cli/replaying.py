@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from noesium_stream.cli.agents import agents_here, find_agent
+from noesium_stream.cli.agents import agents_here, find_agent, with_runs
 from noesium_stream.client.replay import parse_setting
 from noesium_stream.client.replay_target import agent_target, load_target
 from noesium_stream.config import load_all
@@ -42,7 +42,7 @@ def target_for(log: EventLog, graph: str | None, options: Sequence[str], agent_t
         return load_target(graph, log, given, home, llm_config)
     for reference in agents_here(Path.cwd()):
         try:
-            kind = find_agent(reference)
+            kind = with_runs(reference, find_agent(reference))
         except AgentLoadError:
             continue  # another agent's fault
         if kind.agent_type == agent_type:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from noesium_stream.agent import BaseGraphicAgent
-from noesium_stream.cli.agents import AgentChoice, AgentCommand, find_agent
+from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand, find_agent, with_runs
 from noesium_stream.cli.answer import print_answer, result_json
 from noesium_stream.cli.exits import EXIT_CODES
 from noesium_stream.cli.output import note, out_json
@@ -123,7 +123,7 @@ class _Question:
         self._loaded = loaded
         self._defaults = {"model": loaded.agent.model}
         self._embedded = is_embedded(loaded.noesium.log)
-        self.agent: type[BaseGraphicAgent] = choice.agents[reference]
+        self.agent: type[BaseGraphicAgent] = with_runs(reference, choice.agents[reference])
         self._options = choice.options_for(self.agent, self._defaults)
         self._here: frozenset[str] = frozenset()
 
@@ -155,7 +155,7 @@ class _Question:
         if not self._embedded:
             yield None
             return
-        agents: list[tuple[type[BaseGraphicAgent], Any]] = [(self.agent, self._options)]
+        agents: list[tuple[AgentClass, Any]] = [(self.agent, self._options)]
         for reference in self.agent.companions:
             companion = find_agent(reference)
             agents.append((companion, self._choice.options_for(companion, self._defaults)))

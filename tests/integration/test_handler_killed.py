@@ -1,0 +1,141 @@
+"""A handler in worker processes that are killed again and again: each event is handled once, on both logs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from noesium_stream.clock import SystemClock
+from noesium_stream.event import AgentRef, TraceContext
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.log import open_log
+from noesium_stream.log.port import EventLog
+from tests.support.command import Folder
+from tests.support.kafka import KafkaServer
+
+SUMS = """
+from noesium_stream.agent import BaseHandler
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.projection import Projection
+
+
+class Counted(DomainEvent, event_type="things.counted"):
+    number: int
+
+
+class Summed(DomainEvent, event_type="sums.made"):
+    number: int
+    total: int
+
+
+class Totals(Projection[int]):
+    name = "totals"
+    topics = ("events.things",)
+    events = (Counted,)
+
+    def key(self, event):
+        return event.partition_key
+
+    def initial_state(self):
+        return 0
+
+    def apply(self, state, event):
+        return state + event.payload["number"]
+
+
+class Sums(BaseHandler):
+    agent_type = "sums"
+    state = Totals
+    events = (Counted, Summed)
+
+    def handle(self, event, state):
+        yield Summed(number=event.payload["number"], total=state + event.payload["number"])
+
+
+AGENT = Sums
+"""
+KEYS = ("a", "b", "c", "d")
+KILLS = 6
+
+
+class Counted(DomainEvent, event_type="things.counted"):
+    number: int
+
+
+class Summed(DomainEvent, event_type="sums.made"):
+    number: int
+    total: int
+
+
+@pytest.fixture(params=["sqlite", "kafka"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'events.db'}"
+    kafka: KafkaServer = request.getfixturevalue("kafka")
+    return str(kafka.url(request.getfixturevalue("namespace")))
+
+
+async def count(log: EventLog, numbers: range) -> None:
+    clock = SystemClock()
+    await log.append(
+        [
+            Counted(number=number).to_envelope(
+                AgentRef("x", "x"),
+                TraceContext(clock.token(16), clock.token(8)),
+                partition_key=key,
+                clock=clock,
+            )
+            for number in numbers
+            for key in KEYS
+        ]
+    )
+
+
+async def sums(log: EventLog, at_least: int) -> dict[str, list[int]]:
+    """The totals by key, in their order, as soon as there are so many in all."""
+    topic = log.topology.events("sums")
+    await log.ensure_topics([log.topology.spec(topic)])
+    async with asyncio.timeout(90):
+        while True:
+            found: dict[str, list[int]] = {key: [] for key in KEYS}
+            async for record in log.read(topic, {}, until=await log.end(topic)):
+                event = record.envelope
+                found[str(event.partition_key)].append(event.payload["total"])
+            if sum(map(len, found.values())) >= at_least:
+                return found
+            await asyncio.sleep(0.05)
+
+
+async def test_each_event_is_handled_once_whoever_is_killed(url: str, tmp_path: Path) -> None:
+    (tmp_path / "sums.py").write_text(SUMS, encoding="utf-8")
+    folder = Folder(tmp_path, NOESIUM_LOG=url)
+    log = await open_log(url)
+    for event in (Counted, Summed):
+        log.catalogue.register(event)
+    done = 0
+    try:
+        with folder.running("worker", "sums") as survivor:
+            for kill in range(KILLS):
+                await count(log, range(done, done + 200))
+                done += 200
+                with folder.running("worker", "sums") as victim:
+                    await asyncio.to_thread(victim.wait_for_error_line, "at work on")
+                    if kill % 2:
+                        await sums(log, (done - 100) * len(KEYS))
+                    victim.signal(signal.SIGKILL)
+                    await asyncio.to_thread(victim.wait)
+            found = await sums(log, done * len(KEYS))
+            survivor.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(survivor.wait) == 0
+        expected, total = [], 0
+        for number in range(done):
+            total += number
+            expected.append(total)
+        assert found == dict.fromkeys(KEYS, expected)
+        assert Counter(map(len, (await sums(log, 0)).values())) == {done: len(KEYS)}
+    finally:
+        await log.close()
