@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import TopicNotFoundError
 from noesium_stream.event.standard import AgentHeartbeat
-from noesium_stream.log.port import EventLog, process_of
+from noesium_stream.log.port import EventLog, TopicPartition, process_of
 
 MISSED: Final = 3
 """After how many intervals without a sign of life what a worker said last is not believed any more."""
@@ -19,9 +20,10 @@ _LOOKED_AT: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class OwnedPartition:
-    """A partition of an agent type.
+    """A partition that agents of a type read.
 
     Attributes:
+        topic: whose; the type's inbox, or what a handler reads.
         owner: the process, `host/pid`; None: nobody has it now.
         epoch: that of its writer, which grows with each owner; None: the owner is taking it, or has given no
             sign of life for three intervals; so for the fields that follow.
@@ -33,6 +35,7 @@ class OwnedPartition:
     """
 
     agent_type: str
+    topic: str
     partition: int
     owner: str | None
     epoch: int | None
@@ -50,33 +53,34 @@ async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[st
     beats = await _last_beats(log, clock.now_ms())
     now, found = clock.now_ms(), []
     for agent_type in sorted(agent_types):
-        try:
-            ends = await log.end(log.topology.inbox(agent_type))
-        except TopicNotFoundError:
-            continue
+        inbox = log.topology.inbox(agent_type)
         owners = {
-            place.partition: process_of(share.member)
+            place: process_of(share.member)
             for share in await log.members(log.topology.workers(agent_type))
             for place in share.partitions
         }
+        ends: dict[TopicPartition, int] = {}
+        for topic in sorted({place.topic for place in owners} or {inbox}):
+            with suppress(TopicNotFoundError):  # a handler has no inbox
+                for partition, end in (await log.end(topic)).items():
+                    ends[TopicPartition(topic, partition)] = end
         said = {
-            (beat["process"], status["partition"]): (beat, status)
+            (beat["process"], status.get("topic") or inbox, status["partition"]): (beat, status)
             for beat in beats
             if beat["agent_type"] == agent_type
             for status in beat["partitions"] or ()
         }
-        for partition, end in sorted(ends.items()):
-            owner = owners.get(partition)
-            beat, status = said.get((owner, partition), (None, None))
+        for place, end in sorted(ends.items()):
+            owner = owners.get(place)
+            beat, status = said.get((owner, *place), (None, None))
             if beat is None or status is None:
-                unknown = OwnedPartition(agent_type, partition, owner, None, None, None, None, None)
-                found.append(unknown)
+                found.append(OwnedPartition(agent_type, *place, owner, None, None, None, None, None))
                 continue
             oldest = status["oldest_step_ms"]
             found.append(
                 OwnedPartition(
                     agent_type,
-                    partition,
+                    *place,
                     owner,
                     status["epoch"],
                     max(0, end - status["next_offset"]),

@@ -31,7 +31,9 @@ class HandlerHost(Host):
         agent.check()
         self._handler = agent
         self._state = type(agent).state()
-        self._types = self._state.event_types
+        # A journal is folded record by record: its numbers tell whether one is missing.
+        if not any(topic.startswith("agent.") or topic.startswith(_PATTERN) for topic in self._state.topics):
+            self._types = self._state.event_types
         self._read: Sequence[str] = ()
         digest = sha256(log.url.encode()).hexdigest()[:12]
         self._folder = agent.context.home / "handlers" / digest / agent.agent_type
@@ -46,7 +48,9 @@ class HandlerHost(Host):
         return [f"{namespace}.{topic}" for topic in self._state.topics if _PATTERN not in topic]
 
     async def _topics(self) -> Sequence[str]:
-        self._read = matching(await self._log.layout(), self._state, self._log.topology)
+        topics = matching(await self._log.layout(), self._state, self._log.topology)
+        own = self._log.topology.journal(self.agent_type)  # what it says of itself would never end
+        self._read = [topic for topic in topics if topic != own]
         return self._read
 
     async def _follow(self, subscription: Subscription) -> None:

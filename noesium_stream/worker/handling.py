@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,6 +89,7 @@ class HandlerPartition:
         self._collecting = False
         self._made: list[tuple[EventEnvelope, Sequence[DomainEvent]]] = []
         self._next = 0
+        self._told = 0
         self._unwritten = 0
         self._released = False
         self._lock = asyncio.Lock()
@@ -104,6 +106,7 @@ class HandlerPartition:
             epoch=self._writer.epoch,
             next_offset=max(self._next, handled or 0),
             open_runs=0,
+            topic=self.inbox,
         )
 
     # -- ownership -----------------------------------------------------------------------------------
@@ -137,7 +140,8 @@ class HandlerPartition:
         self._writer = await take(log, writer_id, self._assignment, self._acquired)
         # 3. How far the one before has come; nobody else can write that now.
         first = (await log.beginning(self.inbox))[self.partition]
-        self._next = max(await self._advanced_to(), first)
+        self._told = await self._advanced_to()
+        self._next = max(self._told, first)
         # 4. The state up to there.
         self._fold = await self._open_fold(self._next)
         self._unwritten = 0
@@ -154,16 +158,18 @@ class HandlerPartition:
 
     async def _let_go(self, *, write: bool = False) -> None:
         committer, self._committer = self._committer, None
+        fold, self._fold = self._fold, None
+        try:
+            if write and fold is not None and committer is not None and fold.cursor == self._next:
+                with suppress(*NO_LONGER_OWNER, TimeoutError):  # the next owner folds it again
+                    async with asyncio.timeout(DRAIN_S):
+                        await self._write(fold, committer)
+        finally:
+            if fold is not None:
+                fold.file.close()
         if committer is not None:
             await committer.drain(DRAIN_S)
             await committer.close()
-        fold, self._fold = self._fold, None
-        if fold is not None:
-            try:
-                if write and fold.cursor <= self._next:
-                    fold.flush()
-            finally:
-                fold.file.close()
         writer, self._writer = self._writer, None
         if writer is not None:
             await writer.close()
@@ -283,29 +289,43 @@ class HandlerPartition:
         finally:
             made, self._made, self._collecting = self._made, [], False
         outgoing = await self._outgoing(made)
-        if failure is None or fold.cursor > self._next:
-            advanced = HandlerAdvanced(
-                agent_type=self._agent.agent_type,
-                topic=self.inbox,
-                topic_id=self._topic_id,
-                partition=self.partition,
-                next_offset=fold.cursor,
-                handled=len(made),
-                made=len(outgoing),
-            )
-            await committer.submit([*outgoing, self._own(advanced)]).wait()
-            self._next = fold.cursor
-            self._unwritten += len(todo)
+        if made:
+            await self._commit(committer, fold.cursor, len(made), outgoing)
             attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
             events_processed.add(len(made), attributes)
-            if self._unwritten >= FLUSH_EVENTS:
-                fold.flush()
-                self._unwritten = 0
+        self._next = fold.cursor
+        self._unwritten += len(todo)
+        if self._unwritten >= FLUSH_EVENTS:
+            await self._write(fold, committer)
         if failure is not None:
             raise failure
 
+    async def _commit(
+        self, committer: Committer, cursor: int, handled: int, outgoing: Sequence[Outgoing]
+    ) -> None:
+        advanced = HandlerAdvanced(
+            agent_type=self._agent.agent_type,
+            topic=self.inbox,
+            topic_id=self._topic_id,
+            partition=self.partition,
+            next_offset=cursor,
+            handled=handled,
+            made=len(outgoing),
+        )
+        await committer.submit([*outgoing, self._own(advanced)]).wait()
+        self._told = cursor
+
+    async def _write(self, fold: PartitionFold[Any], committer: Committer) -> None:
+        """Write the state; the journal says first how far it is, also where nothing was to be handled."""
+        if self._told != fold.cursor:
+            await self._commit(committer, fold.cursor, 0, [])
+        fold.flush()
+        self._unwritten = 0
+
     def _called(self, function: Callable[..., Any], *args: Any) -> Any:
         """How the fold calls `key` and `apply`: an event is handled just before it is folded."""
+        if function == self._state.key and args[0].event_type == HandlerAdvanced.TYPE:
+            return None  # two that read each other's journals would never end
         if not self._collecting or function != self._state.apply:
             return function(*args)
         try:

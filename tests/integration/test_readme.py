@@ -6,6 +6,7 @@ collects them (`.ci/run` runs that very line, whole).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import pytest
 
 from noesium_stream.cli import app
 from noesium_stream.config import VARIABLES, load_all
+from noesium_stream.log import open_log
 from noesium_stream.log.broker import free_port
 from tests.support.command import Folder
 from tests.support.readme import OUTPUT, README, ROOT, blocks, snippets
@@ -330,6 +332,23 @@ def test_an_agent_delegates_waits_for_a_signal_and_acts_once(clone: Clone) -> No
         assert f"sent, {len(posted)} characters" in first
         assert clone.python("clerk program") == first
         assert (clone.path / "outbox.txt").read_text() == posted
+
+
+def test_a_handler_makes_events_of_events(clone: Clone) -> None:
+    clone.save("file alarms.py")
+    clone.ok("run", "agents.researcher", "What is a handler?")
+
+    async def alarms() -> list[str]:
+        log = await open_log(f"sqlite:///{clone.path / '.noesium' / 'log.db'}")
+        try:
+            topic = log.topology.events("alarms")
+            await log.ensure_topics([log.topology.spec(topic)])
+            return [record.event_type async for record in log.read(topic, {}, until=await log.end(topic))]
+        finally:
+            await log.close()
+
+    with clone.running(*clone.worker("alarms worker")) as worker:
+        worker.wait_for(lambda _: "alarms.slowest_run" in asyncio.run(alarms()), 120)
 
 
 @pytest.mark.timeout(INSTALL_S)

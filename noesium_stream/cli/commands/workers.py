@@ -42,4 +42,6 @@ def _row(one: OwnedPartition) -> tuple[str, ...]:
     unknown = "" if one.owner is None else "?"
     known = (unknown if n is None else str(n) for n in (one.epoch, one.lag, one.open_runs))
     oldest = "" if one.oldest_step_ms is None else duration(one.oldest_step_ms)
-    return one.agent_type, str(one.partition), one.owner or "nobody", *known, oldest
+    # The inbox is what agents with runs read; what a handler reads has a name worth showing.
+    topic = "" if one.topic.endswith(f".{one.agent_type}.inbox") else f"{one.topic}/"
+    return one.agent_type, f"{topic}{one.partition}", one.owner or "nobody", *known, oldest

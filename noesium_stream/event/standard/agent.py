@@ -33,7 +33,8 @@ class PartitionStatus(BaseModel):
     """How a partition stands that a process owns.
 
     Attributes:
-        partition: of the agent type's inbox and journal.
+        partition: of the agent type's inbox and journal, or of `topic`.
+        topic: what is read; None: the inbox.
         epoch: that of its writer; it grows with each owner.
         next_offset: all of the inbox below it was dealt with.
         open_runs: with those that only wait.
@@ -46,6 +47,7 @@ class PartitionStatus(BaseModel):
     next_offset: int = Field(ge=0)
     open_runs: int = Field(ge=0)
     oldest_step_ms: int | None = None
+    topic: str | None = None
 
 
 class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):

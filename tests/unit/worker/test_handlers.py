@@ -247,6 +247,10 @@ async def test_a_handler_shows_among_the_workers(log: EventLog, tmp_path: Path) 
         assert working.health().partitions["loyalty"]
         async with Client(log) as client:
             assert await client.agent_types() == ["loyalty"]
+            async with asyncio.timeout(20):
+                while not all(one.epoch == 1 and one.lag == 0 for one in await client.workers()):
+                    await asyncio.sleep(0.01)
+            assert {one.topic for one in await client.workers()} == {log.topology.events("orders")}
 
 
 async def test_what_a_handler_declares_is_judged_before_it_starts(log: EventLog, tmp_path: Path) -> None:
