@@ -20,10 +20,10 @@ from noesium_stream.log.group import Member
 from noesium_stream.log.port import LogWriter
 from noesium_stream.worker import partition, restore
 from noesium_stream.worker.committer import Committer
+from noesium_stream.worker.host import Host
 from noesium_stream.worker.inbox import Verdict
 from noesium_stream.worker.partition import PartitionOwner
 from noesium_stream.worker.timers import Timers
-from noesium_stream.worker.worker import _Host
 from tests.sim.log import SimWriter
 from tests.sim.play import Outcome, play
 
@@ -204,7 +204,7 @@ def publish_again_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
 @planted("lost")
 def commit_inbox_offsets_early(patch: pytest.MonkeyPatch) -> None:
     """The group's offset says how far the inbox was accepted, and is committed before the copies are."""
-    true_deliver, true_assigned = Member._deliver, _Host._assigned
+    true_deliver, true_assigned = Member._deliver, Host._assigned
 
     async def deliver(self: Any) -> bool:
         handler = self._handler
@@ -226,7 +226,7 @@ def commit_inbox_offsets_early(patch: pytest.MonkeyPatch) -> None:
         return {}
 
     patch.setattr(Member, "_deliver", deliver)
-    patch.setattr(_Host, "_assigned", assigned)
+    patch.setattr(Host, "_assigned", assigned)
 
 
 @planted("doubled", "repeated")
