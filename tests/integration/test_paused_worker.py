@@ -88,3 +88,32 @@ async def test_who_takes_over_from_a_paused_worker_wins_and_the_paused_one_neith
         types = [event.event_type async for event in one.events(follow=False)]
         assert types.count("kernel.node.completed") == types.count("run.completed") == 1
     assert not is_stopped(paused)
+
+
+async def test_one_that_is_assigned_a_partition_and_initialises_late_leaves_it_to_the_one_who_has_it(
+    log: EventLog, tmp_path: Path, programs: list[Program]
+) -> None:
+    journal = log.topology.journal("payer")
+    late = await Program.start(PAUSING, log.url, tmp_path, "late", "acquire")
+    programs.append(late)
+    await late.line("stopped: acquire")
+    await eventually(lambda: is_stopped(late))
+
+    holder = await Program.start(PAUSING, log.url, tmp_path, "holder", "never")
+    programs.append(holder)
+    await holder.line("ready")
+    async with Client(log) as client:
+        first = await client.start("payer", {})
+        assert (await first.result(timeout=30))["paid_by"] == "holder"
+        os.kill(late.pid, signal.SIGCONT)
+        await late.line("let go")
+        # It may have fenced the holder, who hears of it now, and takes the partition again.
+        second = await client.start("payer", {})
+        assert (await second.result(timeout=30))["paid_by"] == "holder"
+
+        events = [record.envelope for record in await stored(log, journal)]
+        owners = {event.producer.instance_id for event in events if event.event_type == "partition.acquired"}
+        assert len(owners) == 1, "the late one never got past its first commit"
+        await holder.kill()
+        third = await client.start("payer", {})
+        assert (await third.result(timeout=30))["paid_by"] == "late", "it is a member like any other again"

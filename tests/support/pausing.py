@@ -1,10 +1,11 @@
-"""A worker, as a process of its own, that stops itself (SIGSTOP) at a named instant of its effect.
+"""A worker, as a process of its own, that stops itself (SIGSTOP) at a named instant.
 
-    python -m tests.support.pausing URL FOLDER NAME never|intent|result
+    python -m tests.support.pausing URL FOLDER NAME never|acquire|intent|result
 
-Its agent pays, and says so in FOLDER/ledger as `NAME KEY`. It stops when the intent is on the log and nothing
-is paid (`intent`), or when it is paid and nothing of that is on the log (`result`). Sessions and leases are
-short, so that others take over soon.
+Its agent pays, and says so in FOLDER/ledger as `NAME KEY`. It stops when a partition is assigned to it and
+it has not opened the writer (`acquire`), when the intent is on the log and nothing is paid (`intent`), or
+when it is paid and nothing of that is on the log (`result`). Sessions and leases are short, so that others
+take over soon.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from noesium_stream.agent import agent_of
 from noesium_stream.kernel import current_step
 from noesium_stream.kernel.effects import Effect
 from noesium_stream.log import kafka_group, open_log, sqlite_group
+from noesium_stream.log.port import Tenure
 from noesium_stream.worker import Worker, partition
+from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.partition import PartitionOwner
 
 SESSION_S = 2.0
@@ -43,8 +46,17 @@ def stop(when: str) -> None:
 
 
 def tell_of_it(when: str) -> None:
-    """Stop behind the commit of an intent, if asked to, and say when a partition was let go."""
-    intend, let_go = Effect._intend, PartitionOwner._let_go
+    """Stop where it was asked for, once; and say when a partition was let go."""
+    intend, let_go, tenure = Effect._intend, PartitionOwner._let_go, Assignment.tenure
+    stopped = False
+
+    async def assigned(self: Assignment) -> Tenure:
+        nonlocal stopped
+        found = await tenure(self)
+        if when == "acquire" and not stopped:
+            stopped = True
+            stop(when)
+        return found
 
     async def intended(self: Effect, effect_id: str) -> None:
         await intend(self, effect_id)
@@ -55,6 +67,7 @@ def tell_of_it(when: str) -> None:
         await let_go(self, *args)
         print("let go", flush=True)
 
+    setattr(Assignment, "tenure", assigned)  # noqa: B010
     setattr(Effect, "_intend", intended)  # noqa: B010 - mypy knows that they are methods
     setattr(PartitionOwner, "_let_go", gone)  # noqa: B010
 
