@@ -78,7 +78,7 @@ class Catalogue:
     def register(self, event_class: EventClass, *, lazily: bool = False) -> EventClass:
         """Make a class known under its type and version; returns it, so that it serves as a decorator.
 
-        Its own `upcast` translates payloads of the major before it, unless `register_upcaster` says otherwise.
+        Its own `upcast` translates payloads of the major before it, where `register_upcaster` says no other.
         `lazily` puts off making its schema until the first event of this type, and with that the errors.
 
         Raises:
