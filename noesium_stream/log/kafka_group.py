@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -30,8 +30,6 @@ from noesium_stream.log.kafka_settings import KafkaSettings
 from noesium_stream.log.kafka_tenure import KafkaTenure
 from noesium_stream.log.port import Handler, OnAssigned, OnRevoked, TopicPartition
 from noesium_stream.log.record import Decoder, Record
-
-T = TypeVar("T")
 
 SESSION_MS: Final = 6_000
 """A member that is not heard of for so long has no partitions any more."""
@@ -147,12 +145,7 @@ class KafkaSubscription:
         metadata = self._consumer.consumer_group_metadata()
         if tp not in self._granted:
             raise tenure_ended(tp, f"The member {self.member}")
-        return KafkaTenure(
-            tp,
-            metadata,
-            partial(self._blocking, self._group_offset, tp),
-            partial(self._blocking, self._tenure, tp),
-        )
+        return KafkaTenure(tp, metadata, partial(self._offset_asked, tp))
 
     def _group_offset(self, tp: TopicPartition) -> int:
         """Where the group goes on in this partition; on the thread."""
@@ -167,10 +160,10 @@ class KafkaSubscription:
         except KafkaException as error:
             raise translated(error, self._bootstrap, f"asking where the group is in {tp.topic}") from error
 
-    def _blocking(self, function: Callable[[TopicPartition], T], tp: TopicPartition) -> T:
-        """Have it called on the thread, from another one."""
+    def _offset_asked(self, tp: TopicPartition) -> int:
+        """`_group_offset` for another thread; blocks."""
         try:
-            return self._requests.ask(partial(function, tp)).result()
+            return self._requests.ask(partial(self._group_offset, tp)).result()
         except LogClosedError as error:
             raise tenure_ended(tp, f"The member {self.member}") from error
 

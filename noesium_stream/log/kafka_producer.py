@@ -3,8 +3,13 @@
 Decision record: producing is done on the caller's thread (it only copies into librdkafka's queue), and only
 what waits for the broker is put on another one. A commit whose acknowledgement did not come plainly ends the
 producer: a copy of its EndTxn request may still be under way and, under the old transaction protocol that
-librdkafka speaks, would commit the first half of the *next* transaction of the same producer. A producer
-made anew has another epoch, which such a copy does not fit.
+librdkafka speaks (EndTxn version 1; the broker raises the epoch by itself from version 5 on), would commit
+the first half of the *next* transaction of the same producer. So does one of an abort end the first half of
+the next. A producer made anew has another epoch, which such a copy does not fit.
+
+That is why no commit is ever seen in part. Who else holds the id has another epoch. A late EndTxn of this
+producer meets one too, unless its transaction was ended plainly, and then there is no copy of it. A late
+record is known by its number, and after an abort that left records under way by its epoch.
 """
 
 from __future__ import annotations

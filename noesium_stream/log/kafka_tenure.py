@@ -35,13 +35,11 @@ class KafkaTenure:
         partition: of which partition.
         metadata: the member and its generation, as librdkafka has them.
         offset: asks for the group's offset; blocks.
-        renewed: asks for the metadata again, as it is now; blocks.
     """
 
     partition: TopicPartition
     metadata: bytes
     offset: Callable[[], int] = field(compare=False, repr=False)
-    renewed: Callable[[], KafkaTenure] = field(compare=False, repr=False)
 
     @property
     def visible(self) -> bool:

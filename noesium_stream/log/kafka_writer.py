@@ -46,7 +46,6 @@ class KafkaWriter:
         self._counts = counts
         self._executor = executor
         self._token = token
-        self._tenure = tenure
         self.unproven = tenure
         self._commits = 0
         self._open: KafkaTransaction | None = None
@@ -59,19 +58,6 @@ class KafkaWriter:
         try:
             transaction.produce(prepared)
             return await transaction.commit()
-        finally:
-            await transaction.abort()
-
-    async def confirm(self) -> None:
-        """See `LogWriter.confirm`: an empty transaction, whose only content is the group's offset."""
-        transaction = await self.begin()
-        try:
-            if self._tenure is None:
-                raise EventStoreError(f"The writer {self.writer_id} was opened without a tenure.")
-            # Other members have come and gone meanwhile: each time that made a new generation.
-            self.unproven = self._tenure = await self.blocking(self._tenure.renewed)
-            transaction.produce([])
-            await transaction.commit()
         finally:
             await transaction.abort()
 

@@ -179,12 +179,6 @@ class MemoryWriter:
         """Whether a newer writer of this id was opened."""
         return self.store.epochs[self.writer_id] != self.epoch
 
-    async def confirm(self) -> None:
-        """See `LogWriter.confirm`."""
-        await self.store.pause()
-        self._proven = False
-        self.check()
-
     def check(self) -> None:
         """Raise `FencedError` or `TenureEndedError` where it may not commit; the tenure counts once."""
         if self.fenced:

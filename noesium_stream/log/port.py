@@ -156,18 +156,6 @@ class LogWriter(Protocol):
     async def begin(self) -> Transaction:
         """Open a transaction that is written in parts; a writer has one at a time."""
 
-    async def confirm(self) -> None:
-        """Ask the log whether this writer may still commit; for a writer that was opened under a tenure.
-
-        On Kafka it takes as long as a commit. Not while a transaction is open.
-
-        Raises:
-            FencedError: another writer of this id was opened.
-            TenureEndedError: the group has given the partition to another member.
-            CommitUnknownError: it was not told; open a new writer.
-            LogUnavailableError: the same call may succeed later.
-        """
-
     async def close(self) -> None:
         """Abort what is open and let go; does not fence anybody."""
 

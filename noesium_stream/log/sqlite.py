@@ -349,22 +349,6 @@ class SqliteStore:
                     if before > bounds.first:
                         await self.truncate(topic, number, before)
 
-    async def confirm(self, writer: tuple[int, int], tenure: MemberTenure | None) -> None:
-        """See `LogWriter.confirm`.
-
-        Raises:
-            WriterFencedError: the writer's epoch is over.
-        """
-
-        def ask() -> bool:
-            self._check(tenure)
-            sql = "SELECT 1 FROM writer WHERE id = ? AND epoch = ?"
-            return self.connection.execute(sql, writer).fetchone() is not None
-
-        self._file.require()
-        if not await patiently(self.path, ask):
-            raise WriterFencedError
-
     async def writer(self, writer_id: str, tenure: MemberTenure | None) -> LogWriter:
         """Open a writer: its epoch is one more than the last."""
         sql = (

@@ -49,9 +49,6 @@ class WriterStore(Protocol):
     ) -> list[Position]:
         """Write all or none."""
 
-    async def confirm(self, writer: tuple[int, int], tenure: MemberTenure | None) -> None:
-        """Whether a writer may still commit."""
-
 
 class SqliteWriter:
     """A `LogWriter` on a SQLite file."""
@@ -63,7 +60,6 @@ class SqliteWriter:
         self.epoch = epoch
         self._store = store
         self._fence = (number, epoch)
-        self._tenure = tenure
         self._unproven = tenure
         self._prefix = store.clock.token(6)
         self._commits = 0
@@ -115,14 +111,6 @@ class SqliteWriter:
         self._unproven = None
         events_emitted.add(len(positions), {"noesium.log": "sqlite"})
         return positions
-
-    async def confirm(self) -> None:
-        """See `LogWriter.confirm`."""
-        self._check_open()
-        try:
-            await self._store.confirm(self._fence, self._tenure)
-        except WriterFencedError as error:
-            raise self._fenced() from error
 
     def _fenced(self) -> FencedError:
         return FencedError(

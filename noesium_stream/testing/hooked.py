@@ -42,11 +42,3 @@ class HookedWriter:
     async def commit(self, outgoing: Sequence[Outgoing]) -> list[Position]:
         """See `LogWriter.commit`."""
         return await self._hook(outgoing, self._inner.commit)
-
-    async def confirm(self) -> None:
-        """See `LogWriter.confirm`: for the hook, a commit of nothing."""
-        await self._hook((), self._confirm)
-
-    async def _confirm(self, outgoing: Sequence[Outgoing]) -> list[Position]:
-        await self._inner.confirm()
-        return []

@@ -32,7 +32,10 @@ class Restored:
 async def restore(log: EventLog, journal: str, inbox: str, partition: int) -> Restored:
     """Fold the journal up to its high watermark; the writer must be open, so that nobody else writes.
 
-    The records of open runs are decoded.
+    The records of open runs are decoded. That each commit is whole is not counted (`noesium_commit`): no
+    backend shows one in part. SQLite and memory write it in one transaction. On Kafka only a late EndTxn of
+    the same producer could tear it, and a producer begins nothing more after a commit or an abort that was
+    not plainly acknowledged (`kafka_producer`; `tests/integration/test_kafka_endtxn.py` delays them).
 
     Raises:
         CheckpointError: a run's sequence has a gap: the journal lost a record.

@@ -91,11 +91,6 @@ class Broker:
             self._table(tenure.group)
             self.store.check(tenure, "a simulated writer")
 
-    def confirm(self, writer_id: str, epoch: int, tenure: MemberTenure | None) -> None:
-        """Refuse who may not commit any more."""
-        self._check_epoch(writer_id, epoch)
-        self.prove(tenure)
-
     def end(self, writer_id: str, epoch: int, commit: bool) -> None:
         """End whatever transaction of this writer is open: which one was meant is not said."""
         store = self.store

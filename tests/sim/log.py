@@ -188,10 +188,6 @@ class SimWriter:
         self._proven = True
         return positions
 
-    async def confirm(self) -> None:
-        broker = self._link.broker
-        await self._link.call(lambda: broker.confirm(self.writer_id, self.epoch, self._tenure))
-
     async def _abort(self, why: Exception) -> None:
         if isinstance(why, NoAnswerError):
             # What was sent may still come, after an abort too: this writer is of no use any more.
