@@ -3,8 +3,8 @@
 Order is the guarantee. Acquiring:
  1. open the writer (fences the previous owner and ends what it left open),
  2. write `partition.acquired` (nobody of an older epoch can commit after it),
- 3. read the journal to its high watermark,
- 4. resume the runs that are open,
+ 3. read the journal from where the local state ends (`state`) to its high watermark,
+ 4. resume the runs that are open; those that rest are not even loaded,
  5. accept from the inbox, from where the journal's copies end.
 A commit that fails because the partition is lost (fenced, outcome unknown) ends all of that; as long as
 the group leaves the partition here, it is acquired again from step 1.
@@ -13,6 +13,7 @@ the group leaves the partition here, it is acquired again from step 1.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from noesium_stream.errors import (
     LogUnavailableError,
     MigrationError,
     NoesiumError,
+    ProjectionError,
 )
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
@@ -42,10 +44,12 @@ from noesium_stream.worker.grace import GRACE_S, let_calls_end
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
 from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
-from noesium_stream.worker.restore import Restored, read_runs, restore
+from noesium_stream.worker.restore import read_runs
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
 from noesium_stream.worker.starting import Starting
+from noesium_stream.worker.state import Bounds, PartitionState
+from noesium_stream.worker.state_keeper import StateKeeper
 from noesium_stream.worker.submission import Submission
 from noesium_stream.worker.timers import Timers
 
@@ -53,6 +57,8 @@ DRAIN_S: Final = 5.0
 """How long giving a partition up waits for what was sent to the log before."""
 
 _PAUSE_S: Final = 0.25
+
+_RESUMED_AT_ONCE: Final = 32
 
 
 class PartitionOwner:
@@ -68,6 +74,7 @@ class PartitionOwner:
         on_failure: Callable[[BaseException], None],
         tell: Callable[[str], None] = lambda line: None,
         grace_s: float = GRACE_S,
+        bounds: Bounds | None = None,
     ) -> None:
         self.log = log
         self._agent = agent
@@ -88,9 +95,10 @@ class PartitionOwner:
         self._parking: Parking | None = None
         self._runs: dict[str, RunSession] = {}
         self._starting = Starting(self._runs, self._begin_task)
-        self._ended: set[str] = set()
+        self._keeper = StateKeeper(self, agent, bounds or Bounds(), self._lost)
+        self._resuming: deque[str] = deque()
+        self._goes_on: asyncio.Task[None] | None = None
         self._outcomes: dict[str, EventEnvelope] = {}
-        self._accepted = 0
         self._awaited: dict[str, int] = {}
         self._ready = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
@@ -123,23 +131,25 @@ class PartitionOwner:
         # 2. Say so: the first record of this epoch.
         await writer.commit([acquired(self, writer, await self.log.topic_id(self.inbox))])
         # 3. Read the journal; nobody else can write it now.
-        restored = await restore(self.log, self.journal, self.inbox, self.partition)
-        self._ended = restored.ended
-        self._accepted = await low_water_mark(self, restored.accepted, self._agent.context.progress)
-        committer = Committer(writer, self.journal, self.clock, self._agent.context.progress, self._lost)
-        committer.next_offset = restored.end
+        state = await self._keeper.open()
+        position = await low_water_mark(self, state.manifest.position, self._agent.context.progress)
+        state.read_to(position)
+        committer = Committer(
+            writer, self.journal, self.clock, self._agent.context.progress, self._lost, self._keeper.committed
+        )
+        committer.sequences.update((run_id, run.count) for run_id, run in state.open.items())
         self._committer = committer
         self._timers = Timers(self.clock, self._due)
         self._parking = Parking(self, self._runs, self._on_failure)
         # 4. Resume; not yet what people have answered meanwhile: a deadline that has passed since must not
         # get ahead of the answer that lies in the inbox.
         self._awaited = {}
-        if restored.open:
-            self._awaited = await answered_meanwhile(self, self._accepted, self._directory)
-        self._resume(restored, committer)
+        if state.open:
+            self._awaited = await answered_meanwhile(self, position, self._directory)
+        self._resume(state, self._parking, self._timers)
         # 5. The inbox follows from here.
         self._ready.set()
-        return self._accepted
+        return position
 
     async def release(self) -> None:
         """Give the partition up: what is under way outside ends and is recorded (`grace`), the open commit
@@ -160,6 +170,10 @@ class PartitionOwner:
         if self._parking is not None:
             await self._parking.close()
             self._parking = None
+        if self._goes_on is not None:
+            self._goes_on.cancel()
+            await asyncio.gather(self._goes_on, return_exceptions=True)
+            self._goes_on = None
         await self._starting.close()
         activities = [session.activity for session in self._runs.values()]
         await let_calls_end(activities, grace_s, self._writer_lost, self._agent.context.progress)
@@ -177,6 +191,7 @@ class PartitionOwner:
             await self._committer.drain(DRAIN_S)
             await self._committer.close()
             self._committer = None
+        self._keeper.close()
         if self._writer is not None:
             await self._writer.close()
             self._writer = None
@@ -209,30 +224,36 @@ class PartitionOwner:
 
     # -- runs ----------------------------------------------------------------------------------------
 
-    def _resume(self, restored: Restored, committer: Committer) -> None:
-        for records in restored.open.values():
-            session = self._restored(records, records[0].offset)
-            committer.sequences[session.run_id] = len(records)
-            self._remember(session)
-            started = session.history.started
-            pinned = session.history.pinned if started is not None else None
-            ending = session.history.cancel or session.history.compensation  # that takes no graph
-            if ending is None and pinned is not None and not self._agent.versions.since(pinned):
-                self._leave(session, "no migration from it")
-                self._awaited.pop(session.run_id, None)
+    def _resume(self, state: PartitionState, parking: Parking, timers: Timers) -> None:
+        """Let the open runs go on, a few at a time; those that rest wait on as they did."""
+        parking.adopt(state.open)
+        unrecorded = {outcome.partition_key for outcome in self._outcomes.values()}
+        self._resuming.clear()
+        for run_id, run in state.open.items():
+            if run_id in unrecorded:
+                self._resuming.appendleft(run_id)
+            elif run_id in self._awaited:
                 continue
-            if session.run_id not in self._awaited:
-                self._starting.start(session)
+            elif not run.rests:
+                self._resuming.append(run_id)
+            elif run.due_ms is not None:
+                timers.set(run_id, run.due_ms)
+        if self._resuming:
+            self._goes_on = asyncio.create_task(self._go_on(parking), name="resume runs")
+
+    async def _go_on(self, parking: Parking) -> None:
+        while self._resuming:
+            some = [self._resuming.popleft() for _ in range(min(len(self._resuming), _RESUMED_AT_ONCE))]
+            await asyncio.wait((parking.load(some),))
         self._outcomes.clear()
 
     def _leave(self, session: RunSession, why: str) -> None:
         """A run that this worker cannot go on with waits for one that can."""
         self._agent.context.progress(leave(session, self.graph, why))
 
-    def _restored(self, records: Sequence[Record], first_offset: int) -> RunSession:
+    def _restored(self, records: Sequence[Record]) -> RunSession:
         events = [record.envelope for record in records]
         session = RunSession(self, events[0], _started_trace(events))
-        session.first_offset = first_offset
         for event in events:
             session.replay(event)
         self._runs[session.run_id] = session
@@ -268,7 +289,6 @@ class PartitionOwner:
         if ended:
             session.close()
             self._runs.pop(session.run_id, None)
-            self._ended.add(session.run_id)
             if self._timers is not None:
                 self._timers.forget(session.run_id)
             if self._committer is not None:
@@ -281,20 +301,22 @@ class PartitionOwner:
         if self._parking is not None:
             self._parking.park_idle()
 
-    @property
-    def written_to(self) -> int:
-        """See `ParkingOwner.written_to`."""
-        return self._committer.next_offset if self._committer is not None else 0
+    def parked(self, run_id: str) -> None:
+        """See `ParkingOwner.parked`."""
+        due_ms = self._timers.next_of(run_id) if self._timers is not None else None
+        self._keeper.state.rests(run_id, due_ms)
 
-    async def read_runs(self, run_ids: Collection[str], first: int, end: int) -> dict[str, list[Record]]:
+    async def read_runs(self, run_ids: Collection[str]) -> dict[str, list[Record]]:
         """See `ParkingOwner.read_runs`."""
+        known = self._keeper.state.open
+        runs = {run_id: known[run_id] for run_id in run_ids}
         while True:
             try:
-                return await read_runs(self.log, self.journal, self.partition, (first, end), run_ids)
+                return await read_runs(self.log, self.journal, self.partition, runs)
             except LogUnavailableError as error:
                 await self._directory.wait_for_log(error)
 
-    def bring_back(self, run_id: str, records: Sequence[Record], first: int) -> RunSession:
+    def bring_back(self, run_id: str, records: Sequence[Record]) -> RunSession:
         """See `ParkingOwner.bring_back`."""
         written = self._committer.sequences.get(run_id) if self._committer is not None else None
         if not records or written != len(records):
@@ -303,8 +325,17 @@ class PartitionOwner:
                 f"{written} were written.",
                 hint="The journal was changed from outside or lost data; restore it before you go on.",
             )
-        session = self._restored(records, first)
-        self._starting.start(session)
+        self._keeper.state.stirs(run_id)
+        session = self._restored(records)
+        self._remember(session)
+        started = session.history.started
+        pinned = session.history.pinned if started is not None else None
+        ending = session.history.cancel or session.history.compensation  # that takes no graph
+        if ending is None and pinned is not None and not self._agent.versions.since(pinned):
+            self._leave(session, "no migration from it")
+            self._awaited.pop(run_id, None)
+        elif run_id not in self._awaited:
+            self._starting.start(session)
         return session
 
     # -- the inbox -----------------------------------------------------------------------------------
@@ -312,7 +343,7 @@ class PartitionOwner:
     async def accept(self, records: Sequence[Record]) -> None:
         """Deal with the next records of the inbox; returns when all are dealt with on the log.
 
-        A record that was accepted before (its offset is below the journal's last copy) is passed over.
+        A record that was accepted before is passed over.
         """
         while True:
             parking = await self._until_ready()
@@ -322,12 +353,17 @@ class PartitionOwner:
                 if not self._ready.is_set():
                     continue  # the partition was lost meanwhile
                 try:
-                    return await self._accept([r for r in records if r.offset >= self._accepted])
+                    state = self._keeper.state
+                    return await self._accept(
+                        state, [r for r in records if r.offset >= state.manifest.position]
+                    )
                 except NO_LONGER_OWNER:
                     if self._released:
                         raise
                     self._ready.clear()
                     await asyncio.sleep(0)  # `_lost` has begun to recover, or is about to
+                except ProjectionError as error:
+                    self._keeper.broke(error)
 
     async def _until_ready(self) -> Parking:
         await self._ready.wait()
@@ -335,7 +371,7 @@ class PartitionOwner:
             raise LogClosedError(f"{self.inbox}/{self.partition} was given up")
         return self._parking
 
-    async def _accept(self, records: Sequence[Record]) -> None:
+    async def _accept(self, state: PartitionState, records: Sequence[Record]) -> None:
         if not records:
             return
         touched: dict[str, RunSession] = {}
@@ -344,7 +380,7 @@ class PartitionOwner:
         refused: list[str] = []
         for record in records:
             try:
-                verdict = judge(record, self._agent.agent_type, self._runs, self._ended)
+                verdict = judge(record, self._agent.agent_type, self._runs, state)
             except CorruptRecordError as error:
                 verdict = error
             if isinstance(verdict, NoesiumError):
@@ -363,22 +399,22 @@ class PartitionOwner:
         # All of the batch in one commit, in the order of the inbox: with several, a crash between them could
         # leave a later record of the inbox accepted and an earlier one not, which would never be read again.
         await self.submit(accepted).wait()
-        self._accepted = records[-1].offset + 1
+        state.read_to(records[-1].offset + 1)
         self._tell_all(refused)
         for session in started:
             if self._runs.get(session.run_id) is session:  # else the partition was lost again by now
                 self._starting.start(session)
         for session in touched.values():
             self._deliver(session)
-        self._start_answered()
+        self._start_answered(state.manifest.position)
 
     def _tell_all(self, lines: Sequence[str]) -> None:
         for line in lines:
             self.tell(line)
 
-    def _start_answered(self) -> None:
+    def _start_answered(self, position: int) -> None:
         """Start the runs whose answers lay in the inbox when the partition was acquired."""
-        for run_id in [run_id for run_id, offset in self._awaited.items() if offset < self._accepted]:
+        for run_id in [run_id for run_id, offset in self._awaited.items() if offset < position]:
             del self._awaited[run_id]
             session = self._runs.get(run_id)
             if session is not None and session.task is None:
@@ -388,7 +424,6 @@ class PartitionOwner:
         command: EventEnvelope = record.envelope
         session = RunSession(self, command)
         self._runs[session.run_id] = session
-        session.first_offset = self._committer.next_offset if self._committer is not None else 0
         copy = session.accept(command, record)
         payload = command.payload
         fork = payload.get("fork") or {}

@@ -61,7 +61,6 @@ class RunSession:
 
     Attributes:
         held: something was accepted for it, and the run has not been told yet.
-        first_offset: no record of the run lies before this offset of the journal partition.
         quiet: how much had changed when it was last looked at, and since when that is so (see `parking`).
         brief: what it waited for last came soon (see `parking`).
         fresh: it was read back, and nothing has woken it since: how long it waits for that says nothing.
@@ -96,7 +95,6 @@ class RunSession:
         self.task: asyncio.Task[None] | None = None
         self.begun = False
         self.held = False
-        self.first_offset = 0
         self.quiet = (-1, 0.0)
         self.brief = False
         self.fresh = False
