@@ -34,6 +34,7 @@ def acquired(owner: AcquiringOwner, writer: LogWriter, inbox_id: str) -> Outgoin
         epoch=writer.epoch,
         instance_id=owner.agent_ref.instance_id,
         inbox_id=inbox_id,
+        in_order=False,
     )
     key = f"partition-{owner.partition}"
     trace = TraceContext(owner.clock.token(16), owner.clock.token(8))

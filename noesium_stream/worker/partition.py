@@ -13,7 +13,6 @@ the group leaves the partition here, it is acquired again from step 1.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
@@ -22,12 +21,10 @@ from noesium_stream.capability import CapabilityRegistry
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
     CheckpointError,
-    CorruptRecordError,
     LogClosedError,
     LogFullError,
     LogUnavailableError,
     MigrationError,
-    NoesiumError,
     ProjectionError,
 )
 from noesium_stream.event.domain import DomainEvent
@@ -41,12 +38,13 @@ from noesium_stream.worker.acquiring import acquired, answered_meanwhile, low_wa
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.grace import GRACE_S, let_calls_end
-from noesium_stream.worker.inbox import Verdict, dead_letter, judge
+from noesium_stream.worker.intake import Intake
 from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.restore import read_runs
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
+from noesium_stream.worker.slots import Slots
 from noesium_stream.worker.starting import Starting
 from noesium_stream.worker.state import Bounds, PartitionState
 from noesium_stream.worker.state_keeper import StateKeeper
@@ -57,8 +55,6 @@ DRAIN_S: Final = 5.0
 """How long giving a partition up waits for what was sent to the log before."""
 
 _PAUSE_S: Final = 0.25
-
-_RESUMED_AT_ONCE: Final = 32
 
 
 class PartitionOwner:
@@ -75,6 +71,7 @@ class PartitionOwner:
         tell: Callable[[str], None] = lambda line: None,
         grace_s: float = GRACE_S,
         bounds: Bounds | None = None,
+        slots: Slots | None = None,
     ) -> None:
         self.log = log
         self._agent = agent
@@ -96,8 +93,8 @@ class PartitionOwner:
         self._runs: dict[str, RunSession] = {}
         self._starting = Starting(self._runs, self._begin_task)
         self._keeper = StateKeeper(self, agent, bounds or Bounds(), self._lost)
-        self._resuming: deque[str] = deque()
-        self._goes_on: asyncio.Task[None] | None = None
+        self._slots = slots or Slots()
+        self._intake: Intake | None = None
         self._outcomes: dict[str, EventEnvelope] = {}
         self._awaited: dict[str, int] = {}
         self._ready = asyncio.Event()
@@ -146,7 +143,9 @@ class PartitionOwner:
         self._awaited = {}
         if state.open:
             self._awaited = await answered_meanwhile(self, position, self._directory)
-        self._resume(state, self._parking, self._timers)
+        self._intake = Intake(self, self._runs, state, self._parking, self._slots)
+        self._resume(state, self._parking, self._timers, self._intake)
+        self._intake.open()
         # 5. The inbox follows from here.
         self._ready.set()
         return position
@@ -170,10 +169,9 @@ class PartitionOwner:
         if self._parking is not None:
             await self._parking.close()
             self._parking = None
-        if self._goes_on is not None:
-            self._goes_on.cancel()
-            await asyncio.gather(self._goes_on, return_exceptions=True)
-            self._goes_on = None
+        if self._intake is not None:
+            await self._intake.close()
+            self._intake = None
         await self._starting.close()
         activities = [session.activity for session in self._runs.values()]
         await let_calls_end(activities, grace_s, self._writer_lost, self._agent.context.progress)
@@ -224,28 +222,18 @@ class PartitionOwner:
 
     # -- runs ----------------------------------------------------------------------------------------
 
-    def _resume(self, state: PartitionState, parking: Parking, timers: Timers) -> None:
+    def _resume(self, state: PartitionState, parking: Parking, timers: Timers, intake: Intake) -> None:
         """Let the open runs go on, a few at a time; those that rest wait on as they did."""
         parking.adopt(state.open)
         unrecorded = {outcome.partition_key for outcome in self._outcomes.values()}
-        self._resuming.clear()
+        intake.resume(run_id for run_id in state.open if run_id in unrecorded)
         for run_id, run in state.open.items():
-            if run_id in unrecorded:
-                self._resuming.appendleft(run_id)
-            elif run_id in self._awaited:
+            if run_id in self._awaited or run_id in unrecorded:
                 continue
-            elif not run.rests:
-                self._resuming.append(run_id)
+            if not run.rests:
+                intake.resume((run_id,))
             elif run.due_ms is not None:
                 timers.set(run_id, run.due_ms)
-        if self._resuming:
-            self._goes_on = asyncio.create_task(self._go_on(parking), name="resume runs")
-
-    async def _go_on(self, parking: Parking) -> None:
-        while self._resuming:
-            some = [self._resuming.popleft() for _ in range(min(len(self._resuming), _RESUMED_AT_ONCE))]
-            await asyncio.wait((parking.load(some),))
-        self._outcomes.clear()
 
     def _leave(self, session: RunSession, why: str) -> None:
         """A run that this worker cannot go on with waits for one that can."""
@@ -262,8 +250,10 @@ class PartitionOwner:
     def _remember(self, session: RunSession) -> None:
         """Record now what this process did and could not record before it lost the partition."""
         history = session.history
-        for effect_id in [e for e in history.requested if e not in history.outcomes and e in self._outcomes]:
-            session.restage(self._outcomes[effect_id])
+        for effect_id in history.requested:
+            outcome = self._outcomes.pop(effect_id, None)
+            if outcome is not None and effect_id not in history.outcomes:
+                session.restage(outcome)
         session.flush()
 
     def _begin_task(self, session: RunSession) -> None:
@@ -289,6 +279,8 @@ class PartitionOwner:
         if ended:
             session.close()
             self._runs.pop(session.run_id, None)
+            if self._intake is not None:
+                self._intake.rests(session.run_id)
             if self._timers is not None:
                 self._timers.forget(session.run_id)
             if self._committer is not None:
@@ -305,6 +297,8 @@ class PartitionOwner:
         """See `ParkingOwner.parked`."""
         due_ms = self._timers.next_of(run_id) if self._timers is not None else None
         self._keeper.state.rests(run_id, due_ms)
+        if self._intake is not None:
+            self._intake.rests(run_id)
 
     async def read_runs(self, run_ids: Collection[str]) -> dict[str, list[Record]]:
         """See `ParkingOwner.read_runs`."""
@@ -335,7 +329,7 @@ class PartitionOwner:
             self._leave(session, "no migration from it")
             self._awaited.pop(run_id, None)
         elif run_id not in self._awaited:
-            self._starting.start(session)
+            self.start(session)
         return session
 
     # -- the inbox -----------------------------------------------------------------------------------
@@ -346,17 +340,14 @@ class PartitionOwner:
         A record that was accepted before is passed over.
         """
         while True:
-            parking = await self._until_ready()
+            parking, intake = await self._until_ready()
             runs = {record.key for record in records}
             with parking.staying(runs):
                 await parking.bring_back(runs)
                 if not self._ready.is_set():
                     continue  # the partition was lost meanwhile
                 try:
-                    state = self._keeper.state
-                    return await self._accept(
-                        state, [r for r in records if r.offset >= state.manifest.position]
-                    )
+                    return await intake.take(records)
                 except NO_LONGER_OWNER:
                     if self._released:
                         raise
@@ -365,62 +356,37 @@ class PartitionOwner:
                 except ProjectionError as error:
                     self._keeper.broke(error)
 
-    async def _until_ready(self) -> Parking:
+    async def _until_ready(self) -> tuple[Parking, Intake]:
         await self._ready.wait()
-        if self._released or self._parking is None:
+        if self._released or self._parking is None or self._intake is None:
             raise LogClosedError(f"{self.inbox}/{self.partition} was given up")
-        return self._parking
+        return self._parking, self._intake
 
-    async def _accept(self, state: PartitionState, records: Sequence[Record]) -> None:
-        if not records:
-            return
-        touched: dict[str, RunSession] = {}
-        started: list[RunSession] = []
-        accepted: list[Outgoing] = []
-        refused: list[str] = []
-        for record in records:
-            try:
-                verdict = judge(record, self._agent.agent_type, self._runs, state)
-            except CorruptRecordError as error:
-                verdict = error
-            if isinstance(verdict, NoesiumError):
-                accepted += dead_letter(self, record, verdict)
-                place = f"{record.topic}/{record.partition}/{record.offset}"
-                refused.append(f"{place} is a dead letter: {verdict.message}")
-            elif verdict is Verdict.START:
-                session, first = self._begin(record)
-                accepted += first
-                touched[session.run_id] = session
-                started.append(session)
-            elif verdict is Verdict.DELIVER:
-                session = self._runs[record.key]
-                accepted.append(session.accept(record.envelope, record))
-                touched[session.run_id] = session
-        # All of the batch in one commit, in the order of the inbox: with several, a crash between them could
-        # leave a later record of the inbox accepted and an earlier one not, which would never be read again.
-        await self.submit(accepted).wait()
-        state.read_to(records[-1].offset + 1)
-        self._tell_all(refused)
-        for session in started:
-            if self._runs.get(session.run_id) is session:  # else the partition was lost again by now
-                self._starting.start(session)
-        for session in touched.values():
-            self._deliver(session)
-        self._start_answered(state.manifest.position)
-
-    def _tell_all(self, lines: Sequence[str]) -> None:
-        for line in lines:
-            self.tell(line)
-
-    def _start_answered(self, position: int) -> None:
-        """Start the runs whose answers lay in the inbox when the partition was acquired."""
+    def answered(self, position: int) -> None:
+        """See `IntakeOwner.answered`: starts the runs whose answers lay there when it was acquired."""
         for run_id in [run_id for run_id, offset in self._awaited.items() if offset < position]:
             del self._awaited[run_id]
             session = self._runs.get(run_id)
             if session is not None and session.task is None:
-                self._starting.start(session)
+                self.start(session)
+            elif session is None and self._intake is not None:
+                self._intake.resume((run_id,))  # what was no answer has not brought it back
 
-    def _begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
+    def fell_out(self, error: Exception) -> None:
+        """See `IntakeOwner.fell_out`."""
+        if isinstance(error, ProjectionError):
+            self._keeper.broke(error)
+        else:
+            self._on_failure(error)
+
+    def start(self, session: RunSession) -> None:
+        """See `IntakeOwner.start`."""
+        if self._intake is not None:
+            self._intake.works(session.run_id)
+        self._starting.start(session)
+
+    def begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
+        """See `IntakeOwner.begin`."""
         command: EventEnvelope = record.envelope
         session = RunSession(self, command)
         self._runs[session.run_id] = session
@@ -440,9 +406,10 @@ class PartitionOwner:
         session.stage(started, trace=session.identity.trace, causation_id=command.event_id)
         return session, [copy, *session.take_staged()]
 
-    def _deliver(self, session: RunSession) -> None:
+    def deliver(self, session: RunSession) -> None:
+        """See `IntakeOwner.deliver`."""
         session.held = False
-        session.wake()
+        self._wake(session)
         if session.history.cancel is None or session.cancelling or session.run_id not in self._runs:
             return
         if session.history.compensation is not None:
@@ -455,11 +422,16 @@ class PartitionOwner:
             # request by itself; cancelled now it would never begin.
             session.task.cancel("run.cancel.requested")
 
+    def _wake(self, session: RunSession) -> None:
+        if self._intake is not None and session.task is not None:
+            self._intake.works(session.run_id)
+        session.wake()
+
     def _due(self, run_id: str) -> None:
         """A deadline of this run has passed: whoever waits for it looks again."""
         session = self._runs.get(run_id)
         if session is not None:
-            session.wake()
+            self._wake(session)
         elif self._parking is not None and run_id in self._parking:
             self._parking.load((run_id,))
 
@@ -471,6 +443,8 @@ class PartitionOwner:
             self._timers.set(session.run_id, due_ms)
         if self._parking is not None:
             self._parking.waits(session, due_ms)
+        if self._intake is not None and session.activity.only_waits:
+            self._intake.rests(session.run_id)
 
     def submit(self, records: list[Outgoing]) -> Submission:
         """See `SessionOwner.submit`."""

@@ -24,7 +24,7 @@ is written now and then (`write`): it may be as old as it likes, what came since
 
 What is promised of repeated commands: one that comes within `Bounds.seen_s` after the run has ended, and
 while no more than `Bounds.seen_count` runs of its partition have ended since, is the same run. Time is that
-of the runs' ends, by their owners' clocks: as long as nothing ends, nothing is forgotten. Open runs never are.
+of the runs' ends, by their owners' clocks: as long as nothing ends, nothing is forgotten. Nor are open runs.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ SPAN_GAP: Final = 256
 
 PASSED_BYTES: Final = 1_000
 """Of a copy's header, for places that were passed over."""
+
+
+_PASSED_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +192,9 @@ class PartitionState:
         if manifest.in_order:
             self._advance(offset + 1)
         elif offset >= manifest.position:
-            self._change("decided", "INSERT OR IGNORE INTO decided VALUES (?, ?)", (offset, row_sum(offset)))
+            self.change("decided", "INSERT OR IGNORE INTO decided VALUES (?, ?)", (offset, row_sum(offset)))
         else:
-            self._change("waiting", "DELETE FROM waiting WHERE inbox_offset = ?", (offset,))
+            self.change("waiting", "DELETE FROM waiting WHERE inbox_offset = ?", (offset,))
 
     def _marked(self, mark: Mapping[str, Any]) -> None:
         for first, last in mark.get("passed", ()):
@@ -207,7 +210,7 @@ class PartitionState:
         if low <= manifest.low:
             return
         manifest.low = low
-        self._change("waiting", "DELETE FROM waiting WHERE inbox_offset < ?", (low,))
+        self.change("waiting", "DELETE FROM waiting WHERE inbox_offset < ?", (low,))
         self.read_to(max(low, manifest.position))
 
     def _of_run(self, entry: Entry, number: int) -> None:
@@ -239,7 +242,7 @@ class PartitionState:
     def _ended(self, run_id: str, ms: int) -> None:
         del self.open[run_id]
         row = (run_id, ms, row_sum(run_id, ms))
-        self._change("ended", "INSERT OR IGNORE INTO ended VALUES (?, ?, ?)", row)
+        self.change("ended", "INSERT OR IGNORE INTO ended VALUES (?, ?, ?)", row)
         self.manifest.newest_ms = max(self.manifest.newest_ms, ms)
 
     def _forget(self) -> None:
@@ -249,11 +252,11 @@ class PartitionState:
         """
         manifest = self.manifest
         before = manifest.newest_ms - round(self._bounds.seen_s * 1000)
-        self._change("ended", "DELETE FROM ended WHERE ms < ?", (before,))
+        self.change("ended", "DELETE FROM ended WHERE ms < ?", (before,))
         surplus = manifest.counts["ended"] - self._bounds.seen_count
         if surplus > 0:
             oldest = "SELECT run_id FROM ended INDEXED BY ended_ms ORDER BY ms, run_id LIMIT ?"
-            self._change("ended", f"DELETE FROM ended WHERE run_id IN ({oldest})", (surplus,))
+            self.change("ended", f"DELETE FROM ended WHERE run_id IN ({oldest})", (surplus,))
 
     def has_ended(self, run_id: str) -> bool:
         """Whether a run of this id has ended, as far as that is known (`Bounds`)."""
@@ -304,12 +307,15 @@ class PartitionState:
     def pass_over(self, offset: int) -> None:
         """A record of the inbox changes nothing; that will be recorded with the next copy."""
         self._passed.append(offset)
+        if len(self._passed) % _PASSED_AT_ONCE == 0:
+            low = self.low_water
+            self._passed = [passed for passed in self._passed if passed >= low]
 
     def read_to(self, position: int) -> None:
         """All records of the inbox below `position` are decided on or wait here."""
         self.manifest.position = position
         if self.manifest.counts["decided"]:
-            self._change("decided", "DELETE FROM decided WHERE inbox_offset < ?", (position,))
+            self.change("decided", "DELETE FROM decided WHERE inbox_offset < ?", (position,))
 
     @property
     def low_water(self) -> int:
@@ -364,7 +370,12 @@ class PartitionState:
         finally:
             self.file.close()
 
-    def _change(self, table: str, statement: str, values: Sequence[Any]) -> None:
+    def change(self, table: str, statement: str, values: Sequence[Any]) -> None:
+        """Put rows into a table, or take some out; counted.
+
+        Raises:
+            StateFileError, ProjectionError: the file cannot be read or written.
+        """
         changed = self.file.change(statement, values)
         self.manifest.counts[table] += -changed if statement.startswith("DELETE") else changed
 

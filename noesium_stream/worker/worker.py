@@ -22,6 +22,8 @@ from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.worker.grace import GRACE_S
 from noesium_stream.worker.partition import PartitionOwner
+from noesium_stream.worker.slots import CONCURRENCY, Slots
+from noesium_stream.worker.state import Bounds
 from noesium_stream.worker.telling import Telling
 from noesium_stream.worker.threads import make_room_for_threads
 
@@ -44,6 +46,9 @@ class Worker:
         runtime_id: which installation events say they come from.
         llm_config: how the agents' models sample, and more for their provider (see `AgentConfig`).
         grace_s: for how long effects that are under way are waited for when a partition is given up.
+        concurrency: how many runs of each agent work at once; those that only wait do not count.
+        bounds: for how long, and how many, ended runs are known, so that a command that comes again is no
+            second run.
 
     Use it as an async context manager; `wait` raises what ends it.
     """
@@ -59,6 +64,8 @@ class Worker:
         runtime_id: str = "local",
         llm_config: Mapping[str, Any] | None = None,
         grace_s: float = GRACE_S,
+        concurrency: int = CONCURRENCY,
+        bounds: Bounds | None = None,
     ) -> None:
         self._log = log
         self._clock = clock or SystemClock()
@@ -72,7 +79,13 @@ class Worker:
             llm_config=llm_config or {},
         )
         self._hosts = [
-            _Host(log, _make(agent, options, made, runtime_id, instance_id), grace_s)
+            _Host(
+                log,
+                _make(agent, options, made, runtime_id, instance_id),
+                grace_s,
+                Slots(concurrency),
+                bounds or Bounds(),
+            )
             for agent, options in agents
         ]
         self._heartbeats: list[asyncio.Task[None]] = []
@@ -126,8 +139,12 @@ class Worker:
 class _Host:
     """One agent of the worker: its subscription and the partitions that it owns."""
 
-    def __init__(self, log: EventLog, agent: BaseGraphicAgent, grace_s: float) -> None:
+    def __init__(
+        self, log: EventLog, agent: BaseGraphicAgent, grace_s: float, slots: Slots, bounds: Bounds
+    ) -> None:
         self._log = log
+        self._slots = slots
+        self._bounds = bounds
         self._grace_s = grace_s
         self._telling = Telling(agent.context.progress, agent.context.clock)
         self._agent = agent
@@ -238,6 +255,8 @@ class _Host:
                 on_failure=self._failed,
                 tell=self._telling.tell,
                 grace_s=self._grace_s,
+                slots=self._slots,
+                bounds=self._bounds,
             )
             self._owners[place.partition] = owner
             async with few:

@@ -14,7 +14,7 @@ from noesium_stream.cli.output import note
 from noesium_stream.cli.session import asynchronous, open_configured, settings, shared_log_option
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
-from noesium_stream.worker import Worker
+from noesium_stream.worker import Bounds, Worker
 
 
 @click.command(
@@ -25,9 +25,17 @@ from noesium_stream.worker import Worker
 )
 @click.argument("agent", nargs=-1, required=True)
 @shared_log_option
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Runs of each agent to work at, at once; those that only wait do not count.  [default: 200]",
+)
 @click.pass_obj
 @asynchronous
-async def worker_command(choice: AgentChoice, agent: tuple[str, ...], log_url: str | None) -> None:
+async def worker_command(
+    choice: AgentChoice, agent: tuple[str, ...], log_url: str | None, concurrency: int | None
+) -> None:
     """Run agents until Ctrl-C or SIGTERM.
 
     AGENT is a module that exports an agent (agents.librarian), module:Class, or module:graph of a LangGraph
@@ -35,7 +43,7 @@ async def worker_command(choice: AgentChoice, agent: tuple[str, ...], log_url: s
     what an effect comes to that is under way is recorded first (8 s are waited for it at most). Failed runs,
     unknown outcomes and dead letters are told on standard error.
     """
-    loaded = settings(log_url)
+    loaded = settings(log_url, concurrency=concurrency)
     config = loaded.noesium
     if config.log.startswith("memory:"):
         raise ConfigError(
@@ -65,6 +73,8 @@ async def _work(loaded: Loaded, agents: list[tuple[AgentClass, Any]], stop: _Sto
             progress=note,
             runtime_id=config.runtime_id,
             llm_config=loaded.agent.llm_config,
+            concurrency=config.concurrency,
+            bounds=Bounds(config.seen_days * 86_400, config.seen_count),
         ) as worker:
             stop.started()
             names = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in agents)
