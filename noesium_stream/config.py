@@ -72,7 +72,7 @@ class NoesiumConfig(BaseModel):
         30.0, gt=0, description="For so long after a run has ended its command, sent again, is no second run."
     )
     seen_count: int = Field(
-        1_000_000, ge=1, description="The same, in runs of one partition that have ended since."
+        200_000, ge=1, description="The same, in runs of one partition that have ended since."
     )
     default_execution_mode: ExecutionMode = Field(
         ExecutionMode.PRAGMATIC, description="Execution mode of agents that do not choose one."

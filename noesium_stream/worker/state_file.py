@@ -4,8 +4,9 @@ What is in it can be told from inbox and journal (`state` says how). So whatever
 was written, or `StateFileError`, and then it is discarded and made anew:
 
 - a row has a checksum, which is looked at when it is read,
-- the manifest has one too, and says how many rows each table has, which each of its indexes has to have as
-  well: a damaged tree cannot hide a row,
+- the manifest has one too, and says how many rows each table has; and what rows are found by lies in the
+  file twice, in a table and in an index, which are compared when it is opened (SQLite's `integrity_check`:
+  0.07 s for 100,000 ended runs). So a damaged tree or key cannot hide a row,
 - it names the journal, its topic id, the partition and the last record that was folded, by offset and event
   id: the journal has to have that one there.
 
@@ -26,7 +27,7 @@ from typing import IO, Any, Final
 import orjson
 
 from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError
-from noesium_stream.projection.state_db import Translating, connect, not_writable
+from noesium_stream.projection.state_db import CACHE_KB, Translating, connect, not_writable
 from noesium_stream.projection.state_file import discard, locked
 
 FORMAT: Final = 1
@@ -43,16 +44,8 @@ _SCHEMA: Final = (
     "CREATE INDEX waiting_fair ON waiting (fair, inbox_offset)",
     "CREATE INDEX waiting_run ON waiting (run_id, inbox_offset)",
 )
-_COUNTS: Final = {
-    "open": ("open",),
-    "ended": ("ended", "ended INDEXED BY ended_ms WHERE ms >= -9223372036854775808"),
-    "decided": ("decided",),
-    "waiting": (
-        "waiting NOT INDEXED",
-        "waiting INDEXED BY waiting_fair WHERE fair >= ''",
-        "waiting INDEXED BY waiting_run WHERE run_id >= ''",
-    ),
-}
+_TABLES: Final = ("open", "ended", "decided", "waiting")
+_CHECK_CACHE_KB: Final = 32_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +86,7 @@ class Manifest:
     last_fair: str = ""
     newest_ms: int = 0
     graph: str | None = None
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_TABLES, 0))
     format: int = FORMAT
 
 
@@ -246,13 +239,15 @@ def _read_manifest(db: sqlite3.Connection, path: Path) -> Manifest:
     if fields.get("format") != FORMAT:
         raise StateFileError(f"{path} has the format {fields.get('format')}, not {FORMAT}.")
     manifest = Manifest(**{**fields, "identity": Identity(**fields["identity"])})
-    for table, places in _COUNTS.items():
-        for place in places:
-            [(count,)] = db.execute(f"SELECT count(*) FROM {place}")
-            if count != manifest.counts[table]:
-                raise StateFileError(
-                    f"{path}: the table {table} has {count} rows, not {manifest.counts[table]}."
-                )
+    for table in _TABLES:
+        [(count,)] = db.execute(f"SELECT count(*) FROM {table} NOT INDEXED")
+        if count != manifest.counts[table]:
+            raise StateFileError(f"{path}: the table {table} has {count} rows, not {manifest.counts[table]}.")
+    db.execute(f"PRAGMA cache_size = -{_CHECK_CACHE_KB}")
+    found = db.execute("PRAGMA integrity_check(1)").fetchone()
+    db.execute(f"PRAGMA cache_size = -{CACHE_KB}")
+    if found != ("ok",):
+        raise StateFileError(f"{path} is damaged: {found[0]}.")
     return manifest
 
 
