@@ -55,6 +55,7 @@
     │   ├── SequenceGapError            a run's journal lacks a record (run, numbers, position)
     │   ├── KeyElsewhereError           a key's state lives in another process (names the owner)
     │   └── SnapshotError               pushed states cannot be stored, found, read or trusted
+    ├── DeadLetterError                 a dead letter is not there, or cannot be sent again or dropped
     ├── RehearsalError                  a test asks something of the test kit that it cannot do
     │   └── ScriptEndedError            more was asked than a test's script has answers
     └── CapabilityError
@@ -406,6 +407,10 @@ class CapabilityError(NoesiumError):
 
 class CapabilityNotFoundError(CapabilityError):
     """No matching capability found."""
+
+
+class DeadLetterError(NoesiumError):
+    """A dead letter is not there, is decided about already, or cannot be sent again."""
 
 
 class RehearsalError(NoesiumError):

@@ -101,13 +101,18 @@ def copyable(loaded: Loaded) -> Iterator[None]:
         raise
 
 
+def exists(loaded: Loaded) -> bool:
+    """Whether the log is there, where that can be told without asking: a log in a file that is not there."""
+    return not _is_missing(loaded.noesium.log)
+
+
 def must_exist(loaded: Loaded) -> None:
     """Refuse a log in a file that is not there.
 
     Raises:
         LogUnavailableError: there is none; to read must not make one where the address has a typo.
     """
-    if _is_missing(loaded.noesium.log):
+    if not exists(loaded):
         raise LogUnavailableError(
             f"There is no log at {loaded.shown_log} yet.",
             hint="`noesium run` and `noesium worker` make one; another address: --log or NOESIUM_LOG.",

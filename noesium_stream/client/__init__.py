@@ -6,5 +6,6 @@ from noesium_stream.client.effects import OpenEffect
 from noesium_stream.client.run import Run
 from noesium_stream.client.runs import RunInfo
 from noesium_stream.client.sync import SyncClient, SyncRun
+from noesium_stream.client.workers import OwnedPartition
 
-__all__ = ["Approval", "Client", "OpenEffect", "Run", "RunInfo", "SyncClient", "SyncRun"]
+__all__ = ["Approval", "Client", "OpenEffect", "OwnedPartition", "Run", "RunInfo", "SyncClient", "SyncRun"]

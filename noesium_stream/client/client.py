@@ -12,6 +12,7 @@ from noesium_stream.client.effects import OpenEffect, open_effects, open_ledgers
 from noesium_stream.client.indexed import RunIndex
 from noesium_stream.client.run import Run
 from noesium_stream.client.runs import RUN_TYPES, RunInfo, fold_record
+from noesium_stream.client.workers import OwnedPartition, owned_partitions
 from noesium_stream.clock import Clock, SystemClock, derived_id
 from noesium_stream.errors import RunNotFoundError
 from noesium_stream.event.calls import FAIRNESS_KEY
@@ -245,6 +246,14 @@ class Client:
         for kind in [agent_type] if agent_type else await self.agent_types():
             found += (await read_questions(self.log, kind)).all()
         return open_ones(found)
+
+    async def workers(self, *, agent_type: str | None = None) -> Sequence[OwnedPartition]:
+        """Who owns which partition of the agents' inboxes, and how it stands; by agent type and partition.
+
+        Raises `LogUnavailableError`.
+        """
+        types = await self.agent_types() if agent_type is None else [agent_type]
+        return await owned_partitions(self.log, self._clock, types)
 
     async def agent_types(self) -> Sequence[str]:
         """The agent types that have topics on this log, by name."""

@@ -17,10 +17,11 @@ from noesium_stream.errors import ProjectionError
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
 from noesium_stream.log.topics import TopicKind, partition_of
 from noesium_stream.projection.folder import state_path
+from noesium_stream.projection.manifest import Identity
 from noesium_stream.projection.shipped import IndexProjection
 from noesium_stream.projection.shipped.index import RUN
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import Identity, StateFile
+from noesium_stream.projection.state_file import StateFile
 
 _STATE: Final = b"s"
 

@@ -72,12 +72,13 @@ class Catalogue:
     def __init__(self) -> None:
         self._entries: dict[str, dict[_Version, _Entry]] = {}
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
-        self._found: dict[tuple[str, str], _Entry] = {}
+        self._judges: dict[tuple[str, str], Callable[[Any], None]] = {}
         self._current: set[tuple[str, str]] = set()
 
     def register(self, event_class: EventClass, *, lazily: bool = False) -> EventClass:
         """Make a class known under its type and version; returns it, so that it serves as a decorator.
 
+        Its own `upcast` translates payloads of the major before it, unless `register_upcaster` says otherwise.
         `lazily` puts off making its schema until the first event of this type, and with that the errors.
 
         Raises:
@@ -85,7 +86,10 @@ class Catalogue:
                 with another schema.
         """
         name, version = event_class.event_type(), event_class.event_version()
-        self._add(name, _Entry(_checked(name, version, event_class.__name__), event_class), lazily)
+        checked = _checked(name, version, event_class.__name__)
+        self._add(name, _Entry(checked, event_class), lazily)
+        if "upcast" in vars(event_class):  # an inherited one leads to another major
+            self._upcasters.setdefault((name, checked[0] - 1), event_class.upcast)
         return event_class
 
     def register_schema(self, event_type: str, version: str, schema: JsonSchema) -> None:
@@ -135,11 +139,12 @@ class Catalogue:
             UnknownSchemaError: the type, or this major version of it, is not known here.
             EventValidationError: the payload is not as its schema wants it; names the field.
         """
-        entry = self._found.get((envelope.event_type, envelope.event_version))
-        if entry is None:
-            entry = self._find(envelope.event_type, envelope.event_version)
+        kind = envelope.event_type, envelope.event_version
+        validate = self._judges.get(kind)
+        if validate is None:
+            validate = self._judge(kind)
         try:
-            entry.validator.validate(envelope.payload)
+            validate(envelope.payload)
         except jsonschema_rs.ValidationError as error:
             raise _refusal(error) from None
         except ValueError as error:
@@ -174,7 +179,7 @@ class Catalogue:
                     "event_version",
                     f"{event_type} {envelope.event_version} cannot be read as {_dotted(newest)}: "
                     f"no upcaster leads on from major {major}",
-                    hint="Register one with Catalogue.register_upcaster.",
+                    hint="Declare `upcast` in the newer version's class, or use Catalogue.register_upcaster.",
                 )
             payload = _translated(upcaster, payload, f"{event_type} from major {major}")
         event = envelope.replace(event_version=_dotted(newest), payload=payload, signature=None)
@@ -218,7 +223,7 @@ class Catalogue:
             )
         elif known.event_class is None:
             entries[entry.version] = entry
-        self._found.clear()
+        self._judges.clear()
         self._current.clear()
 
     def _find(self, event_type: str, version: str) -> _Entry:
@@ -239,10 +244,14 @@ class Catalogue:
             )
         # The newest that is not newer than the event; where all are, the oldest: minors only add.
         older = [number for number in same_major if number[:2] <= wanted[:2]]
-        entry = entries[older[-1] if older else same_major[0]]
-        if len(self._found) < 4096:
-            self._found[event_type, version] = entry
-        return entry
+        return entries[older[-1] if older else same_major[0]]
+
+    def _judge(self, kind: tuple[str, str]) -> Callable[[Any], None]:
+        """What refuses payloads of a type and version, remembered."""
+        judge: Callable[[Any], None] = self._find(*kind).validator.validate
+        if len(self._judges) < 4096:
+            self._judges[kind] = judge
+        return judge
 
 
 def _checked(event_type: str, version: str, who: str) -> _Version:

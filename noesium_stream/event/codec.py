@@ -31,7 +31,8 @@ from noesium_stream.event.resolve import WriterSchema, from_record
 from noesium_stream.event.schema import ENVELOPE_SCHEMA, envelope_fingerprint, fingerprint, released_schemas
 from noesium_stream.event.signing import Verifier
 from noesium_stream.event.standard_catalogue import standard_catalogue
-from noesium_stream.event.wire import decode_body, encode_body
+from noesium_stream.event.wire import encode_body
+from noesium_stream.event.wire_read import decode_body
 
 _SINGLE_OBJECT: Final = b"\xc3\x01"
 _CURRENT: Final = _SINGLE_OBJECT + struct.pack("<Q", envelope_fingerprint())
@@ -48,7 +49,8 @@ def _text(value: str) -> bytes:
 
 
 _BEFORE_TYPE: Final = _CURRENT + _text(SPEC_VERSION)
-_TYPE_AT: Final = len(_BEFORE_TYPE) + 1
+TYPE_AT: Final = len(_BEFORE_TYPE) + 1
+"""Where the type stands in values that `peek_type` can read; the byte before is twice its length."""
 
 
 def peek_type(data: bytes) -> bytes | None:
@@ -56,12 +58,12 @@ def peek_type(data: bytes) -> bytes | None:
 
     None where that takes decoding: another writer schema, a registry's format, something else.
     """
-    if data[: _TYPE_AT - 1] != _BEFORE_TYPE or len(data) < _TYPE_AT:
+    if data[: TYPE_AT - 1] != _BEFORE_TYPE or len(data) < TYPE_AT:
         return None
-    length = data[_TYPE_AT - 1]  # zigzag, in one byte below 64
-    if length & 0x81 or len(data) < _TYPE_AT + (length >> 1):
+    length = data[TYPE_AT - 1]  # zigzag, in one byte below 64
+    if length & 0x81 or len(data) < TYPE_AT + (length >> 1):
         return None
-    return data[_TYPE_AT : _TYPE_AT + (length >> 1)]
+    return data[TYPE_AT : TYPE_AT + (length >> 1)]
 
 
 class SchemaRegistry(Protocol):

@@ -72,6 +72,12 @@ def parse_json(text: bytes, field: str) -> Any:
 
 def parse_object(text: bytes, field: str) -> dict[str, Any]:
     """As `parse_json`, of an object."""
+    try:
+        found = orjson.loads(text)
+        if type(found) is dict and orjson.dumps(found) == text:
+            return found
+    except (ValueError, TypeError):
+        pass  # said in so many words below
     value = parse_json(text, field)
     if type(value) is not dict:
         raise EventValidationError(field, f"{short(value)} is not an object")

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from noesium_stream.config import VARIABLES, hide_secrets, llm_config_problem
 from noesium_stream.errors import ConfigError, brief
 from noesium_stream.kernel.modes import ModelParameters
+from noesium_stream.observability import llm_tokens_used
 
 _SETTING: Final = "agent.llm_config"
 _PRIVATE: Final = re.compile(r"header|auth|cookie", re.IGNORECASE)
@@ -98,6 +99,8 @@ class LangChainLLM:
         """See `BaseLLMClient.generate`; `answered_by` is what the provider says of model and version."""
         message = await self._chat.ainvoke(prompt)
         usage = getattr(message, "usage_metadata", None)
+        if usage:
+            llm_tokens_used.add(usage["total_tokens"], {"noesium.model": self.model})
         return {
             **self._parameters.sampling,
             "text": str(message.text),

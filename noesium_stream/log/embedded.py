@@ -35,6 +35,7 @@ from noesium_stream.log.prepare import Prepared, check_partition, partitions_to_
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec, Topology, partition_of
 from noesium_stream.log.wakeup import Signal
+from noesium_stream.observability import events_emitted
 
 FETCH_RECORDS: Final = 1000
 """Most records of one partition that a reader takes at a time."""
@@ -156,6 +157,7 @@ class EmbeddedLog:
         counts = await self._partition_counts({record.topic for record in prepared})
         partitions = [partition_of(record[2], counts[record[0]]) for record in prepared]
         positions = await self._store.append(prepared, partitions)
+        events_emitted.add(len(positions), {"noesium.log": self.url.partition(":")[0]})
         await self._store.pause()
         return positions
 

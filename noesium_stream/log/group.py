@@ -31,9 +31,14 @@ Resolve = Callable[[Sequence[str]], Mapping[str, int]]
 """Topics by name -> the number of partitions of each; raises `TopicNotFoundError`."""
 
 
+def this_process() -> str:
+    """The name of this process in groups: `host/pid` (see `process_of`)."""
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
 def member_name(clock: Clock) -> str:
     """A new member's name: host, process, and an id that orders it among those of its process."""
-    return f"{socket.gethostname()}/{os.getpid()}/{clock.uuid7()}"
+    return f"{this_process()}/{clock.uuid7()}"
 
 
 def shares(members: Iterable[str], owners: Mapping[TopicPartition, str]) -> list[GroupShare]:

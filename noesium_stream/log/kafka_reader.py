@@ -19,21 +19,17 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import OffsetSpec
 
 from noesium_stream.errors import EventStoreError, LogCorruptError, LogTruncatedError
-from noesium_stream.event.codec import peek_type
-from noesium_stream.log.headers import CE_TYPE, TypeFilter
+from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.kafka_admin import KafkaAdmin
 from noesium_stream.log.kafka_errors import ClientLog, translated
+from noesium_stream.log.kafka_message import EOF, Message, Sieve, sieve, to_record
 from noesium_stream.log.kafka_settings import KafkaSettings
 from noesium_stream.log.port import Cursor
 from noesium_stream.log.record import Decoder, Record
 
-Message = Any
-"""A message of librdkafka's; its stub says that all of it may be None, which holds for errors alone."""
-
 BATCH: Final = 500
 POLL_S: Final = 0.1
 _ASK_AFTER_S: Final = 5.0
-_EOF: Final = KafkaError._PARTITION_EOF
 OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
@@ -85,6 +81,7 @@ class BoundedReader:
         log = ClientLog()
         config = {**consumer_config(self._settings, "noesium-reader"), "error_cb": log.on_error}
         consumer = Consumer(config, logger=log)
+        wanted = sieve(keep, self._decoder)
         try:
             if OFFSET_BEGINNING in self._starts.values():
                 await self._blocking(self._learn_leaders, consumer)
@@ -98,7 +95,7 @@ class BoundedReader:
                 taken = len(messages)
                 if taken:
                     idle.reset()
-                    batch = await self._records(messages, keep)
+                    batch = await self._records(messages, wanted)
                     if batch:
                         yield batch
                 if log.refusal is not None:
@@ -119,7 +116,7 @@ class BoundedReader:
         with suppress(KafkaException):
             consumer.list_topics(self._topic, _ASK_AFTER_S)
 
-    async def _records(self, messages: list[Message], keep: TypeFilter | None) -> list[Record]:
+    async def _records(self, messages: list[Message], wanted: Sieve | None) -> list[Record]:
         """Records of what is wanted; empties `messages`, so that the rest and its headers die young."""
         records: list[Record] = []
         stops, positions = self._stops, self.positions
@@ -129,14 +126,14 @@ class BoundedReader:
             partition, offset = message.partition(), message.offset()
             error = message.error()
             if error is not None:
-                if error.code() != _EOF:
+                if error.code() != EOF:
                     raise await self._failure(error, partition)
             else:
                 stop = stops.get(partition)
                 if (
                     stop is not None
                     and offset < stop
-                    and (keep is None or wanted(message, keep, self._decoder))
+                    and (wanted is None or wanted.keeps(message, message.value() or b""))
                 ):
                     records.append(to_record(message, self._decoder))
                 offset += 1
@@ -192,56 +189,14 @@ class Patience:
             self.reset()
 
 
-def poll_batch(consumer: Consumer, timeout_s: float = POLL_S) -> list[Message]:
-    """One message within a moment, and what came with it. Blocks."""
+def poll_batch(consumer: Consumer, timeout_s: float = POLL_S, *, most: int = BATCH) -> list[Message]:
+    """One message within a moment, and what came with it, up to so many. Blocks."""
     first = consumer.poll(timeout_s)
     if first is None:
         return []
-    rest: list[Message] = consumer.consume(BATCH - 1, 0)
+    rest: list[Message] = consumer.consume(most - 1, 0)
     rest.insert(0, first)
     return rest
-
-
-def to_record(message: Message, decoder: Decoder) -> Record:
-    """A record around a message; headers are taken out when somebody asks for them."""
-    key = message.key()
-    return Record(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.timestamp()[1],
-        key.decode(errors="replace") if key is not None else "",
-        message.headers,
-        message.value() or b"",
-        decoder,
-    )
-
-
-def wanted(message: Message, keep: TypeFilter, decoder: Decoder) -> bool:
-    """Whether the filter keeps it: by the type that its value begins with, else by its header, else decoded.
-
-    The client makes objects of all headers when it is asked for one: the value's first bytes cost a fifth.
-    """
-    event_type = peek_type(message.value() or b"")
-    if event_type is not None:
-        return keep.keeps(event_type)
-    headers = message.headers()
-    if headers is not None:
-        # This package writes the type third; a position is cheaper than a search.
-        if len(headers) > 2 and headers[2][0] == CE_TYPE:
-            return keep.keeps(headers[2][1])
-        for name, value in headers:
-            if name == CE_TYPE:
-                return keep.keeps(value)
-    return wanted_undeclared(to_record(message, decoder), keep)
-
-
-def wanted_undeclared(record: Record, keep: TypeFilter) -> bool:
-    """The same for a record without that header; one that cannot be read is kept, so that it is heard of."""
-    try:
-        return keep.keeps_name(record.unchecked.event_type)
-    except EventStoreError:
-        return True
 
 
 async def out_of_range(admin: KafkaAdmin, topic: str, partition: int, wanted_offset: int) -> EventStoreError:

@@ -19,7 +19,8 @@ from noesium_stream.log.headers import CE_TYPE, TypeFilter
 from noesium_stream.log.kafka_admin import KafkaAdmin
 from noesium_stream.log.kafka_aio import started
 from noesium_stream.log.kafka_errors import translated_aio
-from noesium_stream.log.kafka_reader import BATCH, Patience, out_of_range, wanted_undeclared
+from noesium_stream.log.kafka_message import wanted_undeclared
+from noesium_stream.log.kafka_reader import BATCH, Patience, out_of_range
 from noesium_stream.log.kafka_settings import KafkaSettings
 from noesium_stream.log.record import Decoder, Record
 

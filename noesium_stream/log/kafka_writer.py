@@ -18,6 +18,7 @@ from noesium_stream.log.headers import commit_header
 from noesium_stream.log.kafka_producer import TransactionalProducer
 from noesium_stream.log.port import Headers, Outgoing, Position, TopicPartition
 from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
+from noesium_stream.observability import events_emitted
 
 T = TypeVar("T")
 Counts = Callable[[set[str]], Awaitable[dict[str, int]]]
@@ -147,6 +148,7 @@ class KafkaTransaction:
     def _commit(self) -> list[Position]:
         positions = self._writer.producer.commit()
         self.ended = True  # here, because the caller may be cancelled meanwhile
+        events_emitted.add(len(positions), {"noesium.log": "kafka"})
         return positions
 
     def _check_open(self) -> None:

@@ -19,6 +19,7 @@ from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoi
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import TopicSpec, Topology
 from noesium_stream.log.url import LogUrl
+from noesium_stream.observability import events_emitted
 
 _shared: Final[dict[str, MemoryStore]] = {}
 
@@ -207,6 +208,7 @@ class MemoryTransaction:
             )
         store.open.pop(writer.writer_id, None)
         store.finish(self._txn, commit=True)
+        events_emitted.add(len(self._positions), {"noesium.log": "memory"})
         await store.pause()
         return self._positions
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from noesium_stream.clock import Clock
+from noesium_stream.errors import LogCorruptError
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.log.embedded import Bounds, EmbeddedLog, Topic
 from noesium_stream.log.group import Coordinator
 from noesium_stream.log.port import GroupShare, LogWriter, Position
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.log.sqlite_chunk import pack, pack_one
-from noesium_stream.log.sqlite_file import connect, corrupt, is_busy, patiently, translate
+from noesium_stream.log.sqlite_file import OpenFile, connect, corrupt, is_busy, patiently, translate
 from noesium_stream.log.sqlite_group import SqliteCoordinator, group_shares
 from noesium_stream.log.sqlite_read import Partitions, Tail, statements
 from noesium_stream.log.sqlite_wake import Waker
@@ -105,11 +106,20 @@ class SqliteStore:
         self._parts = Partitions(path, connection, codec)
         self.fetch = self._parts.fetch
         self.size = self._parts.size
-        self._waker = Waker(path, connection, self.changes, self._parts.others)
+        self._file = OpenFile(path)
+        self._waker = Waker(path, connection, self.changes, self._parts.others, self._look_for_file)
         self.tell = self._waker.tell
         self.watch = self._waker.start
         self._order = asyncio.Lock()
         self._now_ms = self._retain_at_ms = 0
+
+    def _look_for_file(self) -> None:
+        """Where it is gone, all who read have to hear of it: nothing would ever come."""
+        try:
+            self._file.require()
+        except LogCorruptError as error:
+            self._parts.gone = error
+            self.changes.notify()
 
     async def pause(self) -> None:
         """Other processes interleave as they like."""
@@ -152,6 +162,7 @@ class SqliteStore:
 
     async def append(self, records: Sequence[Prepared], partitions: Sequence[int]) -> list[Position]:
         """Write all or none, each record into the partition given for it."""
+        self._file.require()
         if len(records) == 1:
             positions = [await self._write_one(records[0], partitions[0], b"", None)]
         else:
@@ -167,8 +178,9 @@ class SqliteStore:
 
         Raises:
             WriterFencedError: the writer's epoch is over.
-            LogFullError, LogUnavailableError: nothing was written.
+            LogFullError, LogUnavailableError, LogCorruptError: nothing was written.
         """
+        self._file.require()
         if len(records) == 1:
             return [await self._write_one(records[0], records[0][1], commit_id, writer)]
         return await self._write_many(records, [record[1] for record in records], commit_id, writer)
@@ -331,6 +343,7 @@ class SqliteStore:
             "INSERT INTO writer(name, epoch) VALUES(?, 1) ON CONFLICT(name) DO UPDATE SET epoch = epoch + 1 "
             "RETURNING id, epoch"
         )
+        self._file.require()
         [(number, epoch)] = await self.transact(lambda: self.connection.execute(sql, (writer_id,)).fetchall())
         return SqliteWriter(self, writer_id, number, epoch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +100,35 @@ async def patiently(path: Path, work: Callable[[], T]) -> T:
                 ) from error
         waited_s += BUSY_S + 0.005
         await asyncio.sleep(0.005)
+
+
+class OpenFile:
+    """The file as it was when it was opened: one that is removed goes on being read and written by SQLite.
+
+    Whoever opens its path afterwards has another one, and what is written here is lost with this process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._was: tuple[int, int] | None = None
+        self._was = self._now()
+
+    def require(self) -> None:
+        """Raise `LogCorruptError` where the path is no longer that of this file."""
+        if self._now() != self._was:
+            raise LogCorruptError(
+                f"{self._path} was removed or replaced while it was open.",
+                hint="Start this process again, with the log that is there now; or put the file back first.",
+            )
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return self._was  # not to be seen is not to be gone
+        return found.st_dev, found.st_ino
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from noesium_stream.errors import LogTruncatedError
+from noesium_stream.errors import EventStoreError, LogTruncatedError
 from noesium_stream.log.embedded import Bounds, Topic
 from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.record import Decoder, Record
@@ -84,6 +84,7 @@ class Partitions:
 
     def __init__(self, path: Path, connection: sqlite3.Connection, decoder: Decoder) -> None:
         self.tails: dict[int, Tail] = {}
+        self.gone: EventStoreError | None = None
         self._others = 0
         self._asked: dict[int, int] = {}
         self._path = path
@@ -107,6 +108,8 @@ class Partitions:
         self, topic: Topic, partition: int, offset: int, limit: int, keep: TypeFilter | None
     ) -> tuple[list[Record], int]:
         """Records from `offset` on, chunk by chunk until there are `limit`, and the next offset to read."""
+        if self.gone is not None:
+            raise self.gone
         if offset > MAX_OFFSET:
             return [], offset
         slot = topic.slot + partition
@@ -216,6 +219,8 @@ class Partitions:
 
     def all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """All rows of a query, its errors in this package's words."""
+        if self.gone is not None:
+            raise self.gone
         try:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:

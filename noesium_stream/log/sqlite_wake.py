@@ -32,15 +32,24 @@ POLL_WITHOUT_INOTIFY_S: Final = 0.02
 
 
 class Waker:
-    """Tells `changes`, and before it `others`, when another connection has committed to the file."""
+    """Tells `changes`, and before it `others`, when another connection has committed to the file.
+
+    `check` is called now and then: it looks whether the file is there still.
+    """
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, changes: Signal, others: Callable[[], None]
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        changes: Signal,
+        others: Callable[[], None],
+        check: Callable[[], None],
     ) -> None:
         self._wal = f"{path}-wal"
         self._connection = connection
         self._changes = changes
         self._others = others
+        self._check = check
         self._version = self._data_version()
         self._inotify: Any = None
         self._task: asyncio.Task[None] | None = None
@@ -85,6 +94,7 @@ class Waker:
             if self._inotify is None:
                 self._arm()
             self.look()
+            self._check()
 
     def _arm(self) -> None:
         if inotify_simple is None or not os.path.exists(self._wal):

@@ -11,6 +11,7 @@ from noesium_stream.log.embedded import Topic
 from noesium_stream.log.port import Outgoing, Position
 from noesium_stream.log.prepare import Encoder, Prepared, check_partition, prepare_outgoing
 from noesium_stream.log.topics import TopicSpec, Topology
+from noesium_stream.observability import events_emitted
 
 
 class WriterFencedError(Exception):
@@ -95,12 +96,14 @@ class SqliteWriter:
         self._commits += 1
         commit_id = f"{self._prefix}-{self._commits}".encode()
         try:
-            return await self._store.write(prepared, commit_id, self._fence)
+            positions = await self._store.write(prepared, commit_id, self._fence)
         except WriterFencedError as error:
             raise FencedError(
                 f"The writer {self.writer_id} was fenced: a newer one holds its id.",
                 hint="Nothing of this commit is on the log. Stop, or open the writer again.",
             ) from error
+        events_emitted.add(len(positions), {"noesium.log": "sqlite"})
+        return positions
 
     async def close(self) -> None:
         """See `LogWriter.close`."""

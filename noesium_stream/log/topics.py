@@ -29,6 +29,7 @@ _REGISTRY_TYPES: Final = frozenset(
         "capability.registered",
         "capability.updated",
         "capability.deprecated",
+        "projection.migrated",
         "tool.registered",
     }
 )
@@ -90,6 +91,10 @@ class Topology:
     def journal(self, agent_type: str) -> str:
         """Topic of all that agents of this type received, did and sent."""
         return f"{self.namespace}.agent.{agent_name(agent_type)}.journal"
+
+    def workers(self, agent_type: str) -> str:
+        """The consumer group of those who run agents of this type; it reads their inbox."""
+        return f"{self.namespace}.agent.{agent_name(agent_type)}"
 
     def events(self, domain: str) -> str:
         """Topic of facts whose type begins with `domain`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ TState = TypeVar("TState")
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
+_OF_THE_FOLD = ("initial_state", "apply", "key", "keys", "merge", "migrate")
 JOURNALS = "agent.*.journal*"
 FACTS = "events.*"
 
@@ -45,6 +47,8 @@ class BaseProjection(ABC, Generic[TState]):
         in_place: whether `apply` changes the state that it is given, and returns it.
         on_error: what an event does that `apply` cannot take: `hold` its key's later events back as dead
             letters, or `stop` the projection.
+        before: the class of the version before this one, where a migration event may let this one take over
+            its state (`migration.py`); keep it as it is. Without such an event all is folded by this one.
     """
 
     name: ClassVar[str]
@@ -57,6 +61,7 @@ class BaseProjection(ABC, Generic[TState]):
     copies: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
     on_error: ClassVar[str] = "hold"
+    before: ClassVar[type[BaseProjection[Any]] | None] = None
 
     @abstractmethod
     def initial_state(self) -> TState:
@@ -90,12 +95,27 @@ class BaseProjection(ABC, Generic[TState]):
         """
         raise NotImplementedError
 
+    def migrate(self, key: str, state: Any) -> TState | None:
+        """A row of the version `before`, as this version's; None leaves it out. Pure, as `apply`.
+
+        Raises:
+            NotImplementedError: it is not declared.
+        """
+        raise NotImplementedError
+
+    def of_version(self, version: int) -> AnyProjection:
+        """The one of this version, of itself and those that were before it; itself where there is none."""
+        found: AnyProjection = self
+        while found.version > version and found.before is not None:
+            found = found.before()
+        return found if found.version == version else self
+
     def check(self) -> None:
         """Judge what the class declares.
 
         Raises:
             ProjectionLoadError: it has no usable name or version, `topics` or `event_types` is no collection
-                of texts, or `on_error` is none that it can have.
+                of texts, `on_error` is none that it can have, or a method of the fold has to be awaited.
             ImpureProjectionError: it holds a semantic index.
         """
         name = getattr(self, "name", None)
@@ -128,6 +148,40 @@ class BaseProjection(ABC, Generic[TState]):
                 f"{type(self).__name__} has events of several rows, which cannot be held back for one.",
                 hint='Declare on_error = "stop".',
             )
+        for method in _OF_THE_FOLD:
+            self._check_plain(method)
+        self._check_before()
+
+    def _check_plain(self, method: str) -> None:
+        """A fold calls and goes on: it awaits nothing, and would store the generator."""
+        function = getattr(type(self), method)
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            what, hint = "is async", f"Write `def {method}`: what has to be awaited, the event has to say."
+        elif method != "keys" and inspect.isgeneratorfunction(function):
+            what, hint = "yields", "Let it return one value."
+        else:
+            return
+        raise ProjectionLoadError(f"{type(self).__name__}.{method} {what}.", hint=hint)
+
+    def _check_before(self) -> None:
+        before = self.before
+        if before is None:
+            return
+        if not (isinstance(before, type) and issubclass(before, BaseProjection)):
+            what = f"{before!r}, not the class of a projection"
+        elif getattr(before, "name", None) != self.name or before.version >= self.version:
+            what = f"{before.__name__}, not an earlier version of {self.name}"
+        elif before.keyed() != self.keyed():
+            what = f"{before.__name__}, of which either it or this one is a table, not both"
+        elif type(self).migrate is BaseProjection.migrate:
+            what = f"{before.__name__}, and `migrate` is not declared"
+        else:
+            return
+        raise ProjectionLoadError(
+            f"{type(self).__name__}.before is {what}.",
+            hint="Let `before` be the class of the version before, of the same name, and declare "
+            "`migrate(self, key, state)`; or leave both out.",
+        )
 
     def _check_texts(self, attribute: str, value: object) -> None:
         """A text is a collection of its letters: `("events.*")` has lost its comma."""
@@ -169,6 +223,24 @@ class BaseProjection(ABC, Generic[TState]):
             for event in events:
                 state = _or_initial(self, self.apply(state, event))
         return state
+
+
+def require_instance(projection: object) -> None:
+    """Refuse what is no projection, or the class of one.
+
+    Raises:
+        ProjectionLoadError: it says which.
+    """
+    if isinstance(projection, BaseProjection):
+        return
+    if isinstance(projection, type) and issubclass(projection, BaseProjection):
+        name = projection.__name__
+        raise ProjectionLoadError(
+            f"{name} is the class of a projection, not one.", hint=f"Make one of it: {name}()."
+        )
+    raise ProjectionLoadError(
+        f"{projection!r} is no projection.", hint="Give an instance of a subclass of BaseProjection."
+    )
 
 
 Projection = BaseProjection

@@ -12,6 +12,7 @@ kit's `check` compares two processes with different hash seeds.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, Final
 
 import orjson
@@ -53,11 +54,12 @@ class PurityCheck:
             "key": PureCall(projection.key),
             "keys": PureCall(projection.keys),
             "initial_state": PureCall(projection.initial_state),
+            "migrate": PureCall(projection.migrate),
         }
         self._check_initial_state()
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call `key`, `keys` or `apply`.
+        """Call `key`, `keys`, `apply` or `migrate`.
 
         Raises:
             ImpureProjectionError: it is not pure; names event, and field or line.
@@ -65,6 +67,8 @@ class PurityCheck:
         """
         if function == self._projection.apply:
             return self._apply(*args)
+        if function == self._projection.migrate:
+            return self._migrate(*args)
         return self._key("keys" if function == self._projection.keys else "key", *args)
 
     def _key(self, method: str, event: Any) -> Any:
@@ -72,6 +76,19 @@ class PurityCheck:
         if key != again:
             raise self._impure(method, event, f"returned {key!r}, and {again!r} when it was called again")
         return key
+
+    def _migrate(self, key: str, state: Any) -> Any:
+        again = deepcopy(state)
+        try:
+            result, other = (self._calls["migrate"](key, given) for given in (state, again))
+        except ImpureCallError as error:
+            hint = _INSTEAD.get(error.kind, _ASK)
+            raise self._impure("migrate", None, f"{error}, for the row {key!r}", hint) from error
+        first, second = self._encoded(result), self._encoded(other)
+        if first != second:
+            what = f"had another result when it was called again: {first_difference(first, second)}"
+            raise self._impure("migrate", None, f"{what}, for the row {key!r}")
+        return result
 
     def _apply(self, state: Any, event: Any) -> Any:
         given = self._codec.encode(state)

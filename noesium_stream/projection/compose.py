@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from noesium_stream.errors import ProjectionError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.headers import TypeFilter
-from noesium_stream.projection.base import AnyProjection, BaseProjection
+from noesium_stream.projection.base import AnyProjection, BaseProjection, require_instance
 from noesium_stream.projection.state_codec import state_type
 
 States = dict[str, Any]
@@ -88,10 +88,13 @@ def compose(name: str, version: int = 1, /, **parts: AnyProjection) -> Federated
     noticed, and all are folded again.
 
     Raises:
+        ProjectionLoadError: one of them is no projection.
         ProjectionError: they cannot be folded together; says which and why.
     """
     if not parts:
         raise ProjectionError(f"{name} is composed of nothing.")
+    for part in parts.values():
+        require_instance(part)
     ordered = dict(sorted(parts.items()))
     first = next(iter(ordered.values()))
     for what, differs in (

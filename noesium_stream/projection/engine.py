@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from heapq import merge as in_order
 from itertools import groupby
@@ -18,15 +19,35 @@ from typing import Any
 
 from noesium_stream.errors import LogTruncatedError, ProjectionError, StateFileError, brief
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.port import EventLog, Position, TopicPartition
+from noesium_stream.log.port import EventLog, Position, TopicPartition, TopicShape
 from noesium_stream.log.topics import TopicKind
-from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.base import AnyProjection, require_instance
 from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.folder import Report, having, matching, merged, open_fold, state_path
+from noesium_stream.projection.folder import Report, having, matching, merged, state_path
+from noesium_stream.projection.manifest import Manifest
+from noesium_stream.projection.migration import migration_of
+from noesium_stream.projection.opening import open_migrated
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import Manifest, StateFile, discard, locked
+from noesium_stream.projection.state_file import StateFile, discard, locked
 
 Folds = dict[TopicPartition, PartitionFold[Any]]
+
+
+class _BrokenError(Exception):
+    """The state file of this partition cannot be trusted."""
+
+    def __init__(self, tp: TopicPartition, reason: StateFileError) -> None:
+        super().__init__(str(reason))
+        self.tp = tp
+        self.reason = reason
+
+
+@contextmanager
+def _naming(tp: TopicPartition) -> Iterator[None]:
+    try:
+        yield
+    except StateFileError as error:
+        raise _BrokenError(tp, error) from error
 
 
 class _Registered:
@@ -77,9 +98,12 @@ class ProjectionEngine:
         """Make a projection known under a name.
 
         Raises:
+            ProjectionLoadError: it is no projection, or declares what cannot be; see `BaseProjection.check`.
             ProjectionError: the name is taken, or the state cannot be stored; or it is of the same name and
                 version as a registered one, whose files would be its own.
         """
+        require_instance(projection)
+        projection.check()
         if name in self._registered:
             raise ProjectionError(f"There is a projection {name} already.")
         for other, found in self._registered.items():
@@ -150,7 +174,7 @@ class ProjectionEngine:
         """Discard the state and fold everything again; return the new state."""
         found = self._find(name)
         async with found.turn:
-            self._forget(found, {tp.topic for tp in found.folds})
+            self._forget(found, list(found.folds))
             layout = await self.log.layout()
             for topic in matching(layout, found.projection, self.log.topology):
                 for partition in range(layout[topic].partitions):
@@ -173,18 +197,24 @@ class ProjectionEngine:
         found = self._find(name)
         async with found.turn:
             layout = await self.log.layout()
+            self._let_go_of_gone(found, layout)
             for topic in matching(layout, found.projection, self.log.topology):
                 end: Mapping[int, int] | None = None
                 if until is not None:
                     end = until.get(topic)
                     if end is None:
                         continue
-                try:
-                    await self._catch_up_topic(found, topic, layout[topic].topic_id, end)
-                except StateFileError as error:
-                    self._report(f"{brief(error)} It is discarded; the events are folded again.")
-                    self._forget(found, {topic})
-                    await self._catch_up_topic(found, topic, layout[topic].topic_id, end)
+                broken: set[TopicPartition] = set()
+                while True:
+                    try:
+                        await self._catch_up_topic(found, topic, layout[topic].topic_id, end)
+                        break
+                    except _BrokenError as error:
+                        if error.tp in broken:
+                            raise error.reason from None
+                        broken.add(error.tp)
+                        self._report(f"{brief(error.reason)} It is discarded; the events are folded again.")
+                        self._forget(found, {error.tp})
             return [fold.manifest for _, fold in sorted(found.folds.items())]
 
     def file(self, name: str, tp: TopicPartition) -> StateFile | None:
@@ -199,38 +229,62 @@ class ProjectionEngine:
         until = now if end is None else {p: min(end[p], now[p]) for p in end if p in now}
         await self._open(found, topic, topic_id, until)
         folds = {partition: found.folds[TopicPartition(topic, partition)] for partition in until}
+        if any(fold.cursor > now[partition] for partition, fold in folds.items()):
+            now = await self.log.end(topic)  # the file's last owner may have folded on since
         for partition, fold in folds.items():
-            _check_log(fold, topic_id, now[partition])
+            with _naming(TopicPartition(topic, partition)):
+                _check_log(fold, topic_id, now[partition])
         behind = {p: fold.cursor for p, fold in folds.items() if fold.cursor < until[p]}
-        if not behind:
-            return
+        if behind:
+            await self._read(found.projection, topic, folds, behind, until)
+        for partition, fold in folds.items():  # also what was taken when another one turned out damaged
+            with _naming(TopicPartition(topic, partition)):
+                if partition in behind:
+                    fold.advance(until[partition])
+                fold.flush()
+
+    async def _read(
+        self,
+        projection: AnyProjection,
+        topic: str,
+        folds: Mapping[int, PartitionFold[Any]],
+        behind: Mapping[int, int],
+        until: Mapping[int, int],
+    ) -> None:
         journal = self.log.topology.kind(topic) is TopicKind.JOURNAL
-        types = None if journal else found.projection.event_types
+        types = None if journal else projection.event_types
         try:
             async for batch in self.log.read_batches(
                 topic, behind, until={p: until[p] for p in behind}, types=types, partitions=list(behind)
             ):
                 for partition, records in groupby(batch, key=lambda record: record.partition):
-                    folds[partition].take(list(records))
-        except StateFileError:
-            raise
+                    with _naming(TopicPartition(topic, partition)):
+                        folds[partition].take(list(records))
+        except _BrokenError:
+            raise  # the others go on from where they are
         except BaseException:
             for fold in folds.values():  # what came before is kept
                 fold.flush()
             raise
-        for partition in behind:
-            folds[partition].advance(until[partition])
-            folds[partition].flush()
 
     async def _open(self, found: _Registered, topic: str, topic_id: str, end: Mapping[int, int]) -> None:
         missing = [p for p in end if TopicPartition(topic, p) not in found.folds]
         if not missing:
             return
         first = await self.log.beginning(topic)
+        migration = await migration_of(self.log, found.projection)
         for partition in missing:
             tp = TopicPartition(topic, partition)
-            fold = open_fold(
-                self._folder, found.projection, found.codec, self.log, tp, topic_id, self._report, self._call
+            fold = await open_migrated(
+                self._folder,
+                found.projection,
+                found.codec,
+                self.log,
+                tp,
+                topic_id,
+                migration,
+                self._report,
+                self._call,
             )
             try:
                 begin(fold, first.get(partition, 0), self._report)
@@ -239,11 +293,20 @@ class ProjectionEngine:
                 raise
             found.folds[tp] = fold
 
-    def _forget(self, found: _Registered, topics: Collection[str]) -> None:
+    def _forget(self, found: _Registered, tps: Collection[TopicPartition]) -> None:
         """Discard files while they are locked: afterwards they may be another process's."""
-        for tp in [tp for tp in found.folds if tp.topic in topics]:
+        for tp in tps:
             discard(state_path(self._folder, found.projection, tp))
             found.folds.pop(tp).file.close()
+
+    def _let_go_of_gone(self, found: _Registered, layout: Mapping[str, TopicShape]) -> None:
+        """Forget topics that were deleted, and partitions that one made anew has no more."""
+        for tp in list(found.folds):
+            shape = layout.get(tp.topic)
+            if shape is None:
+                found.folds.pop(tp).file.close()
+            elif tp.partition >= shape.partitions:
+                self._forget(found, {tp})
 
     def _discard_file(self, found: _Registered, tp: TopicPartition) -> None:
         """Discard a file that is not open.
@@ -304,4 +367,4 @@ def begin(fold: PartitionFold[Any], first: int, report: Report) -> None:
         at = fold.manifest.identity
         raise LogTruncatedError(at.topic, at.partition, fold.cursor, first)
     report(f"{fold.file.path}: the log begins at offset {first}, the events before it are not in this state.")
-    fold.advance(first)
+    fold.begin_at(first)

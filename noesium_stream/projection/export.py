@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from noesium_stream.errors import ProjectionError, brief
 from noesium_stream.projection.stored import StoredProjection
+from noesium_stream.projection.whole_file import written_whole
 
 _SQLITE: Final = (".db", ".sqlite", ".sqlite3")
 _LINES: Final = (".jsonl", ".ndjson")
@@ -29,17 +30,12 @@ def export(stored: StoredProjection, path: Path) -> int:
         StateFileError: the state is damaged.
     """
     check_export(path)
-    beside = path.with_name(f".{path.name}.new")
     try:
-        beside.unlink(missing_ok=True)
-        rows = stored.rows()
-        count = _database(beside, rows) if path.suffix in _SQLITE else _lines(beside, rows)
-        beside.replace(path)
+        with written_whole(path) as beside:
+            rows = stored.rows()
+            count = _database(beside, rows) if path.suffix in _SQLITE else _lines(beside, rows)
     except (OSError, sqlite3.Error) as error:
         raise ProjectionError(f"{path} cannot be written: {brief(error)}.") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
     return count
 
 

@@ -11,15 +11,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from noesium_stream.errors import ProjectionError, StateFileError
+from noesium_stream.errors import ProjectionError, StateFileError, brief
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.topics import TopicKind, Topology
 from noesium_stream.projection.base import AnyProjection, BaseProjection
 from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.manifest import Identity
+from noesium_stream.projection.places import with_line
 from noesium_stream.projection.reads import require_versions
 from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import Identity, StateFile
+from noesium_stream.projection.state_file import StateFile
 
 TState = TypeVar("TState")
 Report = Callable[[str], None]
@@ -45,6 +47,18 @@ def matching(topics: Iterable[str], projection: AnyProjection, topology: Topolog
     )
 
 
+def register_events(log: EventLog, projection: AnyProjection) -> None:
+    """Let the log know the projection's `events`.
+
+    Raises:
+        ProjectionError: the projection `reads` other versions than are known.
+        ConfigError: the log knows one of its `events` with another schema.
+    """
+    for event in projection.events:
+        log.catalogue.register(event, lazily=True)
+    require_versions(projection, log.catalogue)
+
+
 def open_fold(
     folder: Path,
     projection: BaseProjection[TState],
@@ -64,9 +78,7 @@ def open_fold(
         ProjectionError: it cannot be written, or the projection `reads` other versions than are known.
         ConfigError: the log knows one of its `events` with another schema.
     """
-    for event in projection.events:
-        log.catalogue.register(event, lazily=True)
-    require_versions(projection, log.catalogue)
+    register_events(log, projection)
     path = state_path(folder, projection, tp)
     identity = Identity(projection.name, projection.version, codec.shape, tp.topic, topic_id, tp.partition)
     journal = log.topology.kind(tp.topic) is TopicKind.JOURNAL
@@ -92,8 +104,8 @@ def merged(
     """One state from those of several partitions; None where there is none.
 
     Raises:
-        ProjectionError: there are several, and the projection declares no `merge`; `where` says in which
-            partitions they lie.
+        ProjectionError: there are several, and the projection declares no `merge`, or it fails; `where` says
+            in which partitions they lie.
     """
     states = iter(found)
     one = next(states, None)
@@ -102,8 +114,24 @@ def merged(
             parts = projection.unmerged()
             raise parted(projection.name, projection.keyed(), key, list(where()), parts)
         assert one is not None
-        one = projection.merge(one, other)
+        one = _merge(projection, one, other, key)
     return one
+
+
+def _merge(projection: BaseProjection[TState], one: TState, other: TState, key: str) -> TState:
+    of = f"of the key {key!r}" if projection.keyed() else "of two partitions"
+    try:
+        both = projection.merge(one, other)
+        what = f"returned None for states {of}"
+    except Exception as error:
+        both = None
+        what = f"failed on states {of}: {type(error).__name__}: {with_line(brief(error, 300), error)}"
+    if both is None:
+        raise ProjectionError(
+            f"`merge` of the projection {projection.name} {what}.",
+            hint="Mend it: it takes the states of two partitions and returns one. Nothing is folded again.",
+        )
+    return both
 
 
 def having(folds: Mapping[TopicPartition, PartitionFold[Any]], key: str) -> list[TopicPartition]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from noesium_stream.errors import ImpureProjectionError
 
@@ -36,3 +38,14 @@ def refuse_in_fold(what: str) -> None:
             f"A projection has read {what}, which is eventual: another fold would find something else there.",
             hint="Look it up before the event is made, and let the event say what was found.",
         )
+
+
+def through(call: Callable[..., Any] | None, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as it is called by a guard that stands in between; itself where there is none."""
+    if call is None:
+        return function
+
+    def guarded(*args: Any) -> Any:
+        return call(function, *args)
+
+    return guarded

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from noesium_stream.errors import CorruptRecordError, EventValidationError
+from collections.abc import Callable
+from typing import Any
+
+from noesium_stream.errors import CorruptRecordError, EventStoreError, EventValidationError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.headers import CE_ID, SEQUENCE
 from noesium_stream.log.port import Position
@@ -86,3 +89,29 @@ def event_id_of(record: Record) -> str:
     except UnicodeDecodeError as error:
         reason = EventValidationError(CE_ID, "is no text")
         raise CorruptRecordError(record.topic, record.partition, record.offset, reason) from error
+
+
+def id_if_told(record: Record) -> str | None:
+    """An event's id; None where neither its headers nor its envelope tell it."""
+    try:
+        return event_id_of(record)
+    except EventStoreError:
+        return None
+
+
+def key_of_unknown(record: Record, key_of: Callable[..., Any], decodes: bool) -> str | None:
+    """The row of an event that is not valid, or not known here, if that much can be told.
+
+    Args:
+        record: the event's.
+        key_of: the projection's `key`.
+        decodes: whether that is given envelopes, not headers.
+    """
+    try:
+        known: Any = record.unchecked if decodes else EventHeaders(record)
+        key: str | None = key_of(known)
+        if key is not None:
+            key.encode()
+    except Exception:  # whatever is wrong with it: it is a letter without a key
+        return None
+    return key

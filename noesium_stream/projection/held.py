@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge as in_order
 from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 from noesium_stream.log.record import Record
@@ -80,15 +82,61 @@ class HeldBack:
         self.keys -= 1
         self._pending.rows[HELD + key.encode()] = None
 
-    def held_keys(self) -> Iterator[str | None]:
+    def redrive(
+        self,
+        keys: Iterable[str | None] | None,
+        attempt: Callable[[Letter], bytes | None],
+        settle: Callable[[], None],
+    ) -> int:
+        """Try all letters again, of each key until one fails; a key that has none left is let pass.
+
+        Args:
+            keys: whose; None tries all.
+            attempt: folds a letter's event; returns the row of the letter that it became again, if it did.
+            settle: may write what has changed, after each.
+
+        Returns:
+            How many letters there were.
+        """
+        return sum(
+            self._redrive_key(key, attempt, settle) for key in (self._all_keys() if keys is None else keys)
+        )
+
+    def _redrive_key(
+        self, key: str | None, attempt: Callable[[Letter], bytes | None], settle: Callable[[], None]
+    ) -> int:
+        found, failed = 0, False
+        for letter in self._of(key):
+            found += 1
+            if failed:
+                continue
+            kept = attempt(letter)
+            self.remove(letter, kept=kept)
+            before = self.letters
+            settle()
+            failed = key is not None and kept == letter_key(key, letter.offset)
+            if (
+                self.letters > before
+            ):  # writing has found a state that cannot be stored, of this key or another
+                first = next(self._of(key), None)
+                failed = failed or (first is not None and first.offset <= letter.offset)
+        if key is not None and not failed and self.holds(key):
+            self.release(key)
+        return found
+
+    def _all_keys(self) -> Iterator[str | None]:
         """What letters have been written for: None (those without a key), and each key held back."""
         rows = (key[len(HELD) :].decode() for key, _ in self._pending.file.scan(HELD))
         return chain((None,), rows)
 
-    def of(self, key: str | None) -> Iterator[Letter]:
-        """The written letters of a key, in the order of their offsets."""
-        for _, row in self._pending.file.scan(letters_of(key)):
-            yield read_letter(row)
+    def _of(self, key: str | None) -> Iterator[Letter]:
+        """The letters of a key, in the order of their offsets: also those that were another key's before."""
+        prefix = letters_of(key)
+        changed = {row: value for row, value in self._pending.rows.items() if row.startswith(prefix)}
+        written = (item for item in self._pending.file.scan(prefix) if item[0] not in changed)
+        for _, value in in_order(written, sorted(changed.items()), key=itemgetter(0)):
+            if value is not None:
+                yield read_letter(value)
 
     def all(self) -> Iterator[Letter]:
         """All written letters, in the order of offsets within a key."""

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from noesium_stream.errors import ProjectionLoadError, SnapshotError, StateBusyError, StateFileError
 from noesium_stream.event.signing import Verifier
 from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.depot import Depot
-from noesium_stream.projection.folder import Report
+from noesium_stream.projection.fingerprint import differs, fingerprint
+from noesium_stream.projection.folder import SUFFIX, Report
+from noesium_stream.projection.manifest import Manifest
 from noesium_stream.projection.shipment import Shipment, ShippedFile
 from noesium_stream.projection.shipping import pushed, unpack
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_db import not_writable
-from noesium_stream.projection.state_file import Manifest, StateFile, discard, locked
+from noesium_stream.projection.state_file import StateFile, discard, locked
 from noesium_stream.projection.stored import (
     ABOUT,
     About,
@@ -66,33 +70,60 @@ async def pull(
     shipments = pushed(depot, name, version, verifier, report)
     newest = shipments[0]
     target = folder / name / f"v{newest.version}"
-    shape = _shape_here(target, load, report)
+    here = StoredProjection(target, load).about if (target / ABOUT).exists() else None
+    projection = _code_here(here, load, report)
+    shape = None if projection is None else StateCodec(projection).shape
     choices = await _choices(log, shipments, shape, report)
+    about = here or _about(newest)
+    before = [] if here is None else [here.code]
     try:
         target.mkdir(parents=True, exist_ok=True)
-        if not (target / ABOUT).exists():
-            write_about(
-                folder,
-                About(name, newest.version, newest.reference, newest.group, newest.keyed, newest.merges),
-            )
+        # 1. What may come, so that whoever dies in 2. has not kept it to himself.
+        coming = [choice.shipment.code for those in choices.values() for choice in those]
+        write_about(folder, replace(about, code=_noted([*coming, *before], projection)))
+        # 2.
         done = [_land(depot, target, those, report) for _, those in sorted(choices.items())]
+        # 3. What has come, and what has stayed.
+        taken = [choice.file for choice in done if choice is not None]
+        stays = {path.name for path in target.glob(f"*{SUFFIX}")} - {file.name for file in taken}
+        codes = [choice.shipment.code for choice in done if choice is not None]
+        write_about(folder, replace(about, code=_noted([*codes, *(before if stays else ())], projection)))
     except OSError as error:
         raise not_writable(target, error) from error
-    taken = [file for file in done if file is not None]
     if current_version(folder / name) != newest.version:
         report(f"Readers here take v{current_version(folder / name)} of {name}, until this one is attached.")
     return Pulled(newest.version, len(taken), sum(file.events for file in taken), len(done) - len(taken))
 
 
-def _shape_here(target: Path, load: Load, report: Report) -> str | None:
-    """The type of states that the code here makes; None where it is not known, or of another version.
+def _about(newest: Shipment) -> About:
+    return About(
+        newest.projection,
+        newest.version,
+        newest.reference,
+        newest.group,
+        newest.keyed,
+        newest.merges,
+        newest.unmerged,
+        newest.code,
+    )
+
+
+def _noted(codes: list[str | None], projection: AnyProjection | None) -> str | None:
+    """The one fingerprint to be noted of states that several codes may have folded.
+
+    One that is not the code here is noted before one that is: whoever attaches it has to be told.
+    """
+    now = None if projection is None else fingerprint(projection)
+    known = [code for code in codes if code is not None]
+    return next((code for code in known if differs(code, now)), next(iter(known), None))
+
+
+def _code_here(about: About | None, load: Load, report: Report) -> AnyProjection | None:
+    """The projection as it is here; None where it is not known, or of another version.
 
     Only code that was attached here before is imported, not what a push names.
     """
-    if not (target / ABOUT).exists():
-        return None
-    about = StoredProjection(target, load).about
-    if about.reference is None:
+    if about is None or about.reference is None:
         return None
     try:
         projection = load(about.reference)
@@ -101,7 +132,7 @@ def _shape_here(target: Path, load: Load, report: Report) -> str | None:
     if projection.version != about.version:
         report(f"{about.reference} is version {projection.version} here, and does not use v{about.version}.")
         return None
-    return StateCodec(projection).shape
+    return projection
 
 
 async def _choices(
@@ -145,7 +176,7 @@ async def _choices(
     return found
 
 
-def _land(depot: Depot, target: Path, choices: list[_Choice], report: Report) -> ShippedFile | None:
+def _land(depot: Depot, target: Path, choices: list[_Choice], report: Report) -> _Choice | None:
     """Lay the first choice that is whole where its state file belongs; None: what is there stays."""
     first = choices[0].file
     path = target / first.name
@@ -157,16 +188,18 @@ def _land(depot: Depot, target: Path, choices: list[_Choice], report: Report) ->
         return None
     with lock:
         here = _manifest_here(path)
-        for shipment, file in choices:
+        for choice in choices:
+            shipment, file = choice
             same = here is not None and (here.identity.topic_id, here.identity.shape) == (
                 file.topic_id,
                 file.shape,
             )
             if same and here is not None and here.cursor >= file.cursor:
-                report(f"{where} is at {here.cursor:,} here, the push at {file.cursor:,}: it stays.")
+                if here.cursor > file.cursor:
+                    report(f"{where} is at {here.cursor:,} here, the push at {file.cursor:,}: it stays.")
                 return None
             if _replaced(depot, shipment, file, path, report):
-                return file
+                return choice
     report(f"{where} has no push that is whole: it is folded from the log.")
     return None
 

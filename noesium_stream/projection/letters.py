@@ -14,6 +14,7 @@ import orjson
 
 from noesium_stream.errors import UnknownSchemaError, brief
 from noesium_stream.log.record import Decoder, Record
+from noesium_stream.projection.places import line_of
 
 LETTER: Final = b"l"
 """First byte of the keys of letters."""
@@ -27,6 +28,7 @@ class Letter(NamedTuple):
     Attributes:
         key: whose later events it holds back; None: it holds nothing back.
         reason: why the event was not taken; None: it waits behind another letter of its key.
+        where: `FILE:LINE` of the user's code that did not take it; None where it was none, or not known.
     """
 
     key: str | None
@@ -39,6 +41,15 @@ class Letter(NamedTuple):
     record_key: str
     headers: list[tuple[str, bytes]]
     value: bytes
+    where: str | None = None
+
+    @property
+    def why(self) -> str | None:
+        """Reason and line in one text."""
+        if self.reason is None:
+            return None
+        text = f"{self.error_type}: {self.reason}"
+        return text if self.where is None else f"{text} ({self.where})"
 
     def record(self, topic: str, partition: int, decoder: Decoder) -> Record:
         """The record as the log had it."""
@@ -67,6 +78,7 @@ def letter_of(record: Record, key: str | None, error: BaseException | None) -> L
         record.key,
         list(record.headers),
         record.value,
+        None if error is None else line_of(error),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from noesium_stream.errors import SequenceGapError
+from noesium_stream.errors import CorruptRecordError, EventValidationError, SequenceGapError
+from noesium_stream.log.headers import ORIGIN, SEQUENCE
 from noesium_stream.log.record import Record
 from noesium_stream.projection.state_file import StateFile
 
@@ -32,25 +33,41 @@ class Pending:
 
 
 class RunNumbers:
-    """Which record of each run comes next in a journal (law 2)."""
+    """Which record of each run comes next in a journal (law 2).
 
-    def __init__(self, pending: Pending) -> None:
+    Args:
+        pending: where the numbers are kept.
+        copies: whether copies of another journal's records are folded too.
+    """
+
+    def __init__(self, pending: Pending, *, copies: bool) -> None:
         self._pending = pending
+        self._copies = copies
         self._next: dict[str, int] = {}
         self._new: set[str] = set()
 
-    def take(self, record: Record, found: int) -> bool:
-        """Count a record on that has this number; False: it is a repeat.
+    def is_next(self, record: Record) -> bool:
+        """Count a record on, if it is numbered; False: it is a repeat, or a copy that is not to be folded.
 
         Raises:
+            CorruptRecordError: its number is none.
             SequenceGapError: records of its run are missing before it.
             StateFileError: what is stored is damaged.
         """
+        number = number_of(record)
+        if number is None:
+            return True
+        return self._count_on(record, number) and (self._copies or record.header(ORIGIN) is None)
+
+    def _count_on(self, record: Record, found: int) -> bool:
         run = record.key
         expected = self._next.get(run)
         if expected is None:
             stored = self._pending.get(NEXT + run.encode())
-            expected = 0 if stored is None else int(stored)
+            if stored is not None:
+                expected = int(stored)
+            else:  # where the log had lost its beginning before, a run may have begun in what is gone
+                expected = found if self._pending.file.manifest.first else 0
         if found < expected:
             return False
         if found > expected:
@@ -65,7 +82,8 @@ class RunNumbers:
 
     def give_back(self, record: Record) -> None:
         """Let a record that was counted on come next again: it was not folded."""
-        if record.key in self._next:  # else it was forgotten with all others
+        numbered = record.header(SEQUENCE) is not None
+        if numbered and record.key in self._next:  # else it was forgotten with all others
             self._next[record.key] -= 1
 
     def settle(self) -> None:
@@ -83,3 +101,18 @@ class RunNumbers:
         """Go back to what is in the file."""
         self._new.clear()
         self._next.clear()
+
+
+def number_of(record: Record) -> int | None:
+    """The record's number in its run; None where it has none.
+
+    Raises:
+        CorruptRecordError: what it has is no number.
+    """
+    number = record.header(SEQUENCE)
+    if number is None:
+        return None
+    if not (number.isdigit() and len(number) < 19):
+        reason = EventValidationError(SEQUENCE, "is no number")
+        raise CorruptRecordError(record.topic, record.partition, record.offset, reason)
+    return int(number)

@@ -17,13 +17,15 @@ from typing import IO, Any, Final, NamedTuple
 
 import orjson
 
+from noesium_stream.clock import SystemClock
 from noesium_stream.errors import ProjectionError, RebuildDiffersError, StateBusyError, brief
 from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.observability import projection_rebuild_duration
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.folder import SUFFIX, Report, version_folder
-from noesium_stream.projection.snapshots import FOLDER as SNAPSHOTS
-from noesium_stream.projection.state_db import not_writable
+from noesium_stream.projection.snapshots import drop_copies, move_copies
+from noesium_stream.projection.state_db import not_writable, require_whole
 from noesium_stream.projection.state_file import StateFile, discard, locked
 from noesium_stream.projection.stored import current_version, make_current
 
@@ -56,8 +58,12 @@ async def rebuild(
     side = folder / _SIDE / projection.name
     with _alone(side):
         shutil.rmtree(side, ignore_errors=True)
+        clock = SystemClock()
+        began = clock.monotonic()
         try:
-            return await _rebuilt(log, projection, folder, old, verify, report)
+            rebuilt = await _rebuilt(log, projection, folder, old, verify, report)
+            projection_rebuild_duration.record(clock.monotonic() - began, {"noesium.name": projection.name})
+            return rebuilt
         finally:
             shutil.rmtree(side, ignore_errors=True)
 
@@ -178,21 +184,22 @@ def _shown(value: Any) -> str:
 def _take_over(projection: AnyProjection, folder: Path, built: Path) -> None:
     target = version_folder(folder, projection)
     try:
+        for path in built.glob(f"*{SUFFIX}"):
+            require_whole(path)
         target.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             names = {path.name for place in (target, built) for path in place.glob(f"*{SUFFIX}")}
             for name in sorted(names):
                 stack.enter_context(locked(target / name))
             # 1. Copies of earlier states are of the old code: they must not outlive a state of it.
-            shutil.rmtree(target / SNAPSHOTS, ignore_errors=True)
+            drop_copies(target, names)
             # 2. Whoever dies here leaves a file that is whole, or none, which is folded from the log.
             for name in sorted(names):
                 discard(target / name)
                 if (built / name).exists():
                     (built / name).replace(target / name)
             # 3.
-            if (built / SNAPSHOTS).exists():
-                (built / SNAPSHOTS).replace(target / SNAPSHOTS)
+            move_copies(built, target)
         make_current(folder, projection)
     except OSError as error:
         raise ProjectionError(

@@ -1,15 +1,17 @@
 """Releasing the dead letters of a projection, in order, by whoever writes its state files.
 
-Where a process follows the projection, it has the files: it is asked by a request beside each (`….redrive`),
-which it removes when it has done it. Where nobody does, the asking process does it itself.
+Where a process follows the projection, it has the files: it is asked by requests beside each (`….redrive`),
+which it removes when it has done them. Where nobody does, the asking process does it itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from noesium_stream.errors import ProjectionError, StateBusyError
@@ -20,6 +22,7 @@ from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_db import not_writable
 from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection.whole_file import write_whole
 
 REQUEST: Final = ".redrive"
 
@@ -33,8 +36,8 @@ class Redriven(NamedTuple):
 
 def redrive_file(
     log: EventLog, projection: AnyProjection, path: Path, keys: Sequence[str] | None
-) -> Redriven | None:
-    """Release the letters in one state file; None: another process writes it and has been asked.
+) -> Redriven | Path:
+    """Release the letters in one state file; where another process writes it, the request that it is sent.
 
     Raises:
         StateFileError: the file is damaged.
@@ -46,8 +49,7 @@ def redrive_file(
     try:
         file = StateFile.open(path, identity)
     except StateBusyError:
-        _ask(path, keys)
-        return None
+        return ask(path, keys)
     if (identity.version, identity.shape) != (projection.version, codec.shape):
         file.close()
         raise ProjectionError(
@@ -63,36 +65,53 @@ def redrive_file(
         file.close()
 
 
-def _ask(path: Path, keys: Sequence[str] | None) -> None:
-    request = Path(f"{path}{REQUEST}")
-    beside = request.with_name(f".{request.name}.new")
-    wanted = None if keys is None else list(keys)
+def ask(path: Path, keys: Sequence[str] | None) -> Path:
+    """Ask whoever writes a state file to release letters in it; the request that is returned is gone then.
+
+    Each request is a file of its own, which stands there whole: none replaces another one's.
+
+    Raises:
+        ProjectionError: it cannot be written.
+    """
+    text = json.dumps({"keys": None if keys is None else list(keys)})
     try:
-        if wanted is not None:
-            with suppress(FileNotFoundError):  # else it is another one's, which is not answered yet
-                before = _keys_in(request.read_text())
-                wanted = None if before is None else sorted({*before, *wanted})
-        beside.write_text(json.dumps({"keys": wanted}))
-        beside.replace(request)
+        while True:
+            with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as mine:  # a name of its own
+                request = Path(f"{path}.{mine.rpartition('.')[2]}{REQUEST}")
+                if not request.exists():  # else it was somebody's name before, who is not answered yet
+                    write_whole(request, text)
+                    return request
     except OSError as error:
-        raise not_writable(request, error) from error
+        raise not_writable(path, error) from error
 
 
-def answer_request(log: EventLog, fold: PartitionFold[Any]) -> Redriven | None:
-    """Do what a request beside the fold's file asks; None: there is none.
+def requests_in(folder: Path) -> Mapping[str, Sequence[Path]]:
+    """The requests beside the state files of a folder, by the name of the state file."""
+    found: dict[str, list[Path]] = {}
+    with suppress(FileNotFoundError):
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(REQUEST):
+                found.setdefault(name.removesuffix(REQUEST).rpartition(".")[0], []).append(folder / name)
+    return found
+
+
+def answer_requests(log: EventLog, fold: PartitionFold[Any], requests: Iterable[Path]) -> Redriven:
+    """Do what requests beside the fold's file ask, and remove them.
 
     Raises:
         StateFileError, ProjectionError: as `PartitionFold.redrive`.
     """
-    request = Path(f"{fold.file.path}{REQUEST}")
-    try:
-        text = request.read_text()
-    except FileNotFoundError:
-        return None
-    done = Redriven(*fold.redrive(log.decoder, _keys_in(text)))
-    with suppress(FileNotFoundError):
-        if request.read_text() == text:  # else it is another one, and answered next
-            request.unlink()
+    answered, wanted = [], []
+    for request in requests:
+        with suppress(FileNotFoundError):
+            wanted.append(_keys_in(request.read_text()))
+            answered.append(request)
+    keys: set[str] | None = set()
+    for some in wanted:
+        keys = None if keys is None or some is None else keys.union(some)
+    done = Redriven(*fold.redrive(log.decoder, None if keys is None else sorted(keys)))
+    for request in answered:
+        request.unlink(missing_ok=True)
     return done
 
 

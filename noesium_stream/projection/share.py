@@ -18,8 +18,10 @@ from noesium_stream.log.record import Record
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import begin
 from noesium_stream.projection.fold import UNFLUSHED_BYTES, PartitionFold
-from noesium_stream.projection.folder import Report, open_fold
-from noesium_stream.projection.redrive import answer_request
+from noesium_stream.projection.folder import Report, version_folder
+from noesium_stream.projection.migration import Migration, migration_of
+from noesium_stream.projection.opening import open_migrated
+from noesium_stream.projection.redrive import answer_requests, requests_in
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import discard
 
@@ -74,15 +76,17 @@ class Share:
 
     async def _open(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         async with self._opening:
-            topics = sorted({tp.topic for tp in tps if tp not in self.folds})
+            wanted = sorted(tp for tp in tps if tp not in self.folds)
+            topics = sorted({tp.topic for tp in wanted})
             found = dict(
                 zip(topics, await asyncio.gather(*(self._topic(topic) for topic in topics)), strict=True)
             )
+            migration = await migration_of(self._log, self._projection)
             opened: dict[TopicPartition, PartitionFold[Any]] = {}
             try:
-                for tp in sorted(tps):
-                    if tp not in self.folds:
-                        opened[tp] = await self._open_one(tp, found[tp.topic])
+                for tp in wanted:
+                    if tp.partition in found[tp.topic].end:
+                        opened[tp] = await self._open_one(tp, found[tp.topic], migration)
             except BaseException:
                 for fold in opened.values():
                     fold.file.close()
@@ -93,14 +97,18 @@ class Share:
                     self.broken.discard(tp)
                 else:
                     fold.file.close()
+            # A topic that was made anew may have fewer partitions than the group still gives away.
+            self.broken.update(self._mine.intersection(tps) - self.folds.keys())
             return {tp: self.folds[tp].cursor for tp in tps if tp in self.folds}
 
     async def _topic(self, topic: str) -> _Topic:
         log = self._log
         return _Topic(*await asyncio.gather(log.topic_id(topic), log.beginning(topic), log.end(topic)))
 
-    async def _open_one(self, tp: TopicPartition, topic: _Topic) -> PartitionFold[Any]:
-        fold = await self._open_file(tp, topic.topic_id)
+    async def _open_one(
+        self, tp: TopicPartition, topic: _Topic, migration: Migration | None
+    ) -> PartitionFold[Any]:
+        fold = await self._open_file(tp, topic.topic_id, migration)
         try:
             # Its last owner may have folded on since: the end is asked for again.
             if fold.cursor > topic.end[tp.partition] and await self._is_ahead(fold, tp):
@@ -108,7 +116,7 @@ class Share:
                     f"{fold.file.path}: it is ahead of the log, which has lost its newest events."
                 )
                 self._discard(fold, reason)
-                fold = await self._open_file(tp, topic.topic_id)
+                fold = await self._open_file(tp, topic.topic_id, migration)
             begin(fold, topic.first[tp.partition], self._report)
         except BaseException:
             fold.file.close()
@@ -118,16 +126,19 @@ class Share:
     async def _is_ahead(self, fold: PartitionFold[Any], tp: TopicPartition) -> bool:
         return fold.cursor > (await self._log.end(tp.topic))[tp.partition]
 
-    async def _open_file(self, tp: TopicPartition, topic_id: str) -> PartitionFold[Any]:
+    async def _open_file(
+        self, tp: TopicPartition, topic_id: str, migration: Migration | None
+    ) -> PartitionFold[Any]:
         for left in reversed(range(BUSY_TRIES)):
             try:
-                return open_fold(
+                return await open_migrated(
                     self._folder,
                     self._projection,
                     self._codec,
                     self._log,
                     tp,
                     topic_id,
+                    migration,
                     self._report,
                     self._call,
                 )
@@ -164,9 +175,11 @@ class Share:
 
     def let_go_of_all(self) -> None:
         """As `let_go`, of everything."""
-        self.let_go(list(self.folds))
-        self._mine.clear()
-        self.broken.clear()
+        try:
+            self.let_go(list(self.folds))
+        finally:
+            self._mine.clear()
+            self.broken.clear()
 
     def take(self, records: Sequence[Record]) -> None:
         """Fold records; those of partitions that are not open are left out.
@@ -197,15 +210,23 @@ class Share:
             except StateFileError as error:
                 self.start_over(tp, error)
 
-    def answer_requests(self) -> None:
-        """Do what requests beside the state files ask (`redrive.py`)."""
-        for tp, fold in list(self.folds.items()):
+    def asked(self) -> dict[TopicPartition, Sequence[Path]]:
+        """The requests beside the state files of its partitions (`redrive.py`)."""
+        beside = requests_in(version_folder(self._folder, self._projection))
+        asked = ((tp, beside.get(fold.file.path.name)) for tp, fold in self.folds.items())
+        return {tp: requests for tp, requests in asked if requests}
+
+    def answer_requests(self, asked: Mapping[TopicPartition, Sequence[Path]]) -> None:
+        """Do what requests beside these state files ask; all that is folded has to be written."""
+        for tp, requests in asked.items():
+            fold = self.folds.get(tp)
+            if fold is None:
+                continue
             try:
-                done = answer_request(self._log, fold)
+                done = answer_requests(self._log, fold, requests)
             except StateFileError as error:
                 self.start_over(tp, error)
-                continue
-            if done is not None:
+            else:
                 self._report(f"{fold.file.path}: {done.folded} letters folded again, {done.stayed} stay.")
 
     def start_over(self, tp: TopicPartition, reason: StateFileError) -> None:

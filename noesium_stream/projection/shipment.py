@@ -41,7 +41,10 @@ class ShippedFile(BaseModel):
 
 
 class Shipment(BaseModel):
-    """The manifest of a push. `push` is its id, a UUIDv7: a later push has a greater one."""
+    """The manifest of a push. `push` is its id, a UUIDv7: a later push has a greater one.
+
+    `code` is the fingerprint of the code that folded the states; None: not known.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -54,6 +57,8 @@ class Shipment(BaseModel):
     group: str
     keyed: bool
     merges: bool
+    unmerged: tuple[str, ...] = ()
+    code: str | None = None
     files: tuple[ShippedFile, ...]
 
     @property

@@ -27,6 +27,7 @@ from noesium_stream.errors import SnapshotError, StateFileError, brief
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.projection.depot import Depot
 from noesium_stream.projection.folder import Report
+from noesium_stream.projection.manifest import Manifest
 from noesium_stream.projection.shipment import MANIFEST, PACKED, Shipment, ShippedFile, seal, unseal
 from noesium_stream.projection.state_file import StateFile, discard
 from noesium_stream.projection.stored import StoredProjection
@@ -42,7 +43,7 @@ def push(depot: Depot, stored: StoredProjection, clock: Clock, signer: Signer | 
 
     Raises:
         SnapshotError: they cannot be written there, or this machine has no room for a copy.
-        StateFileError: a state file is damaged.
+        StateFileError: a state file is damaged; nothing was sent that a puller would take.
     """
     about, push_id = stored.about, clock.uuid7()
     paths = stored.files()
@@ -51,7 +52,11 @@ def push(depot: Depot, stored: StoredProjection, clock: Clock, signer: Signer | 
             f"The projection {about.name} v{about.version} has no state yet.", hint="Let it fold something."
         )
     place = f"{about.name}/v{about.version}/{push_id}"
-    files = tuple(_send(depot, place, path) for path in paths)
+    try:
+        files = tuple(_send(depot, place, path) for path in paths)
+    except StateFileError as error:
+        error.hint = stored.how_to_mend
+        raise
     shipment = Shipment(
         push=push_id,
         pushed=to_rfc3339(clock.now_ms()),
@@ -61,6 +66,8 @@ def push(depot: Depot, stored: StoredProjection, clock: Clock, signer: Signer | 
         group=about.group,
         keyed=about.keyed,
         merges=about.merges,
+        unmerged=tuple(about.unmerged),
+        code=about.code,
         files=files,
     )
     depot.write(f"{place}/{MANIFEST}", seal(shipment, signer))  # last: now it is there, whole
@@ -73,8 +80,7 @@ def _send(depot: Depot, place: str, path: Path) -> ShippedFile:
             copy, packed = Path(name) / path.name, Path(name) / f"{path.name}{PACKED}"
             with closing(StateFile.open_to_read(path)) as file:
                 file.copy_to(copy)
-            with closing(StateFile.open_to_read(copy)) as file:
-                manifest = file.manifest
+            manifest = _verified(copy, path)
             size = copy.stat().st_size
             with copy.open("rb") as source, packed.open("wb") as sink:
                 zstandard.ZstdCompressor(level=3, write_checksum=True).copy_stream(source, sink, size=size)
@@ -95,6 +101,16 @@ def _send(depot: Depot, place: str, path: Path) -> ShippedFile:
         raise SnapshotError(
             f"A copy of {path} cannot be made: {brief(error, 200)}.", hint="Make room in TMPDIR."
         ) from error
+
+
+def _verified(copy: Path, path: Path) -> Manifest:
+    """The manifest of a copy whose rows are all what was written."""
+    try:
+        with closing(StateFile.open_to_read(copy)) as file:
+            file.verify()
+            return file.manifest
+    except StateFileError as error:
+        raise StateFileError(error.message.replace(str(copy), str(path))) from error
 
 
 def prune(depot: Depot, newest: Shipment, keep: int, clock: Clock, verifier: Verifier | None) -> int:
@@ -190,6 +206,7 @@ def unpack(depot: Depot, shipment: Shipment, file: ShippedFile, beside: Path) ->
             raise SnapshotError(f"{where} is not what its manifest says.")
         _decompress(packed, beside, file.bytes)
         with closing(StateFile.open_to_read(beside)) as found:
+            found.verify()
             at, cursor = found.manifest.identity, found.manifest.cursor
         said = (shipment.projection, shipment.version, file.topic, file.topic_id, file.partition, file.shape)
         if (at.projection, at.version, at.topic, at.topic_id, at.partition, at.shape) != said or (

@@ -8,12 +8,14 @@ take more room than `BUDGET` allows, those go whose absence costs least.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from noesium_stream.errors import ProjectionError, StateFileError
-from noesium_stream.projection.state_file import Manifest, StateFile
+from noesium_stream.projection.manifest import Manifest
+from noesium_stream.projection.state_file import StateFile
 
 FOLDER: Final = "snapshots"
 FEWEST_EVENTS: Final = 5_000
@@ -39,6 +41,29 @@ def snapshots_of(state: Path) -> list[Snapshot]:
             events, cursor, last_ms = path.stem.rpartition("@")[2].split("-")
             found.append(Snapshot(int(events), int(cursor), int(last_ms), path))
     return sorted(found)
+
+
+def drop_copies(folder: Path, names: Collection[str]) -> None:
+    """Remove the copies of these state files of a folder, and of those that are not there.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    for copy in (folder / FOLDER).glob("*@*"):
+        state = f"{copy.stem.rpartition('@')[0]}{copy.suffix}"
+        if state in names or not (folder / state).exists():
+            copy.unlink(missing_ok=True)
+
+
+def move_copies(source: Path, folder: Path) -> None:
+    """Move all copies of one folder's state files to another folder.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    for copy in (source / FOLDER).glob("*@*"):
+        (folder / FOLDER).mkdir(exist_ok=True)
+        copy.replace(folder / FOLDER / copy.name)
 
 
 class Snapshots:

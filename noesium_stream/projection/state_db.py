@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -134,6 +135,19 @@ def _translated(path: Path, error: sqlite3.Error) -> ProjectionError:
 def _mine(path: Path) -> bool:
     """Whether nothing forbids to write the file: then it is the file itself that says so, being damaged."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
+
+
+def require_whole(path: Path) -> None:
+    """Judge a file that was closed and is to be moved: what SQLite kept beside it has to be in it.
+
+    Closing writes it there, and tells nobody where it could not.
+
+    Raises:
+        ProjectionError: it is not.
+    """
+    wal = Path(f"{path}-wal")
+    if wal.exists() and wal.stat().st_size:
+        raise not_writable(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 
 def not_writable(path: Path, error: BaseException) -> ProjectionError:

@@ -26,6 +26,7 @@ from noesium_stream.projection.folder import SUFFIX, merged, parted
 from noesium_stream.projection.letters import LETTER, Letter, read_letter
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection.whole_file import alone, write_whole
 
 ABOUT: Final = "projection.json"
 CURRENT: Final = "current"
@@ -130,24 +131,40 @@ def write_about(folder: Path, about: About) -> None:
     where = folder / about.name / f"v{about.version}"
     try:
         where.mkdir(parents=True, exist_ok=True)
-        _replace(where / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
-        if not (where.parent / CURRENT).exists():
-            _replace(where.parent / CURRENT, f"{about.version}\n")
+        write_whole(where / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
+        current = where.parent / CURRENT
+        if not current.exists():
+            with alone(current):
+                if not current.exists():
+                    write_whole(current, f"{about.version}\n")
     except OSError as error:
         raise ProjectionError(
             f"{where} cannot be written: {brief(error)}.", hint="Name another folder: --state DIR."
         ) from error
 
 
-def make_current(folder: Path, projection: AnyProjection) -> None:
+def make_current(folder: Path, projection: AnyProjection, *, unless_older: bool = False) -> bool:
     """Let readers take this version from now on.
+
+    Args:
+        folder: where states are kept.
+        projection: of this version.
+        unless_older: leave it where readers take a newer one: an old process that is started again must not
+            turn that back.
+
+    Returns:
+        Whether readers take it.
 
     Raises:
         ProjectionError: the folder cannot be written.
     """
     path = folder / projection.name / CURRENT
     try:
-        _replace(path, f"{projection.version}\n")
+        with alone(path):
+            if unless_older and projection.version < current_version(path.parent):
+                return False
+            write_whole(path, f"{projection.version}\n")
+            return True
     except OSError as error:
         raise ProjectionError(
             f"{path} cannot be written: {brief(error)}.", hint="Make room or grant the right; then again."
@@ -172,6 +189,11 @@ class StoredProjection:
             ) from error
         self.path = path
         self._load = load
+
+    @property
+    def how_to_mend(self) -> str:
+        """What helps against a damaged row: an attached fold finds it only when an event comes for it."""
+        return f"Fold it again: noesium project {self.about.reference or 'MODULE:NAME'} --rebuild"
 
     def files(self) -> list[Path]:
         """Its state files, by topic and partition."""
@@ -211,7 +233,7 @@ class StoredProjection:
         """The state of a row as JSON, as of the last flush; None if there is none.
 
         Raises:
-            StateFileError: a file is damaged; whoever folds it makes it anew.
+            StateFileError: a file is damaged.
             ProjectionError: it has parts in several partitions, and no `merge` is declared.
         """
         found = []
@@ -295,7 +317,8 @@ def stored_projection(folder: Path, name: str, load: Load, version: int | None =
     path = folder / name / f"v{number}"
     if not (path / ABOUT).exists():
         others = stored_versions(folder, load, damaged=lambda error: None)
-        known = ", ".join(sorted({stored.about.name for stored in others}))
+        numbers = [f"v{stored.about.version}" for stored in others if stored.about.name == name]
+        known = ", ".join(numbers or sorted({stored.about.name for stored in others}))
         what = "the projection" if version is None else f"version {version} of the projection"
         raise ProjectionError(
             f"There is no state of {what} {name!r} in {folder}.",
@@ -314,10 +337,3 @@ def current_version(path: Path) -> int:
 
 def _row_of(key: str) -> bytes:
     return _STATE + key.encode(errors="surrogatepass")
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a small file whole or not at all."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text)
-    beside.replace(path)

@@ -10,6 +10,7 @@ from noesium_stream.clock import Clock
 from noesium_stream.errors import CapabilityNotFoundError, LogUnavailableError
 from noesium_stream.kernel import Provider
 from noesium_stream.log.port import EventLog
+from noesium_stream.observability import capability_resolution_duration
 
 RESOLVE_PATIENCE_S: Final = 15.0
 """How long a provider that is just starting is waited for."""
@@ -52,22 +53,28 @@ class Directory:
 
     async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
         """See `RunJournal.resolve`; waits a little for a provider that is just starting."""
-        deadline = self._clock.monotonic() + RESOLVE_PATIENCE_S
+        begun = self._clock.monotonic()
         while True:
             try:
                 entry = await self._registry.resolve(capability_id, version_range)
                 break
             except CapabilityNotFoundError:
-                if self._clock.monotonic() >= deadline:
+                if self._clock.monotonic() >= begun + RESOLVE_PATIENCE_S:
+                    self._measured(capability_id, begun, "unresolved")
                     raise
                 await self._clock.sleep(_PAUSE_S)
             except LogUnavailableError as error:
                 await self.wait_for_log(error)
+        self._measured(capability_id, begun, "resolved")
         await self.learn_inbox(entry.agent_type)
         capability = entry.capability
         return Provider(
             entry.agent_id, entry.agent_type, capability.id, capability.version, self._registry.offset
         )
+
+    def _measured(self, capability_id: str, begun: float, outcome: str) -> None:
+        attributes = {"noesium.capability": capability_id, "noesium.outcome": outcome}
+        capability_resolution_duration.record(self._clock.monotonic() - begun, attributes)
 
     async def wait_for_log(self, error: LogUnavailableError) -> None:
         """A broker that restarts fails no run: it is waited for, as by commits."""

@@ -67,7 +67,7 @@ def judge(
     if judge_for_run is None:
         return EventValidationError("event_type", f"{event.event_type} is nothing that an inbox takes")
     session = runs.get(run_id)
-    return Verdict.PASS if session is None else judge_for_run(event, session)
+    return Verdict.PASS if session is None or session.ended else judge_for_run(event, session)
 
 
 def _refused_command(event: EventEnvelope, agent_type: str) -> EventValidationError | None:
@@ -162,6 +162,7 @@ def dead_letter(owner: LetterWriter, record: Record, error: NoesiumError) -> lis
         partition=record.partition,
         offset=record.offset,
         record_base64=base64.b64encode(quoted).decode(),
+        whole=len(quoted) == len(record.value),
     )
     key = f"partition-{owner.partition}"
     trace = TraceContext(owner.clock.token(16), owner.clock.token(8))

@@ -179,6 +179,7 @@ class Intake:
             for record in records
             if record.offset >= position and not self._state.is_decided(record.offset)
         ]
+        await self._outcomes_known({record.key for record in new})
         accepted, waits = _Accepted(), _Waits(self._state, self._waiting)
         for record in new:
             self._decide(record, accepted, waits)
@@ -190,6 +191,14 @@ class Intake:
         self._owner.answered(self._state.manifest.position)
         if waits.new:
             self._holder.wake.set()
+
+    async def _outcomes_known(self, run_ids: Iterable[str]) -> None:
+        """Wait for outcomes that are on their way to the log.
+
+        Nothing may lie behind one; and a run whose outcome does not get there takes what comes in.
+        """
+        while ending := [s for run_id in run_ids if (s := self._runs.get(run_id)) is not None and s.ending]:
+            await ending[0].outcome_known()
 
     def _decide(self, record: Record, accepted: _Accepted, waits: _Waits) -> None:
         verdict = self._judged(record, waits)

@@ -29,11 +29,12 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.standard import GraphRef, RunStarted
+from noesium_stream.event.standard import GraphRef, PartitionStatus, RunStarted
 from noesium_stream.kernel import NO_LONGER_OWNER, Provider
 from noesium_stream.kernel.stray import failure_of_code
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.record import Record
+from noesium_stream.observability import events_processed
 from noesium_stream.worker.acquiring import acquired, answered_meanwhile, low_water_mark
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
@@ -111,6 +112,23 @@ class PartitionOwner:
     def parked_runs(self) -> int:
         """How many of them only wait, and are not loaded."""
         return len(self._parking) if self._parking is not None else 0
+
+    def status(self, handled: int | None) -> PartitionStatus | None:
+        """How the partition stands; None: it is being taken, or given up.
+
+        Args:
+            handled: where the group's reader stands in the inbox, if it reads it.
+        """
+        if self._writer is None or not self._ready.is_set():
+            return None
+        at_work = [s.last_ms for s in self._runs.values() if s.begun and not s.activity.only_waits]
+        return PartitionStatus(
+            partition=self.partition,
+            epoch=self._writer.epoch,
+            next_offset=self._keeper.state.dealt_with(handled or 0),
+            open_runs=self.open_runs,
+            oldest_step_ms=min(at_work, default=None),
+        )
 
     # -- ownership -----------------------------------------------------------------------------------
 
@@ -347,7 +365,10 @@ class PartitionOwner:
                 if not self._ready.is_set():
                     continue  # the partition was lost meanwhile
                 try:
-                    return await intake.take(records)
+                    await intake.take(records)
+                    attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
+                    events_processed.add(len(records), attributes)
+                    return
                 except NO_LONGER_OWNER:
                     if self._released:
                         raise

@@ -11,6 +11,7 @@ from noesium_stream.errors import EventValidationError, LogClosedError, RecordTo
 from noesium_stream.event.calls import CALLS, FAIRNESS_KEY
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.standard import NodeCompleted, NodeFailed
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
 from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.step import enclosing_step
@@ -18,12 +19,15 @@ from noesium_stream.log.headers import ORIGIN, SOURCE
 from noesium_stream.log.port import Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
+from noesium_stream.observability import kernel_node_duration
 from noesium_stream.worker.committer import UNNUMBERED
 from noesium_stream.worker.submission import Submission
 from noesium_stream.worker.telling import line_of
 
 BRIEF_S: Final = 5.0
 """A wait that was shorter is a short one: the next one will probably be short too."""
+
+_NODE_ENDS: Final = {NodeCompleted.TYPE: "completed", NodeFailed.TYPE: "failed"}
 
 
 class SessionOwner(Protocol):
@@ -64,6 +68,7 @@ class RunSession:
         quiet: how much had changed when it was last looked at, and since when that is so (see `parking`).
         brief: what it waited for last came soon (see `parking`).
         fresh: it was read back, and nothing has woken it since: how long it waits for that says nothing.
+        last_ms: when it wrote last, by its events' clock.
     """
 
     def __init__(
@@ -99,6 +104,7 @@ class RunSession:
         self.brief = False
         self.fresh = False
         self.cancelling = False
+        self.last_ms = command.timestamp_ms
 
     @property
     def clock(self) -> Clock:
@@ -110,6 +116,7 @@ class RunSession:
     def replay(self, event: EventEnvelope) -> None:
         """Take a record that is on the log already."""
         self.history.apply(event)
+        self.last_ms = event.timestamp_ms
 
     def accept(self, event: EventEnvelope, source: Record) -> Outgoing:
         """Take a received event; return the journal's copy: same `event_id`, its source in a header.
@@ -133,6 +140,23 @@ class RunSession:
         if self.held or self._staged or self._sent or self._refused is not None:
             return False
         return self.activity.only_waits and not history.calls_under_way()
+
+    @property
+    def ending(self) -> bool:
+        """Whether its outcome is on its way to the log: what comes in waits until that is known."""
+        return self.history.terminal is not None and bool(self._sent) and self._refused is None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its outcome is on the log: nothing may follow it."""
+        if self.history.terminal is None or self._sent or self._staged:
+            return False
+        return self._refused is None and self._failed is None
+
+    async def outcome_known(self) -> None:
+        """Return when its outcome is no longer on its way, whatever became of it."""
+        while self.ending:
+            await self._sent[-1].settled()
 
     @property
     def committing(self) -> bool:
@@ -236,9 +260,23 @@ class RunSession:
 
     def _tell(self, records: Sequence[Outgoing]) -> None:
         for record in records:
-            line = line_of(record.envelope, self.history)
-            if line is not None and record.topic == self._owner.journal:
+            if record.topic != self._owner.journal:
+                continue
+            event = record.envelope
+            outcome = _NODE_ENDS.get(event.event_type)
+            if outcome is not None:
+                self._measure(event, outcome)
+            line = line_of(event, self.history)
+            if line is not None:
                 self._owner.tell(line)
+
+    def _measure(self, event: EventEnvelope, outcome: str) -> None:
+        attributes = {
+            "noesium.agent_type": self.identity.agent.agent_type,
+            "noesium.node": event.payload["node"],
+            "noesium.outcome": outcome,
+        }
+        kernel_node_duration.record(event.payload["duration_ms"] / 1000, attributes)
 
     def _check_sent(self) -> None:
         error = self._refused or self._failed
@@ -310,6 +348,7 @@ class RunSession:
 
     def _put(self, envelope: EventEnvelope, headers: tuple[tuple[str, bytes], ...]) -> None:
         owner = self._owner
+        self.last_ms = envelope.timestamp_ms
         self._staged.append(
             Outgoing(envelope, owner.journal, owner.partition, self.run_id, (UNNUMBERED, *headers))
         )

@@ -327,6 +327,11 @@ class PartitionState:
         position = self.manifest.position
         return position if first is None else min(first, position)
 
+    def dealt_with(self, handled: int) -> int:
+        """All of the inbox below this was dealt with, where its reader is at `handled`."""
+        waits = bool(self.manifest.counts["waiting"])
+        return self.low_water if waits else max(self.manifest.position, handled)
+
     def mark(self, last_fair: str | None = None) -> tuple[str, bytes]:
         """The header of a copy that is about to be committed; `last_fair`: whose command it accepts."""
         low = self.low_water

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,11 +17,13 @@ from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailableError
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
-from noesium_stream.event.standard import AgentHeartbeat, AgentStarted, AgentStopped
+from noesium_stream.event.standard import AgentHeartbeat, AgentStarted, AgentStopped, PartitionStatus
 from noesium_stream.kernel import graph_ref
+from noesium_stream.log.group import this_process
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.worker.grace import GRACE_S
+from noesium_stream.worker.health import Health
 from noesium_stream.worker.partition import PartitionOwner
 from noesium_stream.worker.slots import CONCURRENCY, Slots
 from noesium_stream.worker.state import Bounds
@@ -106,6 +109,13 @@ class Worker:
     ) -> None:
         await self.close()
 
+    def health(self) -> Health:
+        """Whether it is ready, and what it is at work on."""
+        return Health(
+            [line for host in self._hosts for line in host.waits_for()],
+            {host.agent_type: [status.partition for status in host.partitions()] for host in self._hosts},
+        )
+
     async def wait(self) -> None:
         """Return when the worker is closed; raise what ended it before.
 
@@ -153,7 +163,10 @@ class _Host:
         self._owners: dict[int, PartitionOwner] = {}
         self._subscription: Subscription | None = None
         self._failure: asyncio.Future[None] | None = None
+        self.agent_type = agent.agent_type
         self._started = False
+        self._answered = True
+        self._moved = asyncio.Event()
 
     async def start(self) -> None:
         agent, log, topology = self._agent, self._log, self._log.topology
@@ -180,7 +193,7 @@ class _Host:
             )
         )
         self._subscription = await log.subscribe(
-            f"{topology.namespace}.agent.{agent.agent_type}",
+            topology.workers(agent.agent_type),
             [inbox],
             self._handle,
             on_assigned=self._assigned,
@@ -201,9 +214,10 @@ class _Host:
             closed.cancel()
 
     async def heartbeat(self) -> None:
-        """Give signs of life for ever."""
+        """Give signs of life for ever: now and then, and when partitions have come or gone."""
         reference, sequence = self._context.agent_ref, 0
         while True:
+            self._moved.clear()
             beat = AgentHeartbeat(
                 agent_id=reference.agent_id,
                 agent_type=reference.agent_type,
@@ -211,10 +225,33 @@ class _Host:
                 sequence=sequence,
                 open_runs=sum(owner.open_runs for owner in self._owners.values()),
                 interval_ms=round(HEARTBEAT_S * 1000),
+                process=this_process(),
+                partitions=self.partitions(),
             )
-            await self._say_if_possible(beat)
+            self._answered = await self._say_if_possible(beat)
             sequence += 1
-            await asyncio.sleep(HEARTBEAT_S)
+            # Not `wait_for`: Python 3.11's loses a cancellation that meets what it waits for.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._moved.wait()
+
+    def partitions(self) -> list[PartitionStatus]:
+        """How the partitions stand that this host is at work on."""
+        found = []
+        for number, owner in sorted(self._owners.items()):
+            place = TopicPartition(owner.inbox, number)
+            status = owner.status(self._subscription.position(place) if self._subscription else None)
+            if status is not None:
+                found.append(status)
+        return found
+
+    def waits_for(self) -> list[str]:
+        """Why it is not ready; empty: it is."""
+        if self._subscription is None:
+            return [f"{self.agent_type} has not joined its group yet"]
+        taking = sorted(number for number, owner in self._owners.items() if owner.status(None) is None)
+        why = [f"{self.agent_type} is taking partition {number}" for number in taking]
+        return why if self._answered else [*why, f"{self._log.url} does not answer"]
 
     async def close(self) -> None:
         if self._subscription is not None:
@@ -262,10 +299,13 @@ class _Host:
             async with few:
                 return place, await owner.acquire()
 
-        return dict(await asyncio.gather(*(own(place) for place in sorted(partitions))))
+        starts = dict(await asyncio.gather(*(own(place) for place in sorted(partitions))))
+        self._moved.set()
+        return starts
 
     async def _revoked(self, partitions: frozenset[TopicPartition]) -> None:
         await self._release([place.partition for place in partitions])
+        self._moved.set()
 
     async def _release(self, partitions: Sequence[int]) -> None:
         owners = [self._owners.pop(partition) for partition in partitions if partition in self._owners]
@@ -275,15 +315,17 @@ class _Host:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 
-    async def _say_if_possible(self, event: DomainEvent) -> None:
+    async def _say_if_possible(self, event: DomainEvent) -> bool:
         """As `_say`; a log that does not answer now is reported, and does not end the worker."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._say(event)
+                return True
         except (LogUnavailableError, LogFullError, CommitUnknownError) as error:
             self._context.progress(f"{event.TYPE} was not written: {error.message}")
         except TimeoutError:
             self._context.progress(f"{event.TYPE} was not written: no answer for {PATIENCE_S:.0f} s")
+        return False
 
     async def _say(self, event: DomainEvent) -> None:
         clock = self._context.clock

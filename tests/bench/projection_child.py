@@ -20,13 +20,15 @@ from typing import Any
 
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position, TopicPartition
-from noesium_stream.projection.attached import AttachedProjection, group_of
+from noesium_stream.projection.attached import DISCOVER_S, AttachedProjection
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.depot import Depot
 from noesium_stream.projection.folder import version_folder
 from noesium_stream.projection.landing import pull
-from noesium_stream.projection.past import At, state_at
+from noesium_stream.projection.member import GroupMember, group_of
+from noesium_stream.projection.past import state_at
 from noesium_stream.projection.stored import StoredProjection, describe
+from noesium_stream.projection.until import At
 from tests.bench.events import catalogue
 from tests.bench.projection_folds import MEASURED
 
@@ -34,6 +36,16 @@ from tests.bench.projection_folds import MEASURED
 class Timed(AttachedProjection):
     """Notes when its first partitions came."""
 
+    def __init__(self, log: EventLog, projection: AnyProjection, folder: Path) -> None:
+        super().__init__(log, projection, folder)
+        self._member = self.member = TimedMember(log, projection, folder, _say, None, DISCOVER_S)
+
+    @property
+    def assigned_at(self) -> float:
+        return self.member.assigned_at
+
+
+class TimedMember(GroupMember):
     assigned_at = 0.0
 
     async def _assigned(self, tps: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:

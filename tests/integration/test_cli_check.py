@@ -69,3 +69,12 @@ def test_it_does_not_go_with_rebuild(folder: Counting) -> None:
     done = folder.run("project", "counts:Sums", "--rebuild", "--check")
     assert done.returncode == 2
     assert "--check goes with --once" in done.stderr
+
+
+def test_a_check_that_had_nothing_to_look_at_says_so(folder: Counting) -> None:
+    nothing = "nothing was checked: all events were folded before; --state DIR folds them in another folder"
+    for expected in (False, True):
+        done = folder.run("project", "counts:Sums", "--once", "--check")
+        assert (done.returncode, nothing in done.stderr.splitlines()) == (0, expected)
+    folder.add([1])
+    assert nothing not in folder.run("project", "counts:Sums", "--once", "--check").stderr

@@ -8,6 +8,8 @@ import signal
 import sqlite3
 import stat
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -151,6 +153,18 @@ def test_one_topic_that_does_not_match_is_said_and_the_others_are_folded(folder:
         "no topic matches event.demo; there are: events.demo",
         "sums v1: 100 events in 4 partitions",
     ]
+
+
+def test_an_event_type_that_nothing_has_is_said_with_the_one_that_was_meant(folder: Counting) -> None:
+    folder.change(
+        'topics = ("events.*",)', 'topics = ("events.*",)\n    event_types = ("demo.", "demo.countd")'
+    )
+    said, folded = folder.run("project", SUMS, "--once").stderr.splitlines()
+    assert said == (
+        "no known event has the type demo.countd: did you mean demo.counted? "
+        "name the class of your own in `events`"
+    )
+    assert folded == "sums v1: 100 events in 4 partitions"
 
 
 BROKEN_OFF = """        if event.payload["n"] == 700:
@@ -344,13 +358,30 @@ def test_a_foreign_file_in_place_of_a_state_is_discarded_and_said(folder: Counti
     done = folder.run("state", "sums", "--json")
     assert done.returncode == 1
     assert "demo-0.state: SQLite cannot read it" in done.stderr
-    assert "  It is made anew when it is attached: noesium project counts:Sums" in done.stderr.splitlines()
+    assert "  Fold it again: noesium project counts:Sums --rebuild" in done.stderr.splitlines()
     listed = folder.run("projections")
     assert listed.returncode == 0
     assert "It is made anew when the projection is attached." in listed.stderr
     done = folder.run("project", SUMS, "--once")
     assert done.returncode == 0
     assert "It is discarded; the events are folded again." in done.stderr
+    assert folder.json("state", "sums", "--json") == sums(HUNDRED)
+
+
+def test_a_row_that_is_damaged_is_mended_by_what_is_said_of_it(folder: Counting) -> None:
+    folder.ok("project", SUMS, "--once")
+    with closing(sqlite3.connect(folder.files()[0])) as db:
+        db.execute("UPDATE row SET value = '666' WHERE hex(key) LIKE '73%'")
+        db.commit()
+    for command in (
+        ("state", "sums"),
+        ("project", SUMS, "--export", "sums.db"),
+        ("snapshot", "push", "depot"),
+    ):
+        done = folder.run(*command)
+        assert (done.returncode, "is damaged" in done.stderr) == (1, True)
+        assert done.stderr.splitlines()[-1] == "  Fold it again: noesium project counts:Sums --rebuild"
+    folder.ok("project", SUMS, "--rebuild")
     assert folder.json("state", "sums", "--json") == sums(HUNDRED)
 
 
@@ -517,10 +548,32 @@ def test_projections_lists_versions_lag_and_dead_letters(folder: Counting) -> No
     assert (listed["name"], listed["version"], listed["current"]) == ("sums", 1, True)
     assert (listed["partitions"], listed["events"], listed["lag_events"]) == (4, 100, 30)
     assert listed["lag_ms"] >= 0
-    assert listed["dead_letters"] == 0
+    assert (listed["dead_letters"], listed["events_per_s"]) == (0, 0)
     header, row = folder.ok("projections").splitlines()
     assert header.split()[:2] == ["projection", "version"]
     assert row.split()[:5] == ["sums", "v1", "4", "100", "30"]
+    assert "0/s" in row.split()
+
+
+def test_projections_lists_the_rate_of_one_that_is_followed(folder: Counting) -> None:
+    total = 100
+
+    def is_folding(_: Running) -> bool:
+        nonlocal total
+        with ThreadPoolExecutor() as pool:
+            listed = pool.submit(folder.json, "projections", "--json")
+            while not listed.done():
+                folder.add(range(total, total + 10))
+                total += 10
+        [row] = listed.result()
+        return 0 < row["events_per_s"] < total
+
+    with folder.running("project", SUMS) as process:
+        catches_up(folder, sums(HUNDRED), process)
+        process.wait_for(is_folding)
+        catches_up(folder, sums(range(total)), process)
+        [still] = folder.json("projections", "--json")
+        assert still["events_per_s"] == 0, "nothing came while it was looked at"
 
 
 # -- rebuild and export ----------------------------------------------------------------------------------
@@ -621,6 +674,23 @@ def test_a_state_of_the_past_needs_the_code_that_made_it(folder: Counting) -> No
 # -- dead letters ----------------------------------------------------------------------------------------
 
 
+def test_who_follows_says_what_cannot_be_taken_when_it_comes_and_not_again(folder: Counting) -> None:
+    folder.add([-1])
+    folder.ok("project", SUMS, "--once")
+    with folder.running("project", SUMS) as process:
+        process.wait_for_error_line("Ctrl-C ends it")
+        (at,) = folder.add([-4])
+        said = process.wait_for_error_line("could not be taken")
+        assert said == (
+            f"could not be taken: demo.counted at {TOPIC}/{at.partition}@{at.offset}: "
+            "ValueError: -4 is negative (counts.py:26)"
+        )
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+    assert sum("could not be taken" in line for line in process.err) == 1
+    assert "  All of them: noesium dlq list sums" in process.err
+
+
 def test_a_poison_event_holds_its_key_back_until_it_is_redriven(folder: Counting) -> None:
     [place] = folder.add([-4], key="k4")
     folder.add([1_000], key="k4")
@@ -630,7 +700,7 @@ def test_a_poison_event_holds_its_key_back_until_it_is_redriven(folder: Counting
     at = f"{place.topic}/{place.partition}@{place.offset}"
     assert done.stderr.splitlines() == [
         "sums v1: 103 events in 4 partitions, 2 dead letters",
-        f"could not be taken: demo.counted at {at}: ValueError: -4 is negative",
+        f"could not be taken: demo.counted at {at}: ValueError: -4 is negative (counts.py:26)",
         "  All of them: noesium dlq list sums",
     ]
     assert folder.run("project", SUMS, "--once").stderr == done.stderr.splitlines(keepends=True)[0]

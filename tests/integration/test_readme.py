@@ -419,6 +419,13 @@ def test_the_operator_s_ten_minutes(clone: Clone) -> None:
 
 
 @pytest.mark.timeout(INSTALL_S)
+def test_the_metrics_are_printed(tested: tuple[Clone, str]) -> None:
+    printed = tested[0].bash("metrics").stdout
+    for metric in ("events.emitted", "events.processed", "kernel.node.duration", "capability.resolution"):
+        assert f'"name": "noesium.{metric}' in printed
+
+
+@pytest.mark.timeout(INSTALL_S)
 def test_settings_come_from_the_file_that_is_shown(clone: Clone, tmp_path: Path) -> None:
     (tmp_path / "noesium.toml").write_text(clone.text("file noesium.toml"))
     loaded = load_all(env={}, folder=tmp_path)

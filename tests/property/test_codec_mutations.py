@@ -11,7 +11,7 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.resolve import WriterSchema, from_record
 from noesium_stream.event.schema import ENVELOPE_SCHEMA
 from noesium_stream.event.signing import Signer, Verifier
-from noesium_stream.event.wire import decode_body
+from noesium_stream.event.wire_read import decode_body
 from tests.support.envelopes import canonical_values, envelope, envelopes, open_catalogue, reference_bytes
 
 CODEC = EnvelopeCodec(open_catalogue())

@@ -68,7 +68,10 @@ class Rows(BaseProjection[Row]):
 events = st.lists(st.tuples(st.integers(-1, 6), st.text("abcé", max_size=4)), min_size=1, max_size=40)
 moves = st.lists(
     st.sampled_from(
-        ["take", "take", "take", "flush", "crash", "reopen", "copy", "restore", "redrive", "rebuild"]
+        [
+            *("take", "take", "take", "flush", "crash", "reopen"),
+            *("copy", "restore", "rebalance", "redrive", "rebuild"),
+        ]
     ),
     max_size=30,
 )
@@ -78,7 +81,7 @@ class Life:
     """One state file and what happens to it."""
 
     def __init__(self, folder: Path, records: list[Record], projection: Rows, chance: random.Random) -> None:
-        self.path = folder / "a.state"
+        self.path, self.elsewhere = folder / "a.state", folder / "b.state"
         self.backup = folder / "backup.state"
         self.records = records
         self.projection = projection
@@ -109,6 +112,12 @@ class Life:
             self.fold.file.discard()
             shutil.copy(self.backup, self.path)
             self.fold = fold_of(self.projection, self.path)
+
+    def rebalance(self) -> None:
+        """The partition goes to a process with a folder of its own, and what that one has may be old."""
+        self.fold.flush()
+        self.path, self.elsewhere = self.elsewhere, self.path
+        self.crash()
 
     def redrive(self) -> None:
         self.fold.redrive(self.records[0]._decoder)
@@ -168,7 +177,7 @@ def digest_of_a_life(seed: int, folder: Path) -> str:
         for offset, word in enumerate(words)
     ]
     life = Life(folder, records, Rows(), chance)
-    names = ["take", "take", "take", "flush", "crash", "reopen", "redrive", "copy", "restore"]
+    names = ["take", "take", "take", "flush", "crash", "reopen", "redrive", "copy", "restore", "rebalance"]
     for _ in range(60):
         getattr(life, chance.choice(names))()
     return hashlib.sha256(repr(sorted(life.end().items())).encode()).hexdigest()

@@ -13,8 +13,9 @@ from noesium_stream.log.headers import standard_headers
 from noesium_stream.log.record import Record
 from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.manifest import Identity
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import Identity, StateFile
+from noesium_stream.projection.state_file import StateFile
 from tests.support.events import catalogue, counted
 
 TOPIC = "t.events.demo"

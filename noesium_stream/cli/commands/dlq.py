@@ -1,18 +1,21 @@
-"""`noesium dlq`: events that a projection could not take."""
+"""`noesium dlq`: events that a projection could not take, and records that an agent's inbox refused."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
+from noesium_stream.cli import refused
 from noesium_stream.cli.exits import FAILED
 from noesium_stream.cli.output import note, out, out_json, shorten, table
 from noesium_stream.cli.session import (
     asynchronous,
+    exists,
     json_option,
     log_option,
     must_exist,
@@ -21,14 +24,16 @@ from noesium_stream.cli.session import (
     settings,
     state_option,
 )
+from noesium_stream.client.dead_letters import DeadLetter
 from noesium_stream.clock import to_rfc3339
 from noesium_stream.errors import ConfigError, ProjectionError
 from noesium_stream.log import EventLog
+from noesium_stream.log.topics import agent_name
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.letters import Letter, advice_on, position_of
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.past import parse_at
-from noesium_stream.projection.redrive import REQUEST, redrive_file
+from noesium_stream.projection.redrive import redrive_file
 from noesium_stream.projection.stored import StoredProjection, stored_projection, stored_versions
 
 _PATIENCE_S: Final = 30.0
@@ -40,31 +45,50 @@ def dlq_command() -> None:
     """List dead letters, and let them be taken again.
 
     An event that a projection's `apply` cannot take becomes a dead letter, and holds back the later events of
-    its key, in order. All others flow.
+    its key, in order. All others flow. NAME is the projection's.
+
+    A record that an agent's worker cannot accept (it cannot be read, or is not valid there) is passed over
+    and kept in the dead letter topic. NAME is `agent:TYPE` then.
     """
 
 
 @dlq_command.command("list")
 @click.argument("name", required=False)
+@click.option("--all", "decided", is_flag=True, help="Agents' letters that were sent again or dropped, too.")
 @log_option
 @state_option
 @json_option
-def list_command(name: str | None, log_url: str | None, state_dir: Path | None, as_json: bool) -> None:
-    """List dead letters of one projection, or all, on this machine."""
-    folder = projections_folder(settings(log_url), state_dir)
-    if name is not None:
-        chosen = [stored_projection(folder, name, load_projection)]
-    else:
+@asynchronous
+async def list_command(
+    name: str | None, decided: bool, log_url: str | None, state_dir: Path | None, as_json: bool
+) -> None:
+    """List dead letters of one projection or agent, or all.
+
+    Those of projections are those on this machine.
+    """
+    loaded = settings(log_url)
+    folder = projections_folder(loaded, state_dir)
+    agent_type = _agent_of(name)
+    chosen: Sequence[StoredProjection] = ()
+    if name is None:
         chosen = stored_versions(folder, load_projection, damaged=lambda error: note(error.message))
+    elif agent_type is None:
+        chosen = [stored_projection(folder, name, load_projection)]
+    of_agents: Sequence[DeadLetter] = ()
+    if agent_type is not None or (name is None and exists(loaded)):
+        must_exist(loaded)
+        of_agents = await refused.refused(loaded, agent_type)
+    of_agents = [letter for letter in of_agents if decided or letter.status == "open"]
     found = [(stored, path, letter) for stored in chosen for path, letter in stored.letters()]
     if as_json:
-        out_json([_fields(stored, path, letter) for stored, path, letter in found])
-    elif not found:
+        of_projections = [_fields(stored, path, letter) for stored, path, letter in found]
+        out_json([*of_projections, *map(refused.fields, of_agents)])
+    elif not found and not of_agents:
         note("There are no dead letters.")
     else:
         table(
-            ("projection", "key", "position", "type", "why"),
-            [_row(stored, path, letter) for stored, path, letter in found],
+            ("of", "key", "position", "type", "why"),
+            [*(_row(stored, path, letter) for stored, path, letter in found), *map(refused.row, of_agents)],
         )
         for advice in sorted({advice_on(letter) or "" for _, _, letter in found} - {""}):
             note(advice)
@@ -75,11 +99,18 @@ def list_command(name: str | None, log_url: str | None, state_dir: Path | None, 
 @click.argument("position", metavar="TOPIC/PARTITION@OFFSET")
 @log_option
 @state_option
-def show_command(name: str, position: str, log_url: str | None, state_dir: Path | None) -> None:
-    """Print a dead letter: why, its headers, and its record's bytes as text."""
+@asynchronous
+async def show_command(name: str, position: str, log_url: str | None, state_dir: Path | None) -> None:
+    """Print a dead letter: why, its headers or what was found on the way, and its record's bytes as text."""
+    loaded = settings(log_url)
+    agent_type = _agent_of(name)
+    if agent_type is not None:
+        must_exist(loaded)
+        await refused.show(loaded, agent_type, position)
+        return
     if parse_at(position).position is None:
         raise ConfigError(f"{position!r} is no position.", hint="Write TOPIC/PARTITION@OFFSET.")
-    folder = projections_folder(settings(log_url), state_dir)
+    folder = projections_folder(loaded, state_dir)
     stored = stored_projection(folder, name, load_projection)
     for path, letter in stored.letters():
         if position_of(path, letter) == position:
@@ -105,14 +136,21 @@ def show_command(name: str, position: str, log_url: str | None, state_dir: Path 
 async def redrive_command(
     name: str, key: tuple[str, ...], log_url: str | None, state_dir: Path | None
 ) -> None:
-    """Fold a projection's dead letters again, in order: all, or those of some keys.
+    """Take dead letters again, in order: all, or some.
 
-    A running `noesium project` does it itself, with the code that it was started with. What cannot be taken
-    still stays, with what it holds back; then, or where a KEY has no dead letters, the exit code is 1. With
-    keys only their letters are counted.
+    An agent's are sent to its inbox again, each once; a KEY is a letter's position (TOPIC/PARTITION@OFFSET).
+    One that cannot be sent stays (exit code 1).
+
+    A projection's are folded again; a running `noesium project` does it itself, with the code that it was
+    started with. What cannot be taken still stays, with what it holds back; then, or where a KEY has no dead
+    letters, the exit code is 1. With keys only their letters are counted.
     """
     loaded = settings(log_url)
     must_exist(loaded)
+    agent_type = _agent_of(name)
+    if agent_type is not None:
+        await refused.decide(loaded, agent_type, key, drop=False)
+        return
     folder = projections_folder(loaded, state_dir)
     stored = stored_projection(folder, name, load_projection)
     if stored.about.reference is None:
@@ -120,7 +158,7 @@ async def redrive_command(
             f"The code of the projection {name} is not known: it was attached by a program.",
             hint="Let that program call `redrive`, or attach it with: noesium project MODULE:NAME",
         )
-    projection = load_projection(stored.about.reference)
+    projection = load_projection(stored.about.reference).of_version(stored.about.version)
     before = _count(stored, key)
     unknown = [one for one in key if not before[one]]
     for one in unknown:
@@ -138,6 +176,36 @@ async def redrive_command(
         raise click.exceptions.Exit(FAILED)
 
 
+@dlq_command.command("drop")
+@click.argument("name", metavar="agent:TYPE")
+@click.argument("position", metavar="TOPIC/PARTITION@OFFSET", nargs=-1, required=True)
+@click.option("--reason", help="Why; it is recorded.")
+@log_option
+@asynchronous
+async def drop_command(name: str, position: tuple[str, ...], reason: str | None, log_url: str | None) -> None:
+    """Decide that dead letters of an agent are not wanted; that is recorded, and the records stay.
+
+    A projection's cannot be dropped: its state would be another one than a replay makes. Change its code so
+    that it passes over them.
+    """
+    loaded = settings(log_url)
+    must_exist(loaded)
+    agent_type = _agent_of(name)
+    if agent_type is None:
+        raise ConfigError(
+            f"{name} names no agent: what is dropped are letters of an agent's inbox.",
+            hint="Write agent:TYPE. What a projection is to pass over, its code has to say.",
+        )
+    await refused.decide(loaded, agent_type, position, drop=True, reason=reason)
+
+
+def _agent_of(name: str | None) -> str | None:
+    """The agent type that is named, if it is one."""
+    if name is None or not name.startswith(refused.PREFIX):
+        return None
+    return agent_name(name.removeprefix(refused.PREFIX))
+
+
 def _count(stored: StoredProjection, keys: tuple[str, ...]) -> Counter[str | None]:
     """Dead letters by key: of all, or of these."""
     return Counter(letter.key for _, letter in stored.letters() if not keys or letter.key in keys)
@@ -148,9 +216,10 @@ async def _redrive(
 ) -> bool:
     """Whether other processes were asked; they have answered."""
     holders = Counter(path for path, _ in stored.letters())
-    asked = [path for path in holders if redrive_file(log, projection, path, keys) is None]
+    done = [redrive_file(log, projection, path, keys) for path in holders]
+    asked = [request for request in done if isinstance(request, Path)]
     waited = 0.0
-    while _unanswered(asked):
+    while any(request.exists() for request in asked):
         if waited >= _PATIENCE_S:
             raise ProjectionError(
                 f"The process that follows {projection.name} has not answered for {_PATIENCE_S:.0f} s.",
@@ -159,10 +228,6 @@ async def _redrive(
         await asyncio.sleep(_LOOK_S)
         waited += _LOOK_S
     return bool(asked)
-
-
-def _unanswered(asked: list[Path]) -> bool:
-    return any(Path(f"{path}{REQUEST}").exists() for path in asked)
 
 
 def _fields(stored: StoredProjection, path: Path, letter: Letter) -> dict[str, object]:
@@ -175,12 +240,13 @@ def _fields(stored: StoredProjection, path: Path, letter: Letter) -> dict[str, o
         "event_id": letter.event_id,
         "error_type": letter.error_type,
         "reason": letter.reason,
+        "where": letter.where,
         "logged": to_rfc3339(letter.timestamp_ms),
     }
 
 
 def _row(stored: StoredProjection, path: Path, letter: Letter) -> tuple[str, str, str, str, str]:
-    why = "waits behind another one" if letter.reason is None else f"{letter.error_type}: {letter.reason}"
+    why = letter.why or "waits behind another one"
     name = f"{stored.about.name} v{stored.about.version}"
     key = "none" if letter.key is None else letter.key
-    return name, key, position_of(path, letter), letter.event_type, shorten(why, 90)
+    return name, key, position_of(path, letter), letter.event_type, shorten(why, 120)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import os
 import signal
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -14,7 +13,8 @@ from typing import Final
 
 import click
 
-from noesium_stream.cli.output import note, shorten
+from noesium_stream.cli.output import note
+from noesium_stream.cli.projection_letters import say_letter, say_new_letters
 from noesium_stream.cli.session import (
     asynchronous,
     log_option,
@@ -25,17 +25,23 @@ from noesium_stream.cli.session import (
     state_option,
 )
 from noesium_stream.cli.shares import is_this_process, living, processes
-from noesium_stream.errors import EventStoreError, ProjectionError, StateBusyError, TopicNotFoundError
+from noesium_stream.cli.unmatched import say_unknown_types, say_unmatched
+from noesium_stream.clock import SystemClock
+from noesium_stream.errors import (
+    EventStoreError,
+    StateBusyError,
+    StateFileError,
+    TopicNotFoundError,
+)
 from noesium_stream.log import EventLog
-from noesium_stream.log.topics import Topology
 from noesium_stream.projection import AttachedProjection, ProjectionEngine
-from noesium_stream.projection.attached import group_of
-from noesium_stream.projection.base import FACTS, JOURNALS, AnyProjection
+from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.check import PurityCheck
 from noesium_stream.projection.export import check_export, export
 from noesium_stream.projection.folder import matching
-from noesium_stream.projection.letters import advice_on, position_of
 from noesium_stream.projection.load import catalogue_for, load_projection
+from noesium_stream.projection.member import group_of
+from noesium_stream.projection.opening import migrate
 from noesium_stream.projection.rebuild import rebuild
 from noesium_stream.projection.stored import (
     StoredProjection,
@@ -48,9 +54,6 @@ from noesium_stream.projection.stored import (
 TERMINATED: Final = 143
 _LOOK_S: Final = 0.25
 _SETTLED_S: Final = 5.0
-_PATTERNS: Final = 'A pattern is written without the namespace: topics = ("agent.*.journal*", "events.*").'
-_MAY_BE_MISSING: Final = frozenset({JOURNALS, FACTS, "registry", "events.memory"})
-"""Patterns that the package's own projections have, on logs that lack some of these topics."""
 
 
 @click.command("project", no_args_is_help=True)
@@ -61,6 +64,13 @@ _MAY_BE_MISSING: Final = frozenset({JOURNALS, FACTS, "registry", "events.memory"
     "anew",
     is_flag=True,
     help="Fold everything again beside the state that is there, and let the new one take over; then end.",
+)
+@click.option(
+    "--migrate",
+    "migrated",
+    is_flag=True,
+    help="Take over the state of the version before (its `before`), as of now, instead of folding everything "
+    "again, and say so on the log; then end.",
 )
 @click.option("--verify", is_flag=True, help="With --rebuild: only if the new state equals the old one.")
 @click.option(
@@ -88,6 +98,7 @@ async def project_command(
     reference: str,
     once: bool,
     anew: bool,
+    migrated: bool,
     verify: bool,
     target: Path | None,
     on_error: str | None,
@@ -101,13 +112,17 @@ async def project_command(
     Several processes share its partitions. Its state is read with `noesium state NAME`.
 
     Events that it cannot take become dead letters, which are said and leave the exit code 0; with
-    `--on-error stop` the first one ends it with 1. With --once, --rebuild or --export the exit code is 143
-    after SIGTERM and 130 after Ctrl-C where it had not caught up.
+    `--on-error stop` the first one ends it with 1. With --once, --migrate, --rebuild or --export the exit
+    code is 143 after SIGTERM and 130 after Ctrl-C where it had not caught up.
     """
     if verify and not anew:
         raise click.UsageError("--verify goes with --rebuild.")
+    if migrated and anew:
+        raise click.UsageError("--migrate goes on from the older state, and --rebuild from the first event.")
     if checked and anew:
-        raise click.UsageError("--check goes with --once, or with neither; not with --rebuild.")
+        raise click.UsageError(
+            "--check goes with --once, with --migrate, or with neither; not with --rebuild."
+        )
     if target is not None:
         check_export(target)
     projection = load_projection(reference)
@@ -117,27 +132,38 @@ async def project_command(
     must_exist(loaded)
     folder = projections_folder(loaded, state_dir)
     log = await open_configured(loaded, catalogue_for(projection))
+    say_unknown_types(projection, log.catalogue.types())
     call = PurityCheck(projection) if checked else None
-    if not (once or anew or target is not None):
+    if not (once or anew or migrated or target is not None):
         try:
-            _say_unmatched(projection, await log.layout(), log.topology)
+            say_unmatched(projection, await log.layout(), log.topology)
             _describe(log, projection, folder, reference)
             await _follow(log, projection, folder, call)
         finally:
             await log.close()
         return
     async with _to_its_end(log):
-        _say_unmatched(projection, await log.layout(), log.topology, end=True)
+        say_unmatched(projection, await log.layout(), log.topology, end=True)
         if anew:
             describe(folder, projection, group_of(log, projection), reference)
             await _rebuild(log, projection, folder, verify=verify)
             describe(folder, projection, group_of(log, projection), reference, anew=True)
         else:
+            if migrated:
+                await _migrate(log, projection, folder, call)
             _describe(log, projection, folder, reference)
-            await _once(log, projection, folder, call, as_it_is=target is not None and not once)
+            await _once(log, projection, folder, call, as_it_is=target is not None and not (once or migrated))
         if target is not None:
             stored = stored_projection(folder, projection.name, load_projection, projection.version)
-            note(f"{export(stored, target):,} rows in {target}")
+            _export(stored, target)
+
+
+def _export(stored: StoredProjection, target: Path) -> None:
+    try:
+        note(f"{export(stored, target):,} rows in {target}")
+    except StateFileError as error:
+        error.hint = stored.how_to_mend
+        raise
 
 
 def _describe(log: EventLog, projection: AnyProjection, folder: Path, reference: str) -> None:
@@ -185,35 +211,11 @@ async def _to_its_end(log: EventLog) -> AsyncIterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _say_unmatched(
-    projection: AnyProjection, topics: Iterable[str], topology: Topology, *, end: bool = False
-) -> None:
-    """Name the patterns that match no topic; the default ones only where none does.
-
-    Raises:
-        ProjectionError: with `end`, where none of them matches.
-    """
-    names = sorted(topics)
-    shown = [name.removeprefix(f"{topology.namespace}.") for name in names]
-    unmatched = [
-        pattern
-        for pattern in projection.topics
-        if not fnmatch.filter(names, f"{topology.namespace}.{pattern}")
-    ]
-    nothing = len(unmatched) == len(projection.topics)
-    there = f"there are: {', '.join(shown)}" if shown else "there are none yet"
-    if nothing and end:
-        raise ProjectionError(f"no topic matches {', '.join(unmatched)}; {there}.", hint=_PATTERNS)
-    for pattern in unmatched:
-        if nothing or pattern not in _MAY_BE_MISSING:
-            note(f"no topic matches {pattern}; {there}")
-
-
 async def _once(
     log: EventLog, projection: AnyProjection, folder: Path, call: PurityCheck | None, *, as_it_is: bool
 ) -> None:
     stored = stored_projection(folder, projection.name, load_projection, projection.version)
-    before = {path.name: cursor for path, cursor in stored.cursors()}
+    before = _cursors(stored)
     try:
         with ProjectionEngine(log, folder, report=note, call=call) as engine:
             engine.register(projection.name, projection)
@@ -226,28 +228,41 @@ async def _once(
             "exported as it is, not caught up here"
         )
         return
-    if _is_older(projection, folder):
+    if not make_current(folder, projection, unless_older=True):
         _say_older(projection, folder)
-    else:
-        make_current(folder, projection)
     _say(projection, sum(m.events for m in manifests), len(manifests), sum(m.held for m in manifests))
+    if call is not None and before and _cursors(stored) == before:
+        note("nothing was checked: all events were folded before; --state DIR folds them in another folder")
     if any(manifest.held for manifest in manifests):
         _say_first_letter(stored, before)
+
+
+def _cursors(stored: StoredProjection) -> dict[str, int]:
+    return {path.name: cursor for path, cursor in stored.cursors()}
 
 
 def _say_first_letter(stored: StoredProjection, before: Mapping[str, int]) -> None:
     """Why the first event was not taken that this catching up has not taken."""
     for path, letter in stored.letters():
         if letter.reason is not None and letter.offset >= before.get(path.name, 0):
-            note(
-                f"could not be taken: {letter.event_type} at {position_of(path, letter)}: "
-                f"{letter.error_type}: {shorten(letter.reason, 200)}"
-            )
-            advice = advice_on(letter)
-            if advice is not None:
-                note(f"  {advice}")
-            note(f"  All of them: noesium dlq list {stored.about.name}")
+            say_letter(stored.about.name, path, letter)
             return
+
+
+async def _migrate(log: EventLog, projection: AnyProjection, folder: Path, call: PurityCheck | None) -> None:
+    name = f"{projection.name} v{projection.version}"
+    others = living(await log.members(group_of(log, projection)))
+    if others:
+        raise StateBusyError(
+            f"{name} is folded by {processes(others)} already, and would go on as it began.",
+            hint="Stop it first.",
+        )
+    if await migrate(log, projection, folder, SystemClock(), call):
+        assert projection.before is not None
+        older = f"v{projection.before.version}"
+        note(f"{name} takes over the state of {older}: projection.migrated is on the log")
+    else:
+        note(f"the log says already where {name} begins")
 
 
 async def _rebuild(log: EventLog, projection: AnyProjection, folder: Path, *, verify: bool) -> None:
@@ -256,7 +271,7 @@ async def _rebuild(log: EventLog, projection: AnyProjection, folder: Path, *, ve
 
 
 def _say(projection: AnyProjection, events: int, partitions: int, held: int) -> None:
-    letters = f", {held:,} dead letters" if held else ""
+    letters = f", {held:,} dead letter{'' if held == 1 else 's'}" if held else ""
     note(f"{projection.name} v{projection.version}: {events:,} events in {partitions} partitions{letters}")
 
 
@@ -272,14 +287,15 @@ async def _follow(log: EventLog, projection: AnyProjection, folder: Path, call: 
         ended = asyncio.create_task(attached.wait())
         current = asyncio.create_task(_take_over(log, attached, folder))
         sharing = asyncio.create_task(_say_shared(log, attached))
+        letters = asyncio.create_task(say_new_letters(attached))
         try:
-            waiting = {stopped, ended, current, sharing}
+            waiting = {stopped, ended, current, sharing, letters}
             while not (stopped.done() or ended.done()):
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
         finally:
-            for task in (stopped, ended, current, sharing):
+            for task in (stopped, ended, current, sharing, letters):
                 task.cancel()
     note("stopped")
 
@@ -324,10 +340,8 @@ async def _take_over(log: EventLog, attached: AttachedProjection, folder: Path) 
     while not (attached.assignment and stored.has_reached(attached.assignment, ends)):  # noqa: ASYNC110
         # Other processes on this machine have a part in it; their files give no signal.
         await asyncio.sleep(_LOOK_S)
-    if _is_older(projection, folder):
-        return
-    make_current(folder, projection)
-    note(f"{projection.name} v{projection.version} has caught up, and takes over")
+    if make_current(folder, projection, unless_older=True):
+        note(f"{projection.name} v{projection.version} has caught up, and takes over")
 
 
 async def _ends(log: EventLog, projection: AnyProjection) -> dict[str, Mapping[int, int]]:
@@ -343,7 +357,7 @@ async def _ends(log: EventLog, projection: AnyProjection) -> dict[str, Mapping[i
 
 
 def _is_older(projection: AnyProjection, folder: Path) -> bool:
-    """Whether readers take a newer version: an old process that is started again must not turn that back."""
+    """Whether readers take a newer version."""
     return projection.version < current_version(folder / projection.name)
 
 

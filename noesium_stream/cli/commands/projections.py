@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -18,21 +21,38 @@ from noesium_stream.cli.session import (
     settings,
     state_option,
 )
-from noesium_stream.cli.shares import elsewhere
+from noesium_stream.cli.shares import elsewhere, living
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import ProjectionError, StateFileError, TopicNotFoundError
+from noesium_stream.errors import LogTruncatedError, ProjectionError, StateFileError, TopicNotFoundError
 from noesium_stream.log import EventLog
 from noesium_stream.projection.load import load_projection
-from noesium_stream.projection.state_file import Manifest, StateFile
+from noesium_stream.projection.manifest import Manifest
+from noesium_stream.projection.state_file import StateFile
 from noesium_stream.projection.stored import StoredProjection, stored_versions
+
+_SAMPLE_S: Final = 1.0
+"""How long a rate is looked at: processes write what they have folded every half a second at least."""
+_MOST_BATCHES: Final = 20
+_HEADER: Final = (
+    "projection",
+    "version",
+    "partitions",
+    "events",
+    "lag",
+    "behind",
+    "rate",
+    "written",
+    "dead letters",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Status:
     """One version of a projection on this machine.
 
-    `lag_events` counts offsets of the log that its files have not seen; `lag_ms` is how old the newest event
-    is that it has seen, while it is behind; `age_ms` how long ago a file was written last.
+    `lag_events` counts offsets of the log that its files have not seen; `lag_ms` is how long the oldest event
+    has been on the log that they have not seen; `age_ms` how long ago a file was written last; `events_per_s`
+    how many events are folded into them now: told where processes follow it, else 0.
     """
 
     name: str
@@ -42,6 +62,7 @@ class _Status:
     events: int
     lag_events: int
     lag_ms: int
+    events_per_s: float
     age_ms: int
     dead_letters: int
     path: str
@@ -53,15 +74,18 @@ class _Status:
 @json_option
 @asynchronous
 async def projections_command(log_url: str | None, state_dir: Path | None, as_json: bool) -> None:
-    """List projections: version, lag, dead letters.
+    """List projections: version, lag, rate, age, dead letters.
 
-    Told are those that keep their state on this machine.
+    Told are those that keep their state on this machine. Where processes follow one, the rate is what they
+    fold in one second, which this command waits for.
     """
     folder = projections_folder(settings(log_url), state_dir)
     async with opened(log_url) as log:
+        versions = stored_versions(folder, load_projection, damaged=_say)
+        rates = await _rates(log, versions)
         found = []
-        for stored in stored_versions(folder, load_projection, damaged=_say):
-            found.append(await _status(log, stored))
+        for stored in versions:
+            found.append(await _status(log, stored, rates.get(stored.path, 0.0)))
             if (sentence := await elsewhere(log, stored)) is not None:
                 note(sentence)
     if as_json:
@@ -69,15 +93,39 @@ async def projections_command(log_url: str | None, state_dir: Path | None, as_js
     elif not found:
         note(f"No projection keeps its state in {folder}.")
     else:
-        header = ("projection", "version", "partitions", "events", "lag", "behind", "written", "dead letters")
-        table(header, map(_row, found), right=frozenset({2, 3, 4, 5, 6, 7}))
+        table(_HEADER, map(_row, found), right=frozenset(range(2, len(_HEADER))))
 
 
 def _say(error: ProjectionError) -> None:
     note(f"{error.message} {error.hint or ''}".rstrip())
 
 
-async def _status(log: EventLog, stored: StoredProjection) -> _Status:
+async def _rates(log: EventLog, versions: list[StoredProjection]) -> dict[Path, float]:
+    """Events folded per second, by the folders of those that processes follow."""
+    followed = [stored for stored in versions if living(await log.members(stored.about.group))]
+    if not followed:
+        return {}
+    now = asyncio.get_running_loop().time
+    before = {stored.path: (now(), _events(stored)) for stored in followed}
+    await asyncio.sleep(_SAMPLE_S)
+    rates = {}
+    for stored in followed:
+        began_s, events = before[stored.path]
+        # A file that was made anew meanwhile has fewer than before.
+        rates[stored.path] = round(max(0, _events(stored) - events) / (now() - began_s), 1)
+    return rates
+
+
+def _events(stored: StoredProjection) -> int:
+    """How many were folded into the files that can be read."""
+    count = 0
+    for path in stored.files():
+        with suppress(StateFileError), closing(StateFile.open_to_read(path)) as file:
+            count += file.manifest.events
+    return count
+
+
+async def _status(log: EventLog, stored: StoredProjection, events_per_s: float) -> _Status:
     manifests: list[Manifest] = []
     for path in stored.files():
         try:
@@ -95,9 +143,13 @@ async def _status(log: EventLog, stored: StoredProjection) -> _Status:
         manifest: ends[manifest.identity.topic].get(manifest.identity.partition, 0) - manifest.cursor
         for manifest in manifests
     }
+    unseen: dict[str, dict[int, int]] = {}
+    for manifest, lag in behind.items():
+        if lag > 0:
+            unseen.setdefault(manifest.identity.topic, {})[manifest.identity.partition] = manifest.cursor
     now_ms = SystemClock().now_ms()
-    waiting = [now_ms - manifest.last_ms for manifest, lag in behind.items() if lag > 0 and manifest.last_ms]
-    written = max((int(path.stat().st_mtime * 1000) for path in _written(stored)), default=now_ms)
+    oldest = [await oldest_ms(log, topic, cursor, ends[topic]) for topic, cursor in unseen.items()]
+    written = written_ms(stored)
     return _Status(
         stored.about.name,
         stored.about.version,
@@ -105,16 +157,52 @@ async def _status(log: EventLog, stored: StoredProjection) -> _Status:
         len(manifests),
         sum(manifest.events for manifest in manifests),
         sum(max(0, lag) for lag in behind.values()),
-        max(waiting, default=0),
-        max(0, now_ms - written),
+        max(0, now_ms - min((ms for ms in oldest if ms is not None), default=now_ms)),
+        events_per_s,
+        0 if written is None else max(0, now_ms - written),
         sum(manifest.held for manifest in manifests),
         str(stored.path),
     )
 
 
-def _written(stored: StoredProjection) -> list[Path]:
-    """Its files and their write-ahead logs."""
-    return [path for file in stored.files() for path in (file, Path(f"{file}-wal")) if path.exists()]
+async def oldest_ms(log: EventLog, topic: str, cursor: dict[int, int], end: Mapping[int, int]) -> int | None:
+    """When the log took the oldest record between these offsets; None: there is none, or it is gone.
+
+    Of many partitions those are told that are read first: it is a glance, not a fold.
+    """
+    until = {partition: end[partition] for partition in cursor}
+    batches = log.read_batches(topic, cursor, until=until, partitions=list(cursor))
+    found: dict[int, int] = {}
+    read = 0
+    try:
+        async for batch in batches:
+            for record in batch:
+                found.setdefault(record.partition, record.timestamp_ms)
+            read += 1
+            if len(found) == len(cursor) or read == _MOST_BATCHES:
+                break
+    except LogTruncatedError:
+        pass  # it is told when the projection is attached
+    finally:
+        if isinstance(batches, AsyncGenerator):
+            await batches.aclose()
+    return min(found.values(), default=None)
+
+
+def written_ms(stored: StoredProjection) -> int | None:
+    """When its files were written last, in milliseconds; None: there are none.
+
+    A write-ahead log counts if there is something in it: readers make empty ones. Whoever writes may take
+    files away at any time.
+    """
+    found = []
+    for file in stored.files():
+        for path, least in ((file, 0), (Path(f"{file}-wal"), 1)):
+            with suppress(FileNotFoundError):
+                about = path.stat()
+                if about.st_size >= least:
+                    found.append(int(about.st_mtime * 1000))
+    return max(found, default=None)
 
 
 def _row(status: _Status) -> tuple[str, ...]:
@@ -125,6 +213,7 @@ def _row(status: _Status) -> tuple[str, ...]:
         f"{status.events:,}",
         f"{status.lag_events:,}",
         duration(status.lag_ms),
+        f"{status.events_per_s:,.0f}/s",
         f"{duration(status.age_ms)} ago",
         f"{status.dead_letters:,}",
     )

@@ -75,7 +75,7 @@ async def state_command(
         try:
             _print(found, key, prefix, as_json)
         except StateFileError as error:
-            error.hint = error.hint or f"It is made anew when it is attached: noesium project {_code(found)}"
+            error.hint = error.hint or found.how_to_mend
             raise
         finally:
             await _say_elsewhere(settings(log_url), found)
@@ -87,7 +87,7 @@ async def state_command(
             f"The code of the projection {name} is not known: it was attached by a program.",
             hint="Attach it with: noesium project MODULE:NAME",
         )
-    projection = load_projection(found.about.reference)
+    projection = load_projection(found.about.reference).of_version(found.about.version)
     if projection.version != found.about.version:
         raise ProjectionError(
             f"{found.about.reference} is version {projection.version} now, and the state is of version "
@@ -99,10 +99,6 @@ async def state_command(
         state_at(log, projection, found, at, key=key, load=load_projection) as past,
     ):
         _print(past, key, prefix, as_json)
-
-
-def _code(found: StoredProjection) -> str:
-    return found.about.reference or "MODULE:NAME"
 
 
 async def _say_elsewhere(loaded: Loaded, found: StoredProjection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import click
@@ -12,9 +13,11 @@ import click
 from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand
 from noesium_stream.cli.output import note
 from noesium_stream.cli.session import asynchronous, open_configured, settings, shared_log_option
+from noesium_stream.clock import SystemClock
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
 from noesium_stream.worker import Bounds, Worker
+from noesium_stream.worker.health import HealthServer
 
 
 @click.command(
@@ -29,12 +32,23 @@ from noesium_stream.worker import Bounds, Worker
     "--concurrency",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Runs of each agent to work at, at once; those that only wait do not count.  [default: 200]",
+    help="Runs of each agent to work at, at once; those that only wait do not count. [default: 200]",
+)
+@click.option(
+    "--health",
+    "health",
+    metavar="[HOST:]PORT",
+    callback=lambda context, parameter, value: None if value is None else _address(value),
+    help="Serve /livez and /readyz over HTTP there. [default host: 127.0.0.1]",
 )
 @click.pass_obj
 @asynchronous
 async def worker_command(
-    choice: AgentChoice, agent: tuple[str, ...], log_url: str | None, concurrency: int | None
+    choice: AgentChoice,
+    agent: tuple[str, ...],
+    log_url: str | None,
+    concurrency: int | None,
+    health: tuple[str, int] | None,
 ) -> None:
     """Run agents until Ctrl-C or SIGTERM.
 
@@ -54,19 +68,21 @@ async def worker_command(
     stop = _Stop()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
     try:
-        await _work(loaded, agents, stop)
+        await _work(loaded, agents, stop, health)
     except asyncio.CancelledError:
         if not stop.asked.is_set():
             raise
     note("stopped")
 
 
-async def _work(loaded: Loaded, agents: list[tuple[AgentClass, Any]], stop: _Stop) -> None:
+async def _work(
+    loaded: Loaded, agents: list[tuple[AgentClass, Any]], stop: _Stop, health: tuple[str, int] | None
+) -> None:
     """Open the log, and be at work on it until asked to stop."""
     config = loaded.noesium
     log = await open_configured(loaded)
     try:
-        async with Worker(
+        worker = Worker(
             log,
             agents,
             home=config.home,
@@ -75,13 +91,26 @@ async def _work(loaded: Loaded, agents: list[tuple[AgentClass, Any]], stop: _Sto
             llm_config=loaded.agent.llm_config,
             concurrency=config.concurrency,
             bounds=Bounds(config.seen_days * 86_400, config.seen_count),
-        ) as worker:
+        )
+        async with _served(worker, health), worker:
             stop.started()
             names = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in agents)
             note(f"{names}: at work on {log.url}, process {os.getpid()}; Ctrl-C ends it")
             await _until(stop.asked, worker)
     finally:
         await log.close()
+
+
+def _served(worker: Worker, health: tuple[str, int] | None) -> AbstractAsyncContextManager[object]:
+    """The health server, if one is wanted; it is there first: that the worker starts is an answer, too."""
+    return nullcontext() if health is None else HealthServer(health, worker.health, SystemClock())
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdigit():
+        raise ConfigError(f"--health {text}: {port!r} is no port.", hint="Write [HOST:]PORT, such as 8080.")
+    return host or "127.0.0.1", int(port)
 
 
 class _Stop:

@@ -29,8 +29,30 @@ class AgentStopped(DomainEvent, event_type="agent.stopped"):
     reason: str
 
 
+class PartitionStatus(BaseModel):
+    """How a partition stands that a process owns.
+
+    Attributes:
+        partition: of the agent type's inbox and journal.
+        epoch: that of its writer; it grows with each owner.
+        next_offset: all of the inbox below it was dealt with.
+        open_runs: with those that only wait.
+        oldest_step_ms: when the run that is at work, and has written nothing for longest, wrote last (ms
+            since 1970); None: no run is at work.
+    """
+
+    partition: int = Field(ge=0)
+    epoch: int = Field(ge=0)
+    next_offset: int = Field(ge=0)
+    open_runs: int = Field(ge=0)
+    oldest_step_ms: int | None = None
+
+
 class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):
-    """A sign of life; `sequence` counts from 0 within a process."""
+    """A sign of life; `sequence` counts from 0 within a process.
+
+    `process` is `host/pid`; `partitions` are those that it owns and is at work on.
+    """
 
     agent_id: str
     agent_type: str
@@ -38,6 +60,8 @@ class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):
     sequence: int = Field(ge=0)
     open_runs: int = Field(ge=0)
     interval_ms: int = Field(gt=0)
+    process: str | None = None
+    partitions: list[PartitionStatus] | None = None
 
 
 class AgentUnavailable(DomainEvent, event_type="agent.unavailable"):

@@ -28,7 +28,10 @@ class ErrorOccurred(DomainEvent, event_type="system.error.occurred"):
 
 
 class EventValidationFailed(DomainEvent, event_type="system.event.validation_failed"):
-    """A record was refused (RFC-0002 §14): which one, why, and what was found on the way."""
+    """A record was refused (RFC-0002 §14): which one, why, and what was found on the way.
+
+    `record_base64` are its bytes; of a large one the beginning alone, and `whole` is False.
+    """
 
     original_event_id: str | None = None
     failure_reason: str
@@ -36,3 +39,27 @@ class EventValidationFailed(DomainEvent, event_type="system.event.validation_fai
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
+    record_base64: str | None = None
+    whole: bool = True
+
+
+class DeadLetterRedriven(DomainEvent, event_type="system.dead_letter.redriven"):
+    """A refused record was sent again to where it had come from; in one commit with it, and once.
+
+    `topic`, `partition` and `offset` are those of the refused record.
+    """
+
+    topic: str
+    partition: int = Field(ge=0)
+    offset: int = Field(ge=0)
+    redriven_by: str
+
+
+class DeadLetterDropped(DomainEvent, event_type="system.dead_letter.dropped"):
+    """Somebody decided that a refused record is not wanted; it stays where it was."""
+
+    topic: str
+    partition: int = Field(ge=0)
+    offset: int = Field(ge=0)
+    dropped_by: str
+    reason: str | None = None

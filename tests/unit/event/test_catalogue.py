@@ -165,6 +165,38 @@ def test_upcasters_lead_over_several_majors() -> None:
     assert not shop().upcasts("shop.ordered", 0)
 
 
+def test_a_class_of_a_new_major_says_itself_how_it_reads_the_one_before() -> None:
+    class First(DomainEvent, event_type="a.b", version="1.1.0"):
+        v1: int
+
+    class Second(DomainEvent, event_type="a.b", version="2.0.0"):
+        v2: int
+
+        @classmethod
+        def upcast(cls, payload: dict[str, Any]) -> dict[str, Any]:
+            return {"v2": payload["v1"] + 1}
+
+    class Third(Second, version="3.0.0"):
+        pass
+
+    old = envelope(event_type="a.b", event_version="1.1.0", payload={"v1": 1})
+    catalogue = Catalogue()
+    for _ in range(2):
+        catalogue.register(First)
+        catalogue.register(Second)
+    assert catalogue.upcast(old).payload == {"v2": 2}
+    catalogue.register(Third)
+    with pytest.raises(UnknownSchemaError, match="no upcaster leads on from major 2"):
+        catalogue.upcast(old)
+    other = Catalogue()
+    other.register_upcaster("a.b", 1, lambda old: {"v2": 7})
+    other.register(First)
+    other.register(Second)
+    assert other.upcast(old).payload == {"v2": 7}
+    with pytest.raises(NotImplementedError):
+        First.upcast({})
+
+
 def test_a_missing_upcaster_is_named() -> None:
     catalogue = Catalogue()
     catalogue.register(Ordered)

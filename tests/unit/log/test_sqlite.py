@@ -7,16 +7,18 @@ import os
 import signal
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from noesium_stream.clock import SystemClock, VirtualClock
-from noesium_stream.errors import LogUnavailableError
+from noesium_stream.errors import LogCorruptError, LogUnavailableError
 from noesium_stream.log import sqlite_file, sqlite_wake
 from noesium_stream.log.embedded import EmbeddedLog
 from noesium_stream.log.open import open_log
-from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.log.port import EventLog, Outgoing, TopicPartition
+from noesium_stream.log.record import Record
 from noesium_stream.log.sqlite import SqliteStore
 from noesium_stream.log.topics import TopicKind, TopicSpec
 from tests.support.events import catalogue, counted
@@ -213,4 +215,38 @@ async def test_a_commit_of_this_process_does_not_ask_the_file_about_other_partit
         assert statements
         assert not [text for text in statements if text.startswith("SELECT")]
         store.connection.set_trace_callback(None)
+    await log.close()
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_file_that_was_removed_is_neither_read_nor_written_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    monkeypatch.setattr(sqlite_wake, "POLL_S", 0.01)
+    log = await opened(tmp_path)
+    await log.append([counted(0, "k")])
+    writer, topic = await log.writer("w"), log.topology.events("demo")
+    seen: list[int] = []
+
+    async def take(records: Sequence[Record]) -> None:
+        seen.extend(record.envelope.payload["n"] for record in records)
+
+    group = await log.subscribe("g", [topic], take)
+    await eventually(lambda: seen == [0])
+    for path in tmp_path.glob("log.db*"):
+        path.unlink()
+    if again:
+        await (await opened(tmp_path)).close()
+    with pytest.raises(LogCorruptError, match="was removed or replaced while it was open"):
+        await asyncio.wait_for(group.wait(), 10)
+    for write in (
+        lambda: log.append([counted(1, "k")]),
+        lambda: writer.commit([Outgoing(counted(1, "k"), topic, 1, "k")]),
+        lambda: log.writer("x"),
+    ):
+        with pytest.raises(LogCorruptError, match="was removed or replaced while it was open"):
+            await write()
+    with pytest.raises(LogCorruptError, match="was removed or replaced"):
+        await log.topics()
+    await group.close()
     await log.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,8 +23,10 @@ from noesium_stream.log.port import EventLog, GroupShare, TopicPartition, TopicS
 from noesium_stream.projection import AttachedProjection
 from noesium_stream.projection import share as share_module
 from noesium_stream.projection.folder import state_path
-from noesium_stream.projection.state_file import Identity, StateFile
-from tests.support.attach import Numbers, rows_in
+from noesium_stream.projection.manifest import Identity
+from noesium_stream.projection.redrive import ask
+from noesium_stream.projection.state_file import StateFile
+from tests.support.attach import Numbers, Sums, rows_in
 from tests.support.events import catalogue, counted, noted, outgoing, sold
 from tests.support.reading import eventually
 
@@ -70,8 +71,10 @@ async def test_a_file_that_another_process_goes_on_holding_is_an_error(
     with pytest.raises(StateBusyError, match="another process"):
         await asyncio.wait_for(attached.wait(), 10)
     assert await log.members(attached.group) == []
-    with pytest.raises(ProjectionError, match="has stopped"):
+    with pytest.raises(ProjectionError, match=r"has stopped: .* is being written by") as raised:
         await attached.barrier(place)
+    assert raised.value.hint is not None
+    assert raised.value.hint.startswith("Stop the other one")
     await attached.close()
     holder.close()
     async with attach(log, tmp_path) as again:
@@ -115,7 +118,7 @@ async def test_a_partition_that_nobody_has_is_waited_for_until_somebody_has_it(
     tp = TopicPartition(place.topic, place.partition)
     async with attach(log, tmp_path) as attached:
         await asyncio.wait_for(attached.barrier(place), 10)
-        attached._share.let_go([tp])
+        attached._member._share.let_go([tp])
         answers = [[], [], [GroupShare("there/7/x", frozenset({tp}))]]
 
         async def members(group: str) -> list[GroupShare]:
@@ -126,6 +129,27 @@ async def test_a_partition_that_nobody_has_is_waited_for_until_somebody_has_it(
             await asyncio.wait_for(attached.barrier(place), 10)
         assert raised.value.owner == "there/7"
         assert answers == []
+
+
+async def test_a_merged_key_whose_parts_others_have_too_is_not_sent_to_one_of_them(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [place] = await log.append([counted(1, "k")])
+    async with AttachedProjection(log, Sums(), tmp_path) as attached:
+        await asyncio.wait_for(attached.barrier(place), 10)
+        theirs = [tp for tp in attached.assignment if tp.partition != place.partition]
+        attached._member._share.let_go(theirs)
+        shares = [GroupShare("there/7/x", frozenset(theirs))]
+
+        async def members(group: str) -> list[GroupShare]:
+            return shares
+
+        monkeypatch.setattr(log, "members", members)
+        with pytest.raises(KeyElsewhereError) as raised:
+            await asyncio.wait_for(attached.query("1"), 10)
+        assert raised.value.owner == "there/7"
+        assert raised.value.hint is not None
+        assert "ProjectionEngine" in raised.value.hint
 
 
 async def test_a_log_that_is_away_when_topics_are_looked_for_is_said_once_and_asked_again(
@@ -164,7 +188,7 @@ async def test_a_log_that_is_away_when_partitions_come_is_joined_again(
         return await end(topic)
 
     monkeypatch.setattr(log, "end", away)
-    monkeypatch.setattr("noesium_stream.projection.attached.RETRY_S", 0.01)
+    monkeypatch.setattr("noesium_stream.projection.member.RETRY_S", 0.01)
     async with attach(log, tmp_path, report=said.append) as attached:
         await asyncio.wait_for(attached.barrier(place), 10)
         assert await attached.query("k") == [1]
@@ -198,12 +222,14 @@ async def test_a_disk_that_is_full_stops_it_and_loses_nothing(
 async def test_a_disk_that_is_full_in_the_last_moment_is_told_by_wait(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noesium_stream.projection.attached.FLUSH_S", 1000)
+    monkeypatch.setattr("noesium_stream.projection.flushing.FLUSH_S", 1000)
     attached = attach(log, tmp_path)
     await attached.start()
     [place] = await log.append([counted(1, "k")])
     await asyncio.wait_for(eventually(lambda: attached.folds), 10)
-    await eventually(lambda: attached._seen(TopicPartition(place.topic, place.partition), place.offset))
+    await eventually(
+        lambda: attached._member.has_passed(TopicPartition(place.topic, place.partition), place.offset)
+    )
 
     def full(*arguments: Any) -> None:
         raise ProjectionError("no room.")
@@ -298,7 +324,7 @@ async def test_requests_beside_a_file_are_answered_while_it_is_attached(
         assert await attached.query("k") == [1]
         moody.good = True
         path = state_path(tmp_path, moody, TopicPartition(places[0].topic, places[0].partition))
-        Path(f"{path}.redrive").write_text(json.dumps({"keys": None}))
+        ask(path, None)
         await eventually(lambda: said)
         assert await attached.query("k") == [1, 2, 3]
         assert "2 letters" in said[0]

@@ -12,8 +12,7 @@ import pytest
 from noesium_stream.errors import EventHeldError, LogUnavailableError, ProjectionError, StateFileError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
-from noesium_stream.projection import AttachedProjection, BaseProjection
-from noesium_stream.projection import attached as attached_module
+from noesium_stream.projection import AttachedProjection, BaseProjection, flushing, member
 from noesium_stream.projection.folder import state_path
 from noesium_stream.projection.state_file import StateFile
 from tests.support.attach import Numbers
@@ -70,14 +69,14 @@ ASK: dict[str, Callable[[AttachedProjection], Awaitable[None]]] = {
 async def test_what_comes_after_a_state_that_cannot_be_stored_is_not_written_without_it(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(attached_module, "FLUSH_S", 1000.0)  # it is written when it is asked
+    monkeypatch.setattr(flushing, "FLUSH_S", 1000.0)  # it is written when it is asked
     attached = AttachedProjection(log, Halves(), tmp_path)
     await attached.start()
     places = await log.append([counted(1, "k"), counted(-1, "k"), counted(2, "k")])
     await asyncio.wait_for(attached.barrier(places[-1]), 10)
     with pytest.raises(EventHeldError):
         await ASK[how](attached)
-    await attached._discover()  # it also notes how far the log was read
+    await attached._member.discover()  # it also notes how far the log was read
     tp = TopicPartition(places[0].topic, 0)
     [place] = await log.append([counted(3, "k")])
     with pytest.raises(EventHeldError):
@@ -97,7 +96,7 @@ async def test_what_comes_after_a_state_that_cannot_be_stored_is_not_written_wit
 async def test_a_topic_that_comes_while_the_group_is_joined_anew_is_followed(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attached_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(member, "RETRY_S", 0.01)
     [place] = await log.append([counted(1, "k")])
     async with AttachedProjection(log, Numbers(), tmp_path, discover_s=0.05) as attached:
         await asyncio.wait_for(attached.barrier(place), 10)
@@ -110,13 +109,13 @@ async def test_a_topic_that_comes_while_the_group_is_joined_anew_is_followed(
             return await subscribe(*arguments, **options)
 
         monkeypatch.setattr(log, "subscribe", slow)
-        attached._trouble = LogUnavailableError("gone for a moment")
-        attached._wake.set()
+        attached._member._trouble = LogUnavailableError("gone for a moment")
+        attached._member._wake.set()
         await asyncio.wait_for(joining.wait(), 10)
-        attached._trouble = None
+        attached._member._trouble = None
         [late] = await log.append([sold(2, "k")])
         waiting = asyncio.create_task(attached.barrier(late))  # it looks for the topic
-        await eventually(lambda: late.topic in attached._layout)
+        await eventually(lambda: late.topic in attached._member.layout)
         may_join.set()
         await asyncio.wait_for(waiting, 5)
 
@@ -154,7 +153,7 @@ async def test_a_file_that_is_made_anew_while_its_partition_is_only_being_assign
     tp = TopicPartition(places[0].topic, places[0].partition)
     async with AttachedProjection(log, Numbers(), tmp_path, discover_s=0.05) as attached:
         await asyncio.wait_for(attached.barrier(places[-1]), 10)
-        subscription = attached._subscription
+        subscription = attached._member._subscription
         assert subscription is not None
         seek, position = subscription.seek, subscription.position
         too_early = asyncio.Event()
@@ -165,8 +164,8 @@ async def test_a_file_that_is_made_anew_while_its_partition_is_only_being_assign
         with monkeypatch.context() as early:
             early.setattr(subscription, "seek", ignored)
             early.setattr(subscription, "position", lambda tp: None)
-            attached._share.start_over(tp, StateFileError("it is damaged."))
-            attached._wake.set()
+            attached._member._share.start_over(tp, StateFileError("it is damaged."))
+            attached._member._wake.set()
             await asyncio.wait_for(too_early.wait(), 10)
         assert (subscription.seek, subscription.position) == (seek, position)
         [place] = await log.append([counted(3, "k")])

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from noesium_stream.errors import EventHeldError, LogTruncatedError, ProjectionError, StateBusyError
+from noesium_stream.errors import (
+    EventHeldError,
+    LogTruncatedError,
+    ProjectionError,
+    SequenceGapError,
+    StateBusyError,
+    StateFileError,
+)
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
-from noesium_stream.log.port import EventLog, Position, TopicPartition
+from noesium_stream.log.port import EventLog, Position, TopicPartition, TopicShape
 from noesium_stream.projection import BaseProjection, ProjectionEngine
 from noesium_stream.projection.folder import state_path
 from tests.support.attach import Numbers, Sums, rows_in
-from tests.support.events import catalogue, counted, noted, sold
+from tests.support.events import catalogue, counted, noted, outgoing, sold
+from tests.support.reading import stored
 
 
 class Total(BaseProjection[int]):
@@ -209,6 +218,52 @@ async def test_a_damaged_file_is_discarded_and_made_anew(log: EventLog, tmp_path
     assert all(str(path) in text and "folded again" in text for text in said)
 
 
+async def test_a_damaged_file_takes_no_other_partition_with_it(log: EventLog, tmp_path: Path) -> None:
+    said: list[str] = []
+    seen: Counter[TopicPartition] = Counter()
+
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        if function.__name__ == "apply":
+            seen[where[args[1].partition_key]] += 1
+        return function(*args)
+
+    placed = await add(log, 0, 100)
+    where = {f"k{n % 20}": TopicPartition(at.topic, at.partition) for n, at in enumerate(placed)}
+    with ProjectionEngine(log, tmp_path, report=said.append, call=call) as engine:
+        engine.register("numbers", Numbers())
+        await engine.catch_up("numbers")
+        partitions = sorted(set(where.values()))
+        assert len(partitions) > 2
+        for damaged in partitions[:2]:
+            file = engine.file("numbers", damaged)
+            assert file is not None
+            file._db.execute("UPDATE row SET value = x'00' WHERE value <> x''")
+        engine.close()
+        await add(log, 100, 200)
+        before = Counter(seen)
+        assert await engine.get_state("numbers") == expected(200)
+    assert {tp: seen[tp] / before[tp] for tp in partitions} == {
+        tp: 3 if tp in partitions[:2] else 2 for tp in partitions
+    }
+    assert len(said) == 2
+
+
+async def test_a_file_that_is_damaged_again_at_once_is_an_error(log: EventLog, tmp_path: Path) -> None:
+    said: list[str] = []
+    await add(log, 0, 100)
+
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        if function.__name__ == "apply":
+            raise StateFileError("a disk that is no good.")
+        return function(*args)
+
+    with ProjectionEngine(log, tmp_path, report=said.append, call=call) as engine:
+        engine.register("numbers", Numbers())
+        with pytest.raises(StateFileError, match="no good"):
+            await engine.catch_up("numbers")
+    assert 1 <= len(said) <= 4
+
+
 async def test_a_log_that_lacks_what_was_not_folded_yet_is_an_error(log: EventLog, tmp_path: Path) -> None:
     [place, *_] = await add(log, 0, 100)
     with ProjectionEngine(log, tmp_path) as engine:
@@ -295,3 +350,95 @@ async def test_names_are_taken_once_and_known_or_an_error(log: EventLog) -> None
                 await call("nobody")
         with pytest.raises(ProjectionError, match="Register it first"):
             engine.query("nobody", "k")
+
+
+async def test_what_a_topic_had_that_is_gone_or_made_anew_is_in_no_state(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = log.topology.events("demo")
+    await log.append([counted(n, f"k{n}") for n in range(40)])
+    partitions = len(await log.end(topic))
+    assert partitions > 1
+    with ProjectionEngine(log, tmp_path) as engine:
+        engine.register("numbers", Numbers())
+        assert len(await engine.get_state("numbers")) == 40
+        first = {record.key for record in await stored(log, topic) if record.partition == 0}
+        end, beginning = await log.end(topic), await log.beginning(topic)
+
+        async def answer(found: Any) -> Any:
+            return found
+
+        with monkeypatch.context() as anew:
+            anew.setattr(log, "layout", lambda: answer({topic: TopicShape(1, "new")}))
+            anew.setattr(log, "end", lambda topic: answer({0: end[0]}))
+            anew.setattr(log, "beginning", lambda topic: answer({0: beginning[0]}))
+            assert set(await engine.get_state("numbers")) == first
+            assert [path.name for path in tmp_path.rglob("*.state")] == [f"{topic}-0.state"]
+        with monkeypatch.context() as deleted:
+            deleted.setattr(log, "layout", lambda: answer({}))
+            assert await engine.get_state("numbers") == {}
+
+
+async def test_a_file_whose_last_owner_folds_on_before_it_is_opened_is_kept(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await log.append([counted(n, "k") for n in range(3)])
+    beginning = log.beginning
+    said: list[str] = []
+
+    async def another_folds_on(topic: str) -> dict[int, int]:
+        monkeypatch.setattr(log, "beginning", beginning)
+        await log.append([counted(n, "k") for n in range(3, 6)])
+        with ProjectionEngine(log, tmp_path) as other:
+            other.register("numbers", Numbers())
+            await other.catch_up("numbers")
+        return await beginning(topic)
+
+    monkeypatch.setattr(log, "beginning", another_folds_on)
+    with ProjectionEngine(log, tmp_path, report=said.append) as engine:
+        engine.register("numbers", Numbers())
+        assert await engine.get_state("numbers") == {"k": list(range(6))}
+    assert said == []
+
+
+class InJournals(Numbers):
+    name = "in_journals"
+    topics = ("agent.*.journal",)
+
+
+async def add_to_journal(log: EventLog, run: str, numbers: range) -> list[Position]:
+    journal = log.topology.journal("tester")
+    writer = await log.writer("w")
+    places = []
+    for n in numbers:
+        places += await writer.commit(outgoing([counted(n, run)], journal, 0, run, noesium_seq=b"%d" % n))
+    await writer.close()
+    return places
+
+
+async def test_a_state_made_anew_takes_runs_up_where_a_journal_begins_now(
+    log: EventLog, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    places = await add_to_journal(log, "old", range(4))
+    await log.truncate(places[0].topic, {0: places[2].offset})
+    with ProjectionEngine(log, tmp_path, report=said.append) as engine:
+        engine.register("journals", InJournals())
+        assert await engine.get_state("journals") == {"old": [2, 3]}
+    assert ["the events before it are not in this state" in text for text in said] == [True]
+    await add_to_journal(log, "old", range(3, 6))  # the first of them was there before
+    await add_to_journal(log, "new", range(2))
+    with ProjectionEngine(log, tmp_path) as engine:
+        engine.register("journals", InJournals())
+        assert await engine.get_state("journals") == {"old": [2, 3, 4, 5], "new": [0, 1]}
+        await add_to_journal(log, "old", range(8, 9))
+        with pytest.raises(SequenceGapError, match="lacks records 6 to 7 of the run old"):
+            await engine.get_state("journals")
+
+
+async def test_a_beginning_that_a_journal_lacks_is_a_gap_where_the_journal_is_whole(log: EventLog) -> None:
+    await add_to_journal(log, "run", range(2, 4))
+    with ProjectionEngine(log) as engine:
+        engine.register("journals", InJournals())
+        with pytest.raises(SequenceGapError, match="lacks records 0 to 1"):
+            await engine.get_state("journals")

@@ -21,6 +21,7 @@ from noesium_stream.log.headers import ORIGIN, SEQUENCE
 from noesium_stream.log.record import Record
 from noesium_stream.projection import fold as fold_module
 from noesium_stream.projection.base import BaseProjection
+from noesium_stream.projection.changed import CACHED_ROWS
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.headers import EventHeaders
 from noesium_stream.projection.state_file import StateFile
@@ -147,6 +148,15 @@ def test_types_that_are_not_wanted_are_passed_over(tmp_path: Path) -> None:
     fold.take([without, lying, other])
     assert states(fold) == {"a": [1, 3, 8]}
     assert (letters(fold), fold.cursor) == ([], 6)
+    fold.file.close()
+
+
+def test_types_that_are_not_wanted_are_not_even_decoded(tmp_path: Path) -> None:
+    fold = fold_of(Ordered(), tmp_path / "a.state")
+    fold.take([raw(b"no event", 0, "a", ce_type=b"demo.noted"), record(counted(1, "a"), 1)])
+    assert (states(fold), letters(fold)) == ({"a": [1]}, [])
+    fold.take([raw(b"no event", 2, "b", ce_type=b"demo.counted")])
+    assert len(letters(fold)) == 1
     fold.file.close()
 
 
@@ -552,7 +562,7 @@ def test_rows_in_memory_are_bounded(tmp_path: Path) -> None:
     fold = fold_of(History(), tmp_path / "a.state")
     fold.take(numbered((f"k{n}", 1) for n in range(25_000)))
     fold.flush()
-    assert len(fold._states) <= fold_module.CACHED_ROWS
+    assert len(fold._states) <= CACHED_ROWS
     fold.take(numbered(((f"p{n}", -1) for n in range(25_000)), 25_000))
     assert len(fold._held._known) <= 10_000
     fold.flush()

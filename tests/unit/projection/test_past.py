@@ -16,12 +16,13 @@ from noesium_stream.log.open import open_log
 from noesium_stream.log.port import Position
 from noesium_stream.log.topics import partition_of
 from noesium_stream.projection import snapshots
-from noesium_stream.projection.attached import group_of
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
-from noesium_stream.projection.past import At, parse_at, state_at
+from noesium_stream.projection.member import group_of
+from noesium_stream.projection.past import parse_at, state_at
 from noesium_stream.projection.snapshots import snapshots_of
 from noesium_stream.projection.stored import describe, stored_projection
+from noesium_stream.projection.until import At
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -135,3 +135,29 @@ def test_upcasting_keeps_up_with_versions_that_are_registered_later() -> None:
     assert codec.upcast(old) is old
     catalogue.register(New)
     assert codec.upcast(old).payload == {"cents": 300}
+
+
+class Priced(New):
+    """As `New`, and says itself how it reads the major before it."""
+
+    @classmethod
+    def upcast(cls, payload: dict[str, Any]) -> dict[str, Any]:
+        return {"cents": payload["amount"] * 100}
+
+
+class Pricing(Cents):
+    name = "pricing"
+    events = (Old, Priced)
+    reads: ClassVar[dict[str, str]] = {"invoice.created": "2"}
+
+
+async def test_a_projection_that_names_both_classes_needs_no_catalogue_of_its_own(tmp_path: Path) -> None:
+    """As `noesium project` opens it: with the standard events and those that it names."""
+    old = await open_log(f"sqlite:///{tmp_path}/log.db", catalogue=knowing(Old, upcasts=False))
+    await old.append([event(Old(amount=3)), event(Old(amount=1), "b")])
+    await old.close()
+    log = await open_log(f"sqlite:///{tmp_path}/log.db")
+    with ProjectionEngine(log) as engine:
+        engine.register("pricing", Pricing())
+        assert await engine.get_state("pricing") == {"a": 300, "b": 100}
+    await log.close()

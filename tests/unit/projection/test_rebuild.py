@@ -17,12 +17,12 @@ from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.projection import rebuild as module
 from noesium_stream.projection import snapshots
-from noesium_stream.projection.attached import group_of
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
+from noesium_stream.projection.member import group_of
 from noesium_stream.projection.rebuild import Rebuilt, rebuild
 from noesium_stream.projection.snapshots import snapshots_of
-from noesium_stream.projection.state_file import StateFile, locked
+from noesium_stream.projection.state_file import StateFile, discard, locked
 from noesium_stream.projection.stored import StoredProjection, describe, stored_projection
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted
@@ -115,6 +115,28 @@ async def test_it_stays_away_from_other_processes(log: EventLog, tmp_path: Path)
     assert dict(stored.rows()) == rows(200, 2)
 
 
+async def test_what_could_not_be_written_into_a_built_file_replaces_nothing(
+    log: EventLog, tmp_path: Path
+) -> None:
+    stored = await folded(log, tmp_path)
+    await add(log, 200, 400)
+    readers: list[StateFile] = []
+
+    def look_in(said: str) -> None:
+        # A reader keeps SQLite from moving its log into the file when it is closed, as a full disk does.
+        built = (tmp_path / ".rebuild").glob("*/*/*.state")
+        readers.extend(map(StateFile.open_to_read, built))
+
+    with pytest.raises(ProjectionError, match="cannot be written"):
+        await rebuild(log, Numbers(), tmp_path, verify=True, report=look_in)
+    assert len(readers) == 3
+    for reader in readers:
+        reader.close()
+    assert dict(stored.rows()) == rows(200)
+    await rebuilt(log, tmp_path, Numbers(), verify=True)
+    assert dict(stored.rows()) == rows(400)
+
+
 def states_in(path: Path) -> dict[str, list[int]]:
     with closing(StateFile.open_to_read(path)) as file:
         return {key[1:].decode(): json.loads(state) for key, state in file.scan(b"s")}
@@ -156,6 +178,35 @@ async def test_killed_between_any_two_changes_of_the_folder_every_file_is_whole(
         assert dict(stored.rows()) == new
     assert killed >= 8
     assert dict(stored.rows()) == rows(200, 2)
+
+
+async def test_a_partition_that_another_process_begins_meanwhile_is_let_be(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "FEWEST_EVENTS", 10)
+    stored = await folded(log, tmp_path)
+    old = stored.files()[0]
+    copy = snapshots_of(old)[0].path
+    others: list[Path] = []
+
+    def other_begins(path: Path) -> None:
+        if not others:
+            state = path.with_name("t-0.state")
+            others.extend([state, copy.with_name(copy.name.replace(old.stem, state.stem))])
+            for other in others:
+                other.parent.mkdir(exist_ok=True)
+                other.write_bytes(b"its own")
+        discard(path)
+
+    monkeypatch.setattr(module, "discard", other_begins)
+    await rebuilt(log, tmp_path, Doubled())
+    assert [other.read_bytes() for other in others] == [b"its own"] * 2
+    others[0].unlink()
+    assert dict(stored.rows()) == rows(200, 2)
+    assert all(snapshots_of(path) for path in stored.files())
+    monkeypatch.undo()
+    await rebuilt(log, tmp_path, Doubled())
+    assert not others[1].exists(), "there is no state of which it is a copy"
 
 
 class _Killed(BaseException):

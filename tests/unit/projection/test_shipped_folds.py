@@ -24,8 +24,9 @@ from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.check import PurityCheck
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.load import SHIPPED, load_projection
+from noesium_stream.projection.manifest import Identity
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import Identity, StateFile, discard
+from noesium_stream.projection.state_file import StateFile, discard
 from noesium_stream.testing.golden import read_history
 
 HISTORIES = sorted((Path(__file__).parents[2] / "replay").glob("*.history.jsonl"))

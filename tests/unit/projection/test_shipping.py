@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import secrets
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from moto.server import ThreadedMotoServer
 
 from noesium_stream.clock import VirtualClock
-from noesium_stream.errors import ConfigError, ProjectionLoadError, SnapshotError
+from noesium_stream.errors import ConfigError, ProjectionLoadError, SnapshotError, StateFileError
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection.attached import group_of
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.depot import Depot
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.landing import Pulled, pull
+from noesium_stream.projection.member import group_of
 from noesium_stream.projection.shipment import MANIFEST, Shipment
-from noesium_stream.projection.shipping import projections_in, prune, push
-from noesium_stream.projection.state_file import locked
+from noesium_stream.projection.shipping import projections_in, prune, push, pushed
+from noesium_stream.projection.state_file import StateFile, locked
 from noesium_stream.projection.stored import StoredProjection, current_version, describe, stored_projection
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted
@@ -128,7 +130,8 @@ async def test_what_one_machine_pushed_another_one_takes_and_goes_on_from(
     done, said = await taken(log, depot, tmp_path / "b")
     assert (done, said) == (Pulled(1, 3, 300, 0), [])
     here = stored_projection(tmp_path / "b", "numbers", load)
-    assert here.about == replace(stored.about, code=None), "what folded it elsewhere is not told"
+    assert here.about == stored.about
+    assert here.about.code is not None
     assert dict(here.rows()) == rows(0, 300)
     await add(log, 300, 360)
     seen: list[int] = []
@@ -144,6 +147,55 @@ async def test_what_one_machine_pushed_another_one_takes_and_goes_on_from(
     assert sorted(seen) == list(range(300, 360))
     assert sum(file.events for file in shipment.files) == 300
     assert not [path for path in (tmp_path / "b").rglob("*") if "pulled" in path.name]
+
+
+class Other(Numbers):
+    """Other code of the same name and version."""
+
+    def apply(self, state: list[int], event: EventEnvelope) -> list[int]:
+        return [event.payload["n"], *state]
+
+
+def changed(folder: Path, projection: AnyProjection) -> bool:
+    """Whether who attaches this code here is told that other code began the states."""
+    return describe(folder, projection, "g", "tests:Numbers")
+
+
+async def test_a_pulled_state_says_which_code_folded_it(log: EventLog, tmp_path: Path) -> None:
+    depot = Depot(str(tmp_path / "depot"))
+    sent(depot, await folded(log, tmp_path / "a"))
+    await taken(log, depot, tmp_path / "b")
+    assert not changed(tmp_path / "b", Numbers())
+    assert changed(tmp_path / "b", Other())
+    # Of several codes it is told that is not the one that is here.
+    here = tmp_path / "c"
+    describe(here, Other(), "g", "tests:Numbers")
+    await add(log, 300, 301)
+    with ProjectionEngine(log, here) as engine:
+        engine.register("numbers", Other())
+        await engine.catch_up("numbers")
+    done, said = await taken(log, depot, here, load=lambda reference: Other())
+    assert (done.taken, done.left, len(said)) == (0, 3, 3)
+    assert not changed(here, Other()), "nothing of the push was taken"
+    stored_projection(here, "numbers", load).files()[0].unlink()
+    done, _ = await taken(log, depot, here, load=lambda reference: Other())
+    assert (done.taken, done.left) == (1, 2)
+    assert changed(here, Other())
+
+
+async def test_a_push_of_an_older_release_says_no_code(log: EventLog, tmp_path: Path) -> None:
+    depot = Depot(str(tmp_path / "depot"))
+    shipment = sent(depot, await folded(log, tmp_path / "a"))
+
+    def older(data: bytes) -> bytes:
+        fields = orjson.loads(data)
+        del fields["code"], fields["unmerged"]
+        return orjson.dumps(fields)
+
+    damage(depot, f"{shipment.place}/{MANIFEST}", older)
+    done, _ = await taken(log, depot, tmp_path / "b")
+    assert done.taken == 3
+    assert not changed(tmp_path / "b", Other())
 
 
 async def test_a_push_without_its_manifest_is_not_there(log: EventLog, depot: Depot, tmp_path: Path) -> None:
@@ -215,6 +267,47 @@ async def test_what_is_damaged_is_said_and_an_older_push_is_taken(
     assert await engine_rows(log, tmp_path / "b") == rows(0, 400)
 
 
+def damage_row(path: Path) -> None:
+    """What an upset disk does to one row; SQLite does not notice."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE row SET value = '[666]' WHERE key = (SELECT max(key) FROM row)")
+        db.commit()
+
+
+async def test_a_state_with_a_damaged_row_is_not_pushed_over_sound_ones(
+    log: EventLog, depot: Depot, tmp_path: Path
+) -> None:
+    stored = await folded(log, tmp_path / "a")
+    sound = sent(depot, stored)
+    damage_row(stored.files()[-1])
+    with pytest.raises(StateFileError, match="is damaged") as raised:
+        sent(depot, stored)
+    assert raised.value.message.startswith(f"{stored.files()[-1]}: the row ")
+    assert raised.value.hint == "Fold it again: noesium project tests:Numbers --rebuild"
+    done, said = await taken(log, depot, tmp_path / "b")
+    assert (done, said) == (Pulled(1, 3, 300, 0), [])
+    assert sound.push in [one.push for one in pushed(depot, "numbers", None, None, said.append)]
+
+
+async def test_a_pushed_row_that_is_damaged_is_passed_over_though_its_file_is_what_the_manifest_says(
+    log: EventLog, depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = await folded(log, tmp_path / "a")
+    sent(depot, stored)
+    await add(log, 300, 400)
+    stored = await folded(log, tmp_path / "a")
+    damage_row(stored.files()[-1])
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr(StateFile, "verify", lambda file: None)
+        newer = sent(depot, stored)
+    done, said = await taken(log, depot, tmp_path / "b")
+    assert done.taken == 3
+    assert len(said) == 1
+    assert newer.push in said[0]
+    assert "is damaged" in said[0]
+    assert await engine_rows(log, tmp_path / "b") == rows(0, 400)
+
+
 async def engine_rows(log: EventLog, folder: Path) -> Any:
     said: list[str] = []
     with ProjectionEngine(log, folder, report=said.append) as engine:
@@ -233,6 +326,8 @@ async def test_what_is_here_and_further_stays(log: EventLog, depot: Depot, tmp_p
     assert len(said) == 3
     assert all("it stays" in line for line in said)
     assert dict(stored_projection(tmp_path / "b", "numbers", load).rows()) == rows(0, 360)
+    done, said = await taken(log, depot, tmp_path / "a")
+    assert (done, said) == (Pulled(1, 0, 0, 3), []), "as far as the push: there is nothing to say"
 
 
 async def test_a_file_here_that_is_damaged_or_behind_is_replaced(

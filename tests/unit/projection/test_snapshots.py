@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from noesium_stream.errors import StateFileError
 from noesium_stream.projection import snapshots as module
+from noesium_stream.projection.manifest import Manifest
 from noesium_stream.projection.snapshots import FEWEST_EVENTS, SHARE, Snapshots, snapshots_of
-from noesium_stream.projection.state_file import Manifest, StateFile
+from noesium_stream.projection.state_file import StateFile
 from tests.support.folding import History, identity
 
 

@@ -17,7 +17,9 @@ import pytest
 
 from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError
 from noesium_stream.projection import state_file
-from noesium_stream.projection.state_file import Identity, Manifest, StateFile, discard
+from noesium_stream.projection.manifest import Identity, Manifest
+from noesium_stream.projection.state_db import connect_to_read
+from noesium_stream.projection.state_file import StateFile, discard
 
 IDENTITY = Identity("orders", 1, "shape", "t.events.demo", "topic-1", 3)
 
@@ -98,7 +100,7 @@ def test_a_scan_gives_all_rows_of_a_prefix_in_order(path: Path, count: int) -> N
 def test_large_rows_are_scanned_a_few_at_a_time(path: Path) -> None:
     file = opened(path)
     file.commit({b"k%d" % n: b"x" * 3_000_000 for n in range(5)}, file.manifest)
-    assert len(file._some(b"k", b"k")[0]) == 2
+    assert len(file._rows._some(b"k", b"k")[0]) == 2
     assert [len(value) for _, value in file.scan(b"k")] == [3_000_000] * 5
     file.close()
 
@@ -207,9 +209,31 @@ def test_a_file_that_is_not_there_cannot_be_read(path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, readable: bool
+) -> None:
+    filled(path, a=b"old")
+    new = filled(path.with_name("new.state"), a=b"new")
+
+    def replaced(path: Path) -> sqlite3.Connection:
+        monkeypatch.undo()
+        db = connect_to_read(path)
+        discard(path)
+        new.replace(path)
+        if readable:
+            return db
+        db.close()
+        raise StateFileError("the log beside it is that of the new one.")
+
+    monkeypatch.setattr(state_file, "connect_to_read", replaced)
+    with closing(StateFile.open_to_read(path)) as file:
+        assert file.get(b"a") == b"new"
+
+
 def test_another_format_is_said(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path)
-    monkeypatch.setattr(state_file, "FORMAT", 2)
+    monkeypatch.setattr("noesium_stream.projection.manifest.FORMAT", 2)
     with pytest.raises(StateFileError, match="has the format 1, not 2"):
         opened(path)
 
@@ -479,14 +503,14 @@ def test_a_folder_that_may_not_be_written_is_no_damage(tmp_path: Path, state: st
 def test_what_a_writer_remembers_of_its_rows_is_bounded_and_right(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_file, "_REMEMBERED", 6)
+    monkeypatch.setattr("noesium_stream.projection.rows._REMEMBERED", 6)
     chance = random.Random(3)
     file = opened(path)
     model: dict[bytes, bytes] = {}
     for cursor in range(1, 400):
         keys = [b"k%d" % chance.randrange(12) for _ in range(4)]
         assert [file.get(key) for key in keys] == [model.get(key) for key in keys]
-        assert len(file._next) <= 6
+        assert len(file._rows._next) <= 6
         changes = {key: chance.choice([None, b"%d" % cursor]) for key in keys[:3]}
         file.commit(changes, replace(file.manifest, cursor=cursor))
         model = {k: v for k, v in {**model, **changes}.items() if v is not None}

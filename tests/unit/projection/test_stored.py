@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ import pytest
 from noesium_stream.errors import ProjectionError, StateFileError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
-from noesium_stream.projection.attached import group_of
+from noesium_stream.projection import redrive
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.export import check_export, export
 from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.redrive import REQUEST, Redriven, answer_request, redrive_file
+from noesium_stream.projection.member import group_of
+from noesium_stream.projection.redrive import Redriven, answer_requests, ask, redrive_file, requests_in
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile
 from noesium_stream.projection.stored import (
@@ -31,6 +32,7 @@ from noesium_stream.projection.stored import (
     stored_projection,
     stored_versions,
 )
+from noesium_stream.projection.whole_file import write_whole
 from tests.support.attach import Numbers, Sums
 from tests.support.events import catalogue, counted
 from tests.support.folding import History
@@ -191,47 +193,73 @@ async def test_whoever_holds_the_file_is_asked_and_answers(log: EventLog, tmp_pa
     with closing(StateFile.open(path, identity)) as file:
         allowing: AnyProjection = History(lambda n: False)
         fold: PartitionFold[Any] = PartitionFold(allowing, StateCodec(allowing), file, journal=False)
-        assert answer_request(log, fold) is None
-        assert redrive_file(log, History(), path, ["x1"]) is None
-        request = Path(f"{path}{REQUEST}")
-        assert json.loads(request.read_text()) == {"keys": ["x1"]}
-        assert answer_request(log, fold) == Redriven(2, 0)
+        assert requests_in(path.parent) == {}
+        request = redrive_file(log, History(), path, ["x1"])
+        assert isinstance(request, Path)
+        assert requests_in(path.parent) == {path.name: [request]}
+        assert answer_requests(log, fold, [request]) == Redriven(2, 0)
         assert not request.exists()
         assert stored.get("x1") == [-1, 5]
         for foreign in ("none of ours", '{"keys": 5}', '{"keys": [5]}'):
             request.write_text(foreign)
-            assert answer_request(log, fold) is not None
+            assert answer_requests(log, fold, [request]) == Redriven(0, 0)
             assert not request.exists()
     assert [found for found in path.parent.iterdir() if ".redrive" in found.name] == []
 
 
-async def test_requests_that_come_before_or_while_another_is_answered_are_answered_too(
-    log: EventLog, tmp_path: Path
+async def test_all_requests_are_answered_whatever_comes_between(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await log.append([counted(n, "x") for n in (-1, 5)])
-    stored = await folded(log, tmp_path, History(), "tests:History")
-    path = next(path for path, _ in stored.letters())
-    request = Path(f"{path}{REQUEST}")
+    stored = await letters(log, tmp_path)
+    path = next(path for path, letter in stored.letters() if letter.key == "x1")
     with closing(StateFile.open_to_read(path)) as reader:
         identity = reader.manifest.identity
+    asked: list[Path] = []
+
+    def meanwhile(wanted: Path, text: str) -> None:
+        """Another process asks from beginning to end while this one is about to write its request."""
+        monkeypatch.setattr(redrive, "write_whole", write_whole)
+        asked.append(ask(path, ["x1"]))
+        write_whole(wanted, text)
 
     def asks(n: int) -> bool:
-        assert redrive_file(log, History(), path, ["later"]) is None
+        """A process asks while others are being answered."""
+        asked.append(ask(path, ["later"]))
         return False
 
     with closing(StateFile.open(path, identity)) as file:
         asking: AnyProjection = History(asks)
         fold: PartitionFold[Any] = PartitionFold(asking, StateCodec(asking), file, journal=False)
-        for keys in (["x"], ["y"]):
-            assert redrive_file(log, History(), path, keys) is None
-        assert json.loads(request.read_text()) == {"keys": ["x", "y"]}
-        assert answer_request(log, fold) == Redriven(2, 0)
-        assert "later" in json.loads(request.read_text())["keys"]
-        assert answer_request(log, fold) == Redriven(0, 0)
-        assert not request.exists()
-        for keys in (None, ["x"]):
-            assert redrive_file(log, History(), path, keys) is None
-        assert json.loads(request.read_text()) == {"keys": None}
+        monkeypatch.setattr(redrive, "write_whole", meanwhile)
+        asked.append(ask(path, ["nobody"]))
+        before = list(asked)
+        assert requests_in(path.parent) == {path.name: sorted(before)}
+        assert answer_requests(log, fold, before) == Redriven(2, 0)
+        assert stored.get("x1") == [-1, 5]
+        later = asked[2:]
+        assert len(later) == 2
+        assert requests_in(path.parent) == {path.name: sorted(later)}
+        assert answer_requests(log, fold, [*before, *later]) == Redriven(0, 0)
+        assert requests_in(path.parent) == {}
+        everybody = [ask(path, None), ask(path, ["x1"])]
+        assert answer_requests(log, fold, everybody) == Redriven(0, 0)
+        assert requests_in(path.parent) == {}
+
+
+async def test_a_name_that_a_request_has_is_given_to_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t-0.state"
+    names = ["same", "same", "other"]
+
+    @contextmanager
+    def given(prefix: str, dir: Path) -> Iterator[str]:
+        yield f"{dir / prefix}{names.pop(0)}"
+
+    monkeypatch.setattr(redrive, "TemporaryDirectory", given)
+    requests = [ask(path, ["a"]), ask(path, ["b"])]
+    assert [json.loads(request.read_text()) for request in requests] == [{"keys": ["a"]}, {"keys": ["b"]}]
+    assert requests_in(tmp_path) == {path.name: [requests[1], requests[0]]}
 
 
 async def test_code_of_another_version_or_type_of_state_folds_nothing_on(

@@ -1,0 +1,267 @@
+"""Records that the owners of inboxes refused: which there are, and how they get back into the flow.
+
+An owner writes a refused record, with its position and the reason, to the dead letter topic, in the commit
+that passes over it. What becomes of it is written there too: it was sent again, or somebody did not want it.
+A letter is sent again through the same door: its event goes to the inbox that it came to, and the owner there
+judges it as any other. That it was is in the same commit, and one writer at a time decides about letters (it
+fences the one before, and reads what is decided first): whatever dies or comes twice, a letter is sent once.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import (
+    CorruptRecordError,
+    DeadLetterError,
+    EventValidationError,
+    FencedError,
+    LogTruncatedError,
+    RecordTooLargeError,
+    TopicNotFoundError,
+)
+from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.standard import DeadLetterDropped, DeadLetterRedriven, EventValidationFailed
+from noesium_stream.log.headers import ORIGIN
+from noesium_stream.log.port import EventLog, LogWriter, Outgoing, Position
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import partition_of
+
+WRITER: Final = "dead-letters"
+"""The writer whose holder decides about letters."""
+
+Status = Literal["open", "redriven", "dropped"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A refused record.
+
+    Attributes:
+        position: where it lies, or lay, in an inbox.
+        agent_type: whose inbox that is.
+        event_type: as far as it can be read; so for `event_id` and `key`.
+        trace: what was found on the way to the refusal.
+        logged_ms: when it was refused, by the log's clock.
+        status: `open` until somebody decides.
+        value: the record's bytes; `whole` is False where it was too large to be quoted to its end.
+    """
+
+    position: Position
+    agent_type: str
+    event_type: str | None
+    event_id: str | None
+    key: str | None
+    reason: str
+    trace: Sequence[str]
+    logged_ms: int
+    status: Status
+    value: bytes
+    whole: bool = True
+
+
+async def dead_letters(log: EventLog, agent_type: str | None = None) -> list[DeadLetter]:
+    """All letters of agents' inboxes, or of one agent type, the oldest first; those decided about too.
+
+    Raises `LogUnavailableError`.
+    """
+    topic = log.topology.dlq
+    try:
+        until = await log.end(topic)
+    except TopicNotFoundError:
+        return []
+    types = (EventValidationFailed.TYPE, DeadLetterRedriven.TYPE, DeadLetterDropped.TYPE)
+    found: dict[Position, DeadLetter] = {}
+    decided: dict[Position, Status] = {}
+    async for record in log.read(topic, {}, until=until, types=types):
+        payload = record.envelope.payload
+        if payload.get("topic") is None:
+            continue
+        position = Position(payload["topic"], payload["partition"], payload["offset"])
+        if record.event_type == EventValidationFailed.TYPE:
+            letter = _letter(log, record, position)
+            if agent_type in (None, letter.agent_type):
+                found.setdefault(position, letter)
+        elif record.event_type == DeadLetterRedriven.TYPE:
+            decided[position] = "redriven"
+        else:
+            decided.setdefault(position, "dropped")
+    letters = [replace(one, status=decided.get(position, "open")) for position, one in found.items()]
+    return sorted(letters, key=lambda one: (one.logged_ms, one.position))
+
+
+class Decider:
+    """Who decides about letters now; whoever decided before is fenced, so that no letter is decided twice.
+
+    Args:
+        log: an open log.
+        clock: time and ids.
+        producer: who decides.
+
+    Use `opened`; close it.
+    """
+
+    def __init__(self, log: EventLog, clock: Clock, producer: AgentRef, writer: LogWriter) -> None:
+        self._log = log
+        self._clock = clock
+        self._producer = producer
+        self._writer = writer
+        self._letters: dict[Position, DeadLetter] = {}
+
+    @classmethod
+    async def opened(cls, log: EventLog, clock: Clock, producer: AgentRef) -> Decider:
+        """Take the writer, then read what is decided.
+
+        Raises `LogUnavailableError`.
+        """
+        await log.ensure_topics([log.topology.spec(log.topology.dlq)])
+        decider = cls(log, clock, producer, await log.writer(WRITER))
+        decider._letters = {letter.position: letter for letter in await dead_letters(log)}
+        return decider
+
+    async def close(self) -> None:
+        """Let go of the writer."""
+        await self._writer.close()
+
+    def letters(self, agent_type: str, positions: Collection[Position]) -> list[DeadLetter]:
+        """The open letters of an agent type: all, or these, which have to be such.
+
+        Raises:
+            DeadLetterError: there is no such letter, or it is decided about already.
+        """
+        for position in positions:
+            letter = self._letters.get(position)
+            if letter is None or letter.agent_type != agent_type:
+                raise DeadLetterError(
+                    f"{place_of(position)} is no dead letter of agents of type {agent_type}.",
+                    hint=f"See: noesium dlq list agent:{agent_type}",
+                )
+            if letter.status != "open":
+                raise DeadLetterError(f"The dead letter {place_of(position)} was {letter.status} already.")
+        return [
+            letter
+            for position, letter in self._letters.items()
+            if letter.agent_type == agent_type
+            and (position in positions if positions else letter.status == "open")
+        ]
+
+    async def redrive(self, letter: DeadLetter) -> None:
+        """Send its record to its inbox again, and write that it was, in one commit.
+
+        Raises:
+            DeadLetterError: it cannot be: what is quoted is not all of it, no event can be read from it, or
+                the event would be refused by the log; nothing is written. Or somebody else decides now.
+            LogFullError, LogUnavailableError, CommitUnknownError
+        """
+        if not letter.whole:
+            raise DeadLetterError(
+                f"The dead letter {place_of(letter.position)} holds the beginning of its record alone.",
+                hint="Send the event again from where it came, or drop the letter.",
+            )
+        record = _record(self._log, letter)
+        try:
+            event = record.envelope
+        except CorruptRecordError as error:
+            raise DeadLetterError(
+                f"The dead letter {place_of(letter.position)} cannot be sent again: {error.message}",
+                hint="Register the event's type or schema where this runs, or drop the letter.",
+            ) from error
+        trail = DeadLetterRedriven(**letter.position._asdict(), redriven_by=self._producer.agent_id)
+        await self._commit(letter, "redriven", [await self._again(letter, event), self._trail(trail, event)])
+
+    async def drop(self, letter: DeadLetter, reason: str | None = None) -> None:
+        """Write that it is not wanted.
+
+        Raises:
+            DeadLetterError: somebody else decides now.
+            LogFullError, LogUnavailableError, CommitUnknownError
+        """
+        trail = DeadLetterDropped(
+            **letter.position._asdict(), dropped_by=self._producer.agent_id, reason=reason
+        )
+        await self._commit(letter, "dropped", [self._trail(trail, None)])
+
+    async def _again(self, letter: DeadLetter, event: EventEnvelope) -> Outgoing:
+        inbox = letter.position.topic
+        key = event.partition_key or letter.key or ""
+        origin = await _origin(self._log, letter.position)
+        headers = () if origin is None else ((ORIGIN, origin),)
+        return Outgoing(event, inbox, partition_of(key, len(await self._log.end(inbox))), key, headers)
+
+    def _trail(self, event: DeadLetterRedriven | DeadLetterDropped, cause: EventEnvelope | None) -> Outgoing:
+        clock = self._clock
+        key = f"{event.topic}/{event.partition}"
+        trace = TraceContext(clock.token(16), clock.token(8)) if cause is None else cause.trace
+        envelope = event.to_envelope(
+            self._producer,
+            trace,
+            cause.event_id if cause is not None else None,
+            partition_key=key,
+            clock=clock,
+        )
+        return Outgoing(envelope, self._log.topology.dlq, 0, key)
+
+    async def _commit(self, letter: DeadLetter, status: Status, records: Sequence[Outgoing]) -> None:
+        place = place_of(letter.position)
+        try:
+            await self._writer.commit(records)
+        except (EventValidationError, RecordTooLargeError) as error:
+            raise DeadLetterError(f"The dead letter {place} cannot be sent again: {error.message}") from error
+        except FencedError as error:
+            raise DeadLetterError(
+                f"Somebody else decides about dead letters at this moment; {place} was not touched.",
+                hint="See what is left, and do it again: noesium dlq list",
+            ) from error
+        self._letters[letter.position] = replace(letter, status=status)
+
+
+def place_of(position: Position) -> str:
+    """`TOPIC/PARTITION@OFFSET`."""
+    return f"{position.topic}/{position.partition}@{position.offset}"
+
+
+def _letter(log: EventLog, record: Record, position: Position) -> DeadLetter:
+    payload = record.envelope.payload
+    value = base64.b64decode(payload.get("record_base64") or "")
+    trace = payload["validation_trace"]
+    letter = DeadLetter(
+        position=position,
+        agent_type=position.topic.removeprefix(f"{log.topology.namespace}.agent.").split(".")[0],
+        event_type=None,
+        event_id=payload.get("original_event_id"),
+        key=None,
+        reason=payload["failure_reason"],
+        trace=trace,
+        logged_ms=record.timestamp_ms,
+        status="open",
+        value=value,
+        whole=payload.get("whole", True),
+    )
+    try:
+        event = _record(log, letter).unchecked
+    except CorruptRecordError:
+        return letter
+    return replace(letter, event_type=event.event_type, event_id=event.event_id, key=event.partition_key)
+
+
+def _record(log: EventLog, letter: DeadLetter) -> Record:
+    topic, partition, offset = letter.position
+    return Record(
+        topic, partition, offset, letter.logged_ms, letter.key or "", None, letter.value, log.decoder
+    )
+
+
+async def _origin(log: EventLog, position: Position) -> bytes | None:
+    """Whose journal has the event, as its record in the inbox says, if that is still there."""
+    until = {position.partition: position.offset + 1}
+    try:
+        async for record in log.read(position.topic, {position.partition: position.offset}, until=until):
+            if record.offset == position.offset:
+                return record.header(ORIGIN)
+    except (LogTruncatedError, TopicNotFoundError):
+        return None
+    return None

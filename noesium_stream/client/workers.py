@@ -1,0 +1,110 @@
+"""Who owns which partition, and how it stands: the consumer group's table and the workers' signs of life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import TopicNotFoundError
+from noesium_stream.event.standard import AgentHeartbeat
+from noesium_stream.log.port import EventLog, process_of
+
+MISSED: Final = 3
+"""After how many intervals without a sign of life what a worker said last is not believed any more."""
+_LOOKED_AT: Final = 5_000
+"""How far back signs of life are looked for, in offsets of a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedPartition:
+    """A partition of an agent type.
+
+    Attributes:
+        owner: the process, `host/pid`; None: nobody has it now.
+        epoch: that of its writer, which grows with each owner; None: the owner is taking it, or has given no
+            sign of life for three intervals; so for the fields that follow.
+        lag: offsets of the inbox that the owner has not dealt with; where agents write to it (Kafka), the
+            markers of their transactions count.
+        open_runs: with those that only wait.
+        oldest_step_ms: for how long the run has been at work that has written nothing for longest.
+        instance_id: of the owner.
+    """
+
+    agent_type: str
+    partition: int
+    owner: str | None
+    epoch: int | None
+    lag: int | None
+    open_runs: int | None
+    oldest_step_ms: int | None
+    instance_id: str | None
+
+
+async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[str]) -> list[OwnedPartition]:
+    """The partitions of these agent types, in order.
+
+    Raises `LogUnavailableError`.
+    """
+    beats = await _last_beats(log, clock.now_ms())
+    now, found = clock.now_ms(), []
+    for agent_type in sorted(agent_types):
+        try:
+            ends = await log.end(log.topology.inbox(agent_type))
+        except TopicNotFoundError:
+            continue
+        owners = {
+            place.partition: process_of(share.member)
+            for share in await log.members(log.topology.workers(agent_type))
+            for place in share.partitions
+        }
+        said = {
+            (beat["process"], status["partition"]): (beat, status)
+            for beat in beats
+            if beat["agent_type"] == agent_type
+            for status in beat["partitions"] or ()
+        }
+        for partition, end in sorted(ends.items()):
+            owner = owners.get(partition)
+            beat, status = said.get((owner, partition), (None, None))
+            if beat is None or status is None:
+                unknown = OwnedPartition(agent_type, partition, owner, None, None, None, None, None)
+                found.append(unknown)
+                continue
+            oldest = status["oldest_step_ms"]
+            found.append(
+                OwnedPartition(
+                    agent_type,
+                    partition,
+                    owner,
+                    status["epoch"],
+                    max(0, end - status["next_offset"]),
+                    status["open_runs"],
+                    None if oldest is None else max(0, now - oldest),
+                    beat["instance_id"],
+                )
+            )
+    return found
+
+
+async def _last_beats(log: EventLog, now_ms: int) -> list[dict[str, Any]]:
+    """The last sign of life of each worker that still gives any; of one process the newest comes last."""
+    topic = log.topology.heartbeat
+    try:
+        ends, firsts = await log.end(topic), await log.beginning(topic)
+    except TopicNotFoundError:
+        return []
+    cursor = {partition: max(firsts[partition], end - _LOOKED_AT) for partition, end in ends.items()}
+    last: dict[str, tuple[int, dict[str, Any]]] = {}
+    async for record in log.read(topic, cursor, until=ends, types=(AgentHeartbeat.TYPE,)):
+        event = record.envelope
+        last[f"{event.payload['instance_id']} {event.payload['agent_type']}"] = (
+            event.timestamp_ms,
+            event.payload,
+        )
+    return [
+        beat
+        for written_ms, beat in sorted(last.values(), key=lambda one: one[0])
+        if now_ms - written_ms <= MISSED * beat["interval_ms"]
+    ]

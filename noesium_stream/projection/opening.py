@@ -1,0 +1,114 @@
+"""Opening a partition's state where it is folded from now on, as a migration event says; and saying one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import ProjectionLoadError, StateBusyError
+from noesium_stream.log.port import EventLog, Position, TopicPartition
+from noesium_stream.projection.base import AnyProjection, BaseProjection
+from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.folder import SUFFIX, Report, matching, open_fold, version_folder
+from noesium_stream.projection.migration import Migration, migration_now, migration_of, say
+from noesium_stream.projection.state_codec import StateCodec
+from noesium_stream.projection.state_file import locked
+from noesium_stream.projection.until import At, begin_with, fold_until
+
+TState = TypeVar("TState")
+
+
+async def open_migrated(
+    folder: Path,
+    projection: BaseProjection[TState],
+    codec: StateCodec[TState],
+    log: EventLog,
+    tp: TopicPartition,
+    topic_id: str,
+    migration: Migration | None,
+    report: Report,
+    call: Callable[..., Any] | None = None,
+) -> PartitionFold[TState]:
+    """As `open_fold`; a state that did not begin as `migration` says is made anew, so that it does.
+
+    Raises:
+        StateBusyError, ProjectionError, ConfigError: as `open_fold`.
+        ProjectionError, LogTruncatedError: as `begin_with`.
+    """
+    fold = open_fold(folder, projection, codec, log, tp, topic_id, report, call)
+    handover = None if migration is None else migration.at(tp, topic_id)
+    wanted = None if handover is None else handover.event_id
+    if fold.manifest.migration == wanted:
+        return fold
+    try:
+        if fold.cursor:
+            report(
+                f"{fold.file.path}: the log says that this version begins otherwise (projection.migrated). "
+                "It is discarded; the events are folded again."
+            )
+        if handover is None:
+            fold.file.discard()
+        else:
+            await begin_with(log, projection, codec, folder, tp, handover, fold.file, call)
+    except BaseException:
+        fold.file.close()
+        raise
+    return open_fold(folder, projection, codec, log, tp, topic_id, report, call)
+
+
+async def migrate(
+    log: EventLog,
+    projection: AnyProjection,
+    folder: Path,
+    clock: Clock,
+    call: Callable[..., Any] | None = None,
+) -> bool:
+    """Put on the log that a version takes over the state of the one before it, as of the log's ends now.
+
+    Everything is tried first: where it fails, nothing is said. It is the next to open the states that makes
+    them so (`ProjectionEngine`, `AttachedProjection`).
+
+    Returns:
+        Whether it was said; False: the log had said so before, and that stands.
+
+    Raises:
+        ProjectionLoadError: the projection declares no `before`.
+        ProjectionError, LogTruncatedError: as `begin_with`.
+        StateBusyError: another process of this machine folds this version already.
+        LogUnavailableError, CommitUnknownError
+    """
+    projection.check()
+    if projection.before is None:
+        raise ProjectionLoadError(
+            f"{type(projection).__name__} does not say which version was before it.",
+            hint="Declare before = THE_OLDER_CLASS, and migrate(self, key, state).",
+        )
+    if await migration_of(log, projection) is not None:
+        return False
+    _refuse_if_followed(projection, folder)
+    topics = matching(await log.layout(), projection.before(), log.topology)
+    tried = await migration_now(log, projection, topics)
+    with TemporaryDirectory(prefix="noesium-") as name:
+        for topic, begins in tried.topics.items():
+            for partition, offset in begins.offsets.items():
+                if offset:
+                    tp = TopicPartition(topic, int(partition))
+                    at = At(Position(topic, tp.partition, offset - 1))
+                    await fold_until(log, projection, folder, tp, at, Path(name), tried, call)
+    await say(log, projection, tried, clock)
+    return True
+
+
+def _refuse_if_followed(projection: AnyProjection, folder: Path) -> None:
+    """Raise `StateBusyError` where it would go on as it began, until it is started again."""
+    for path in version_folder(folder, projection).glob(f"*{SUFFIX}"):
+        try:
+            locked(path).close()
+        except StateBusyError as error:
+            raise StateBusyError(
+                f"{projection.name} v{projection.version} is folded by another process already.",
+                hint="Stop it first.",
+            ) from error

@@ -1,0 +1,233 @@
+"""The rows of a state file, each verified when it is read (RFC-0004 §7).
+
+Nothing that SQLite returns is taken on trust:
+
+- a row carries a checksum of its key, value, successor and the stamp of the commit that wrote it,
+- a row with a later stamp than the manifest's is of another time than the cursor. Stamps grow with the
+  cursor, not with the number of commits: where SQLite has lost its newest commits and kept some of their
+  pages, the events of these commits are folded again, and each reads the row that it changes while the cursor
+  lies before it. So a row that has seen an event is found out before it sees it again,
+- a key that is not found is proven absent by the row before it, which names the key that comes next (as NSEC
+  does in DNSSEC, RFC 4034 §4): a damaged tree cannot hide a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from noesium_stream.errors import StateFileError
+from noesium_stream.projection.state_db import Translating
+
+ROW_TABLE: Final = (
+    "CREATE TABLE row (key BLOB PRIMARY KEY, value BLOB NOT NULL, next BLOB NOT NULL,"
+    " written INTEGER NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID"
+)
+_HEAD: Final = b""
+_SCAN_BYTES: Final = 4_000_000
+_REMEMBERED: Final = 2_000
+_READ: Final = "SELECT key, value, next, written, sum FROM row WHERE key = ?"
+_BEFORE: Final = "SELECT key, value, next, written, sum FROM row WHERE key < ? ORDER BY key DESC LIMIT 1"
+_FROM: Final = "SELECT key, value, next, written, sum FROM row WHERE key >= ? ORDER BY key LIMIT 256"
+_CHANGED_FIRST: Final = (
+    "SELECT key, value, next, written, sum FROM row WHERE written > ? ORDER BY key LIMIT 256"
+)
+_CHANGED: Final = (
+    "SELECT key, value, next, written, sum FROM row WHERE key > ? AND written > ? ORDER BY key LIMIT 256"
+)
+_PUT: Final = "INSERT OR REPLACE INTO row (key, value, next, written, sum) VALUES (?, ?, ?, ?, ?)"
+_DELETE: Final = "DELETE FROM row WHERE key = ?"
+
+
+class _Row(NamedTuple):
+    key: bytes
+    value: bytes
+    next: bytes
+    written: int
+    sum: bytes
+
+
+class Rows:
+    """The rows of an open file, in the order of their keys.
+
+    Args:
+        db: connected to the file.
+        path: of the file, for what is said of it.
+        newest: the stamp of its manifest.
+        written: whether this process, and no other, writes the file.
+
+    Attributes:
+        newest: the newest stamp that a row may have; while a commit is written, that one's.
+    """
+
+    def __init__(self, db: sqlite3.Connection, path: Path, newest: int, *, written: bool) -> None:
+        self.newest = newest
+        self._db = db
+        self._path = path
+        self._written = written
+        self._next: dict[bytes, bytes | None] = {}
+        """Successors of rows that this writer has read or written (None: there is no such row): they need
+        not be read again."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key; None where it is certain that there is none.
+
+        Raises:
+            StateFileError: what is there is not what was written.
+        """
+        with self._sound():
+            row = self._row(key)
+            if row is None:
+                self._before(key, absent=True)
+            if self._written:
+                self.settle()
+                self._next[key] = None if row is None else row.next
+            return None if row is None else row.value
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All rows whose keys begin with `prefix`, in the order of their bytes.
+
+        Some are read at a time, so that the file may be written meanwhile: each is as it is when it is read.
+
+        Raises:
+            StateFileError: what is there is not what was written.
+        """
+        start: bytes | None = prefix or b"\0"
+        while start is not None:
+            rows, start = self._some(start, prefix)
+            yield from rows
+
+    def _some(self, start: bytes, prefix: bytes) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """The next rows, and where to go on; None: there are no more."""
+        rows: list[tuple[bytes, bytes]] = []
+        room = _SCAN_BYTES
+        with self._sound():
+            expected = self._before(start).next
+            for found in self._db.execute(_FROM, (start,)):
+                if not expected.startswith(prefix) or expected == _HEAD:
+                    return rows, None
+                row = self._sound_row(found)
+                if row.key != expected:
+                    raise self._broken(f"the row {_shown(expected)} is missing")
+                rows.append((row.key, row.value))
+                expected = row.next
+                room -= len(row.value)
+                if room < 0:
+                    break
+        if not expected.startswith(prefix) or expected == _HEAD:
+            return rows, None
+        if not rows:
+            raise self._broken(f"the row {_shown(expected)} is missing")
+        return rows, rows[-1][0] + b"\0"
+
+    def changed(self, since: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Rows that were written after the commit with this stamp, by key: (key, value, next key).
+
+        Between a row and its next key lies none: what was removed since lay there.
+
+        Raises:
+            StateFileError: what is there is not what was written.
+        """
+        after = _HEAD
+        with self._sound():
+            rows = self._db.execute(_CHANGED_FIRST, (since,)).fetchall()
+            while rows:
+                for found in rows:
+                    row = self._sound_row(found)
+                    yield row.key, row.value, row.next
+                    after = row.key
+                rows = self._db.execute(_CHANGED, (after, since)).fetchall()
+
+    def write(self, key: bytes, value: bytes | None, stamp: int) -> None:
+        """Write one row (None removes it), as a part of the open transaction.
+
+        Raises:
+            StateFileError: what is there is not what was written.
+            sqlite3.Error
+        """
+        if key in self._next:
+            following = self._next[key]
+        else:
+            found = self._row(key)
+            following = None if found is None else found.next
+        if value is None:
+            before = self._before(key, absent=following is None)
+            if following is not None:
+                if before.next != key:
+                    raise self._broken(f"the row {_shown(before.key)} does not lead to {_shown(key)}")
+                self._put(before.key, before.value, following, stamp)
+                self._db.execute(_DELETE, (key,))
+                self._next[key] = None
+        elif following is not None:
+            self._put(key, value, following, stamp)
+        else:
+            before = self._before(key, absent=True)
+            self._put(before.key, before.value, key, stamp)
+            self._put(key, value, before.next, stamp)
+
+    def settle(self) -> None:
+        """Keep what is remembered bounded, between commits."""
+        if len(self._next) >= _REMEMBERED:
+            self._next.clear()
+
+    def forget(self, newest: int) -> None:
+        """What was written is taken back; `newest` is the last stamp again."""
+        self.newest = newest
+        self._next.clear()
+
+    def _put(self, key: bytes, value: bytes, following: bytes, stamp: int) -> None:
+        self._db.execute(_PUT, (key, value, following, stamp, _row_sum(key, value, following, stamp)))
+        self._next[key] = following
+
+    def _row(self, key: bytes) -> _Row | None:
+        found = self._db.execute(_READ, (key,)).fetchone()
+        return None if found is None else self._sound_row(found, key)
+
+    def _before(self, key: bytes, *, absent: bool = False) -> _Row:
+        """The row before `key`, which says that nothing lies between; with `absent` also not `key` itself."""
+        found = self._db.execute(_BEFORE, (key,)).fetchone()
+        if found is None:
+            raise self._broken("its first row is missing")
+        row = self._sound_row(found)
+        if row.key >= key or (row.next != _HEAD and (row.next < key or (absent and row.next == key))):
+            raise self._broken(f"the row {_shown(row.next)} is missing")
+        return row
+
+    def _sound_row(self, found: tuple[bytes, bytes, bytes, int, bytes], key: bytes | None = None) -> _Row:
+        row = _Row(*found)
+        try:
+            sound = (key is None or row.key == key) and _row_sum(*row[:4]) == row.sum
+        except (TypeError, OverflowError):
+            sound = False
+        if not sound:
+            raise self._broken(f"the row {_shown(row.key)} is damaged")
+        if row.written > self.newest:
+            raise self._broken(f"the row {_shown(row.key)} is newer than the manifest")
+        return row
+
+    def _broken(self, what: str) -> StateFileError:
+        return StateFileError(f"{self._path}: {what}.")
+
+    def _sound(self) -> Translating:
+        return Translating(self._path)
+
+
+def _shown(key: object) -> str:
+    """A row's name as its projection knows it, without the letter that says what kind of row it is.
+
+    In a damaged file it may be of any type that SQLite has.
+    """
+    return repr(key[1:].decode(errors="backslashreplace") if isinstance(key, bytes) else key)
+
+
+def begin_rows(db: sqlite3.Connection) -> None:
+    """Put the row into a new file that comes before all others."""
+    db.execute(_PUT, (_HEAD, b"", _HEAD, 0, _row_sum(_HEAD, b"", _HEAD, 0)))
+
+
+def _row_sum(key: bytes, value: bytes, following: bytes, stamp: int) -> bytes:
+    lengths = b"%d,%d,%d:" % (len(key), len(following), stamp)
+    return hashlib.blake2b(b"".join((lengths, key, following, value)), digest_size=8).digest()

@@ -1,0 +1,142 @@
+"""A worker's health over HTTP, for whoever restarts processes or sends them work.
+
+ - `GET /livez`: 200 while the event loop turns; 503 when it has not for `STALLED_S`: only a restart helps.
+ - `GET /readyz`: 200 while every agent is a member of its group, has taken what it was assigned (that may be
+   nothing), and the log answers; 503 before, and while a partition is being taken or the log is away: waiting
+   helps.
+
+The body says why, as JSON. The server has a thread of its own, so that it answers when the loop does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from types import TracebackType
+from typing import Any, Final, Self
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import ConfigError
+
+STALLED_S: Final = 30.0
+TICK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a worker is.
+
+    Attributes:
+        waits_for: why it is not ready, one line each; empty: it is.
+        partitions: those that it is at work on, by agent type.
+    """
+
+    waits_for: Sequence[str] = ()
+    partitions: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+class HealthServer:
+    """Serves what `look` says, as an async context manager; `look` is called in the event loop.
+
+    Args:
+        address: `(host, port)` to listen at; port 0 takes a free one.
+        look: how the worker is now.
+        clock: time.
+        stalled_s: how long the event loop may not turn before the process counts as dead.
+
+    Raises:
+        ConfigError: on entering; nobody can listen there.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        look: Callable[[], Health],
+        clock: Clock,
+        *,
+        stalled_s: float = STALLED_S,
+    ) -> None:
+        self._address = address
+        self._look = look
+        self._clock = clock
+        self._stalled_s = stalled_s
+        self._seen = Health(["the worker is starting"])
+        self._ticked = clock.monotonic()
+        self._ticks: asyncio.Task[None] | None = None
+        self._server: ThreadingHTTPServer | None = None
+        self._thread: Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self._server.server_address[:2] if self._server is not None else self._address
+        return f"http://{host if isinstance(host, str) else host.decode()}:{port}"
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._server = ThreadingHTTPServer(self._address, self._handler())
+        except (OSError, OverflowError) as error:
+            host, port = self._address
+            raise ConfigError(
+                f"Nobody can listen at {host}:{port}: {str(error).rstrip('.')}.",
+                hint="Name another one: --health [HOST:]PORT.",
+            ) from error
+        self._thread = Thread(target=self._server.serve_forever, name="health", daemon=True)
+        self._thread.start()
+        self._ticks = asyncio.create_task(self._tick(), name="health")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ticks is not None:
+            self._ticks.cancel()
+            await asyncio.gather(self._ticks, return_exceptions=True)
+        if self._server is not None and self._thread is not None:
+            await asyncio.to_thread(self._server.shutdown)
+            self._thread.join()
+            self._server.server_close()
+
+    async def _tick(self) -> None:
+        while True:
+            self.look_now()
+            await asyncio.sleep(TICK_S)
+
+    def look_now(self) -> None:
+        """See how the worker is; to be called in the event loop."""
+        self._seen, self._ticked = self._look(), self._clock.monotonic()
+
+    def answer(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Status and body for a path; called by the server's threads."""
+        seen, age = self._seen, self._clock.monotonic() - self._ticked
+        stalled = [f"the event loop has not turned for {age:.0f} s"] if age > self._stalled_s else []
+        if path == "/livez":
+            return (503 if stalled else 200), {"live": not stalled, "why": stalled}
+        if path == "/readyz":
+            why = [*stalled, *seen.waits_for]
+            return (503 if why else 200), {"ready": not why, "why": why, "partitions": dict(seen.partitions)}
+        return 404, {"why": ["there are /livez and /readyz"]}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        answer = self.answer
+
+        class Handler(BaseHTTPRequestHandler):
+            server_version = "noesium"
+
+            def do_GET(self) -> None:
+                status, body = answer(self.path.partition("?")[0])
+                text = json.dumps(body).encode() + b"\n"
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing: whoever asks, asks often."""
+
+        return Handler

@@ -1,0 +1,157 @@
+"""A member of a Kafka group while partitions go and come back beside a slow handler."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from noesium_stream.log import kafka_group
+from noesium_stream.log.kafka_group import KafkaSubscription
+from noesium_stream.log.port import TopicPartition
+from noesium_stream.log.record import Record
+from tests.support.reading import eventually
+
+TP = TopicPartition("t", 0)
+
+
+class Message:
+    """A message of the client's."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def topic(self) -> str:
+        return TP.topic
+
+    def partition(self) -> int:
+        return TP.partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> None:
+        return None
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes:
+        return b""
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+    def headers(self) -> None:
+        return None
+
+
+class Client:
+    """A consumer whose polls answer what the test has written down: a message, or a change of partitions."""
+
+    script: list[Message | Callable[[Client], None] | threading.Event]
+
+    def __init__(self, config: dict[str, Any], logger: Any) -> None:
+        self.committed_offsets: list[int] = []
+        self.starts: list[int] = []
+
+    def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
+        self.callbacks = callbacks
+
+    def change(self, what: str) -> None:
+        self.callbacks[what](self, [KafkaPartition(*TP)])
+
+    def poll(self, timeout_s: float) -> Message | None:
+        if not self.script:
+            threading.Event().wait(0.005)
+            return None
+        answer = self.script.pop(0)
+        if isinstance(answer, Message):
+            return answer
+        if isinstance(answer, threading.Event):
+            answer.set()
+        else:
+            answer(self)
+        return None
+
+    def consume(self, most: int, timeout_s: float) -> list[Message]:
+        return []
+
+    def committed(self, parts: list[KafkaPartition], timeout: float) -> list[KafkaPartition]:
+        return parts
+
+    def commit(self, offsets: list[KafkaPartition], asynchronous: bool) -> None:
+        self.committed_offsets += [part.offset for part in offsets]
+
+    def assignment(self) -> list[KafkaPartition]:
+        return []
+
+    def incremental_assign(self, parts: list[KafkaPartition]) -> None:
+        self.starts += [part.offset for part in parts]
+
+    def incremental_unassign(self, parts: list[KafkaPartition]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Settings:
+    bootstrap = "here"
+
+    def confluent(self) -> dict[str, Any]:
+        return {}
+
+
+async def test_a_partition_that_comes_back_beside_a_slow_handler_begins_where_its_owner_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    came_back = threading.Event()
+    monkeypatch.setattr(kafka_group, "Consumer", Client)
+    monkeypatch.setattr(kafka_group, "_POLL_AFTER_S", 0.0)
+    Client.script = [
+        lambda client: client.change("on_assign"),
+        Message(5),
+        Message(6),  # read while the handler has 5, and kept for later
+        lambda client: client.change("on_lost"),
+        lambda client: client.change("on_assign"),
+        came_back,
+    ]
+    handled: list[int] = []
+    may_end = asyncio.Event()
+    starts = [5, 0]
+
+    async def handler(records: Sequence[Record]) -> None:
+        handled.extend(record.offset for record in records)
+        await may_end.wait()
+
+    async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        return {TP: starts.pop(0)}
+
+    member = KafkaSubscription(
+        Settings(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        "group",
+        "me/1/x",
+        ["t"],
+        None,  # type: ignore[arg-type]
+        handler,
+        on_assigned,
+        None,
+        None,
+    )
+    await asyncio.to_thread(came_back.wait, 10)
+    assert came_back.is_set()
+    assert member.position(TP) == 0
+    Client.script += [Message(0), Message(1)]
+    may_end.set()
+    await eventually(lambda: len(handled) == 3)
+    await member.close()
+    await member.wait()
+    assert handled == [5, 0, 1]
+    assert member.position(TP) == 2
+    assert member._consumer.committed_offsets == [1, 2]

@@ -1,0 +1,81 @@
+"""Nothing lies behind a run's outcome, and what comes in while that is on its way is not lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from langgraph.graph import END, START, StateGraph
+
+from noesium_stream.client import Client
+from noesium_stream.errors import FencedError
+from noesium_stream.kernel import current_step
+from noesium_stream.log import open_log
+from noesium_stream.log.port import EventLog, Outgoing, Position
+from noesium_stream.testing import HookedLog, agent_of
+from noesium_stream.testing.hooked import Commit
+from noesium_stream.worker import Worker
+
+_TURNS = 200
+"""Of the event loop, in which a record of the inbox reaches its owner on a log in this process."""
+
+
+class Held(HookedLog):
+    """The first commit with a run's outcome waits for `go`, then fails with `error` where there is one."""
+
+    def __init__(self, inner: EventLog, error: Exception | None) -> None:
+        super().__init__(inner, self._commit)
+        self.error = error
+        self.held = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def _commit(self, outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
+        if not self.held.is_set() and any(o.envelope.event_type == "run.completed" for o in outgoing):
+            self.held.set()
+            await self.go.wait()
+            if self.error is not None:
+                raise self.error
+        return await commit(outgoing)
+
+
+def waiter() -> Any:
+    """An agent that waits for a signal if it comes before the run has ended."""
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        return {"signals": len(current_step().journal.history.signals.get("go", ()))}
+
+    graph = StateGraph(dict)
+    graph.add_node("node", node)
+    graph.add_edge(START, "node")
+    graph.add_edge("node", END)
+    return agent_of(graph)
+
+
+@pytest.mark.parametrize("error", [None, FencedError("told to")], ids=["reaches the log", "is lost"])
+async def test_nothing_follows_the_outcome_of_a_run(tmp_path: Path, error: Exception | None) -> None:
+    async with asyncio.timeout(20):
+        inner = await open_log("memory://?partitions=1")
+        log = Held(inner, error)
+        async with Worker(cast(EventLog, log), [(waiter(), None)], home=tmp_path), Client(inner) as client:
+            run = await client.start("sample", {})
+            await log.held.wait()
+            await run.signal("go")
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+            log.go.set()
+            await run.result()
+            after = await client.start("sample", {})  # behind the signal: that was dealt with
+            await after.result()
+            topic = inner.topology.journal("sample")
+            events = [
+                record.event_type
+                async for record in inner.read(topic, {}, until=await inner.end(topic))
+                if record.key == run.id
+            ]
+            assert events[-1] == "run.completed"
+            # The run that was not over yet has heard it.
+            assert events.count("run.signalled") == (0 if error is None else 1)
+        await inner.close()

@@ -1,0 +1,68 @@
+"""A worker's health as a probe sees it: over HTTP, also while the event loop does not turn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from noesium_stream.clock import VirtualClock
+from noesium_stream.errors import ConfigError
+from noesium_stream.worker.health import Health, HealthServer
+
+ANYWHERE = ("127.0.0.1", 0)
+
+
+def get(url: str) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+async def ask(url: str) -> tuple[int, Any]:
+    return await asyncio.to_thread(get, url)
+
+
+async def test_a_worker_is_ready_when_nothing_is_waited_for() -> None:
+    why = ["doer is taking partition 3"]
+    async with HealthServer(ANYWHERE, lambda: Health(why, {"doer": [1]}), VirtualClock()) as server:
+        assert await ask(f"{server.url}/livez") == (200, {"live": True, "why": []})
+        status, said = await ask(f"{server.url}/readyz")
+        assert (status, said["ready"], said["why"]) == (503, False, why)
+        why.clear()
+        server.look_now()
+        assert await ask(f"{server.url}/readyz?verbose") == (
+            200,
+            {"ready": True, "why": [], "partitions": {"doer": [1]}},
+        )
+
+
+async def test_a_loop_that_does_not_turn_is_dead_and_the_answer_comes_all_the_same() -> None:
+    clock = VirtualClock()
+    async with HealthServer(ANYWHERE, Health, clock, stalled_s=30) as server:
+        server.look_now()
+        clock.advance(29)
+        assert get(f"{server.url}/livez")[0] == 200  # asked from the loop's own thread: it does not turn now
+        clock.advance(2)
+        status, said = get(f"{server.url}/livez")
+        assert (status, said["why"]) == (503, ["the event loop has not turned for 31 s"])
+        assert get(f"{server.url}/readyz")[0] == 503
+
+
+async def test_other_paths_say_which_there_are() -> None:
+    async with HealthServer(ANYWHERE, Health, VirtualClock()) as server:
+        assert await ask(f"{server.url}/health") == (404, {"why": ["there are /livez and /readyz"]})
+
+
+async def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
+    async with HealthServer(ANYWHERE, Health, VirtualClock()) as server:
+        port = int(server.url.rpartition(":")[2])
+        with pytest.raises(ConfigError, match=f"listen at 127.0.0.1:{port}"):
+            async with HealthServer(("127.0.0.1", port), Health, VirtualClock()):
+                pass
