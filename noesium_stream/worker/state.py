@@ -145,10 +145,10 @@ class PartitionState:
         return self.file.manifest
 
     def _verify(self) -> None:
-        for offset, found in self.file.execute("SELECT inbox_offset, sum FROM decided"):
+        for offset, found in self.file.read("SELECT inbox_offset, sum FROM decided"):
             if row_sum(offset) != found:
                 raise self.file.broken("the row of a decided record is damaged")
-        for run_id, body, found in self.file.execute("SELECT run_id, body, sum FROM open"):
+        for run_id, body, found in self.file.read("SELECT run_id, body, sum FROM open"):
             if not isinstance(body, bytes) or row_sum(run_id, value=body) != found:
                 raise self.file.broken("the row of an open run is damaged")
             self.open[run_id] = OpenRun(*orjson.loads(body))
@@ -263,12 +263,11 @@ class PartitionState:
 
     def has_ended(self, run_id: str) -> bool:
         """Whether a run of this id has ended, as far as that is known (`Bounds`)."""
-        found = self.file.execute("SELECT ms, sum FROM ended WHERE run_id = ?", (run_id,)).fetchone()
-        if found is None:
-            return False
-        if row_sum(run_id, found[0]) != found[1]:
-            raise self.file.broken("the row of an ended run is damaged")
-        return True
+        rows = self.file.read("SELECT ms, sum FROM ended WHERE run_id = ?", (run_id,))
+        for ms, found in rows:
+            if row_sum(run_id, ms) != found:
+                raise self.file.broken("the row of an ended run is damaged")
+        return bool(rows)
 
     def __contains__(self, run_id: object) -> bool:
         """Whether the run is open, or has ended."""
@@ -302,10 +301,7 @@ class PartitionState:
         """Whether the journal has decided on a record at or behind `position`."""
         if not self.manifest.counts["decided"]:
             return False
-        return (
-            self.file.execute("SELECT 1 FROM decided WHERE inbox_offset = ?", (offset,)).fetchone()
-            is not None
-        )
+        return bool(self.file.read("SELECT 1 FROM decided WHERE inbox_offset = ?", (offset,)))
 
     def pass_over(self, offset: int) -> None:
         """A record of the inbox changes nothing; that will be recorded with the next copy."""
@@ -323,7 +319,7 @@ class PartitionState:
     @property
     def low_water(self) -> int:
         """All records of the inbox below this offset are decided on."""
-        [(first,)] = self.file.execute("SELECT min(inbox_offset) FROM waiting")
+        [(first,)] = self.file.read("SELECT min(inbox_offset) FROM waiting")
         position = self.manifest.position
         return position if first is None else min(first, position)
 

@@ -102,14 +102,14 @@ class StateFile:
         self._lock = lock
         self._sound = Translating(path or Path("the state in memory"))
 
-    def execute(self, statement: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
-        """Read.
+    def read(self, statement: str, values: Iterable[Any] = ()) -> list[Any]:
+        """The rows that a query finds.
 
         Raises:
             StateFileError: SQLite cannot read it.
         """
         with self._sound:
-            return self._db.execute(statement, tuple(values))
+            return self._db.execute(statement, tuple(values)).fetchall()
 
     def change(self, statement: str, values: Iterable[Any] = ()) -> int:
         """Change rows as part of the next commit; return how many.

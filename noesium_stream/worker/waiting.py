@@ -92,7 +92,7 @@ class Waiting:
         for start, end in ((last, None), (_BEHIND, last)):
             key = start
             while True:
-                [(key,)] = self._state.file.execute(query, (key,))
+                [(key,)] = self._state.file.read(query, (key,))
                 if key is None or (end is not None and key > end):
                     break
                 yield key
@@ -108,13 +108,12 @@ class Waiting:
     def older_than(self, ms: int, most: int) -> list[Record]:
         """The oldest commands, at most so many, that the inbox took before `ms`."""
         oldest = "SELECT since_ms FROM waiting ORDER BY inbox_offset LIMIT 1"
-        found = self._state.file.execute(oldest).fetchone()
-        if found is None or found[0] >= ms:
+        if not any(since_ms < ms for (since_ms,) in self._state.file.read(oldest)):
             return []
         return self._read("since_ms < ? AND fair > ''", (ms,), "NOT INDEXED", limit=most)
 
     def _read(self, where: str, values: Sequence[Any], how: str, *, limit: int = -1) -> list[Record]:
-        rows = self._state.file.execute(
+        rows = self._state.file.read(
             f"SELECT {_COLUMNS} FROM waiting {how} WHERE {where} ORDER BY inbox_offset LIMIT {limit}", values
         )
         return [self._record(row) for row in rows]
