@@ -97,6 +97,7 @@ class PartitionOwner:
         self._slots = slots or Slots()
         self._intake: Intake | None = None
         self._outcomes: dict[str, EventEnvelope] = {}
+        self._handled = 0
         self._awaited: dict[str, int] = {}
         self._ready = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
@@ -163,10 +164,19 @@ class PartitionOwner:
             self._awaited = await answered_meanwhile(self, position, self._directory)
         self._intake = Intake(self, self._runs, state, self._parking, self._slots)
         self._resume(state, self._parking, self._timers, self._intake)
+        # 5. The inbox follows from here; the group's reader, who may be further already, is not asked again.
+        await self._catch_up(self._intake, position)
         self._intake.open()
-        # 5. The inbox follows from here.
         self._ready.set()
         return position
+
+    async def _catch_up(self, intake: Intake, position: int) -> None:
+        """Take what this owner was given before, where that state was lost which had it."""
+        if position < self._handled:
+            end = (await self.log.end(self.inbox))[self.partition]
+            until = {self.partition: min(self._handled, end)}
+            async for batch in self.log.read_batches(self.inbox, {self.partition: position}, until=until):
+                await intake.take(batch)
 
     async def release(self) -> None:
         """Give the partition up: what is under way outside ends and is recorded (`grace`), the open commit
@@ -284,6 +294,8 @@ class PartitionOwner:
             ended = await run_to_end(self._agent, session, self.graph)
         except MigrationError as error:
             session.begun, session.task = False, None
+            if self._intake is not None:
+                self._intake.rests(session.run_id)
             self._leave(session, f"cannot move it: {error.message}")
             if session.history.cancel is not None:
                 self._begin_task(session)  # who asked for it came meanwhile; ending it takes no graph
@@ -366,6 +378,7 @@ class PartitionOwner:
                     continue  # the partition was lost meanwhile
                 try:
                     await intake.take(records)
+                    self._handled = records[-1].offset + 1
                     attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
                     events_processed.add(len(records), attributes)
                     return

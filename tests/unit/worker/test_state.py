@@ -287,6 +287,26 @@ async def test_ended_runs_are_known_within_the_bounds(
             assert (await lives(a))[a] == 1, "forgotten: it is another run"
 
 
+@pytest.mark.parametrize("error", [StateFileError("told to"), ProjectionError("told to")])
+async def test_a_state_that_breaks_loses_no_command_that_waits(
+    log: EventLog, tmp_path: Path, error: ProjectionError
+) -> None:
+    GATES[:] = [asyncio.Event()]
+    async with Client(log) as client:
+        life = Life(log, agent(), tmp_path, concurrency=1)
+        async with life.worker:
+            runs = [await client.start("sample", {"asks": False}) for _ in range(20)]
+            await eventually(lambda: life.owners and life.owners[0]._intake is not None)
+            [owner] = life.owners
+            await eventually(lambda: len(owner._intake._waiting) == 19)
+            owner._keeper.broke(error)
+            GATES[0].set()
+            for run in runs:
+                assert (await run.result(timeout=20))["value"] == "done"
+            types = [event.event_type async for event in runs[7].events(follow=False)]
+            assert types.count("run.started") == 1
+
+
 async def test_a_command_that_has_waited_for_half_of_what_an_inbox_keeps_is_taken_out_of_it(
     tmp_path: Path,
 ) -> None:
