@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +54,7 @@ async def elsewhere(log: EventLog, stored: StoredProjection) -> str | None:
     Raises:
         LogUnavailableError
     """
-    paths = {tp: path for path in stored.files() if (tp := _partition(path)) is not None}
+    paths = _paths(stored)
     shares = living(await log.members(stored.about.group))
     topics = {tp.topic for tp in paths} | {tp.topic for share in shares for tp in share.partitions}
     layout = await log.layout()
@@ -63,19 +63,42 @@ async def elsewhere(log: EventLog, stored: StoredProjection) -> str | None:
         for topic in topics & layout.keys()
         for partition in range(layout[topic].partitions)
     }
-    locks = _locked()
     owners = {tp: share for share in shares for tp in share.partitions & wanted}
-    others = {
-        tp: share
-        for tp, share in owners.items()
-        if tp not in paths or (locks is not None and _inode(paths[tp]) not in locks)
-    }
+    others = _folded_elsewhere(owners, paths)
     here = {tp for tp in wanted if tp in paths and tp not in others}
     if here == wanted:
         return None
     who = processes(others.values()) if others else "nobody folds them now"
     name = f"{stored.about.name} v{stored.about.version}"
     return f"{name}: {len(here)} of {len(wanted)} partitions are here; the others: {who}"
+
+
+async def left_behind(log: EventLog, stored: StoredProjection) -> frozenset[TopicPartition]:
+    """Partitions whose files stayed here when they went to processes that have other folders.
+
+    Raises:
+        LogUnavailableError
+    """
+    paths = _paths(stored)
+    shares = living(await log.members(stored.about.group))
+    owners = {tp: share for share in shares for tp in share.partitions & paths.keys()}
+    return frozenset(_folded_elsewhere(owners, paths))
+
+
+def _folded_elsewhere(
+    owners: Mapping[TopicPartition, GroupShare], paths: Mapping[TopicPartition, Path]
+) -> dict[TopicPartition, GroupShare]:
+    """Those whose owner does not write the file that is here."""
+    locks = _locked()
+    return {
+        tp: share
+        for tp, share in owners.items()
+        if tp not in paths or (locks is not None and _inode(paths[tp]) not in locks)
+    }
+
+
+def _paths(stored: StoredProjection) -> dict[TopicPartition, Path]:
+    return {tp: path for path in stored.files() if (tp := _partition(path)) is not None}
 
 
 def _partition(path: Path) -> TopicPartition | None:

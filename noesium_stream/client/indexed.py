@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
 
 import orjson
 
 from noesium_stream.errors import ProjectionError
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
 from noesium_stream.log.topics import TopicKind, partition_of
+from noesium_stream.projection.changed import STATE
 from noesium_stream.projection.folder import state_path
-from noesium_stream.projection.manifest import Identity
+from noesium_stream.projection.manifest import Identity, Manifest
+from noesium_stream.projection.same_log import other_logs
 from noesium_stream.projection.shipped import IndexProjection
 from noesium_stream.projection.shipped.index import RUN
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile
-
-_STATE: Final = b"s"
 
 
 class RunIndex:
@@ -50,10 +49,10 @@ class RunIndex:
         partition = partition_of(run_id, len(end))
         topic_id = await self._log.topic_id(journal)
         with self._open(TopicPartition(journal, partition), topic_id, end[partition]) as file:
-            if file is None:
+            if file is None or await other_logs(self._log, journal, [file.manifest]):
                 return None
             try:
-                row = file.get(_STATE + f"{RUN}{run_id}".encode())
+                row = file.get(STATE + f"{RUN}{run_id}".encode())
             except ProjectionError:
                 return None
             if row is None:
@@ -77,12 +76,17 @@ class RunIndex:
                 continue
             cursors = rest.setdefault(topic, {})
             agent_type = topic.split(".")[2]
+            known: list[tuple[Manifest, list[str]]] = []
             for partition, end in (await self._log.end(topic)).items():
                 with self._open(TopicPartition(topic, partition), shape.topic_id, end) as file:
                     ids = None if file is None else _ids(file, prefix)
                     if file is not None and ids is not None:
-                        found.update((agent_type, run_id) for run_id in ids)
-                        cursors[partition] = file.manifest.cursor
+                        known.append((file.manifest, ids))
+            others = await other_logs(self._log, topic, (manifest for manifest, _ in known))
+            for manifest, ids in known:
+                if manifest.identity.partition not in others:
+                    found.update((agent_type, run_id) for run_id in ids)
+                    cursors[manifest.identity.partition] = manifest.cursor
         return found, rest
 
     @contextmanager
@@ -107,6 +111,6 @@ def _ids(file: StateFile, prefix: str) -> list[str] | None:
     """The ids of runs that begin so; None where the file is damaged."""
     start = f"{RUN}{prefix}".encode()
     try:
-        return [key[len(_STATE) + len(RUN) :].decode() for key, _ in file.scan(_STATE + start)]
+        return [key[len(STATE) + len(RUN) :].decode() for key, _ in file.scan(STATE + start)]
     except ProjectionError:
         return None

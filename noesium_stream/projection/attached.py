@@ -9,9 +9,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from heapq import merge as in_order
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +17,7 @@ from noesium_stream.log.port import EventLog, Position, TopicPartition, process_
 from noesium_stream.log.topics import partition_of
 from noesium_stream.projection.base import AnyProjection, require_instance
 from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.folder import Report, having, merged
+from noesium_stream.projection.folder import Report, having, merged, merged_rows
 from noesium_stream.projection.member import GroupMember
 
 DISCOVER_S: Final = 5.0
@@ -195,10 +192,7 @@ class AttachedProjection:
             ProjectionError: as `query`.
         """
         self.flush()
-        rows = in_order(*(self._rows(tp, prefix) for tp in self.folds), key=lambda row: row[0].encode())
-        for key, same in groupby(rows, key=itemgetter(0)):
-            states = (state for _, state in same)
-            yield key, merged(self.projection, states, key, partial(having, self.folds, key))
+        yield from merged_rows(self.projection, (self._rows(tp, prefix) for tp in self.folds), self.folds)
 
     def _rows(self, tp: TopicPartition, prefix: str) -> Iterator[tuple[str, Any]]:
         with self._mending(tp):

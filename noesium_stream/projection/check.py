@@ -3,7 +3,8 @@
 A `PurityCheck` is the `call` of a `PartitionFold`: each `key` and `apply` is watched for what it reads
 besides its arguments, and `apply` is called three times, twice on fresh copies of the stored state and once
 on the live one. The results have to be the same bytes, the event and (without `in_place`) the state have to
-be left as they were. It costs ten to a hundred times the plain fold.
+be left as they were. `merge` has to leave a state as it is beside one that has seen no event. It costs ten
+to a hundred times the plain fold.
 
 Not found: an order that comes from iterating over a set of texts. It is the same within a process; the test
 kit's `check` compares two processes with different hash seeds.
@@ -33,6 +34,10 @@ _ASK: Final = "Let whoever appends the event put into it what the projection has
 _NEW: Final = "Return a new state, or declare `in_place = True` if `apply` changes the one that it is given."
 _FROM_ARGUMENTS: Final = (
     "Let `apply` depend on its two arguments alone, and keep nothing in the projection itself."
+)
+_NEUTRAL: Final = (
+    "Each part begins with `initial_state()`: let it be neutral, and let `merge` keep "
+    "all that `apply` puts in."
 )
 
 
@@ -100,7 +105,25 @@ class PurityCheck:
         if first is not None:
             back = self._codec.encode(self._codec.decode(first))
             self._require_same(first, back, event, "when it was read again")
+            if self._projection.merges():
+                self._check_merge(first, event)
         return result
+
+    def _check_merge(self, data: bytes, event: Any) -> None:
+        """A part that has seen nothing leaves the other one as it is; what is never merged may be refused."""
+        try:
+            empty = self._codec.encode(self._projection.initial_state())
+        except StateNotStoredError:
+            return  # it need not be stored before the first event
+        for one, other in ((data, empty), (empty, data)):
+            try:
+                both = self._projection.merge(self._codec.decode(one), self._codec.decode(other))
+                found = self._encoded(both)
+            except Exception:  # a row that lies in one partition only: whoever asks for another is told
+                continue
+            if found is None or orjson.loads(found) != orjson.loads(data):
+                what = f"changed a state beside `initial_state()`: {first_difference(data, found)}"
+                raise self._impure("merge", event, what, _NEUTRAL)
 
     def _applied(self, given: bytes, event: Any, copy: Any, when: str | None = None) -> bytes | None:
         """The bytes of a result; `copy` is what `given` decodes to."""

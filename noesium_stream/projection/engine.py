@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from heapq import merge as in_order
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,10 +20,11 @@ from noesium_stream.log.port import EventLog, Position, TopicPartition, TopicSha
 from noesium_stream.log.topics import TopicKind
 from noesium_stream.projection.base import AnyProjection, require_instance
 from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.folder import Report, having, matching, merged, state_path
+from noesium_stream.projection.folder import Report, having, matching, merged, merged_rows, state_path
 from noesium_stream.projection.manifest import Manifest
 from noesium_stream.projection.migration import migration_of
 from noesium_stream.projection.opening import open_migrated
+from noesium_stream.projection.same_log import other_logs
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile, discard, locked
 
@@ -144,12 +142,8 @@ class ProjectionEngine:
             ProjectionError: as `query`.
         """
         found = self._find(name)
-        rows = in_order(
-            *(fold.rows(prefix) for fold in found.folds.values()), key=lambda row: row[0].encode()
-        )
-        for key, same in groupby(rows, key=itemgetter(0)):
-            states = (state for _, state in same)
-            yield key, merged(found.projection, states, key, partial(having, found.folds, key))
+        parts = (fold.rows(prefix) for fold in found.folds.values())
+        yield from merged_rows(found.projection, parts, found.folds)
 
     async def barrier(self, name: str, position: Position) -> None:
         """Return when the projection's state has seen this position: read your own writes.
@@ -292,6 +286,13 @@ class ProjectionEngine:
                 fold.file.close()
                 raise
             found.folds[tp] = fold
+        opened = [found.folds[TopicPartition(topic, partition)].manifest for partition in missing]
+        others = await other_logs(self.log, topic, opened)
+        if others:
+            for reason in others.values():
+                self._report(f"{brief(reason)} It is discarded; the events are folded again.")
+            self._forget(found, [TopicPartition(topic, partition) for partition in others])
+            await self._open(found, topic, topic_id, end)
 
     def _forget(self, found: _Registered, tps: Collection[TopicPartition]) -> None:
         """Discard files while they are locked: afterwards they may be another process's."""

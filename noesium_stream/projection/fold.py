@@ -254,6 +254,7 @@ class PartitionFold(Generic[TState]):
                 self.manifest,
                 cursor=last.offset + 1,
                 last_event_id=id_if_told(last),
+                last_offset=last.offset,
                 last_ms=last.timestamp_ms,
                 events=self.manifest.events + self._taken,
             )

@@ -7,11 +7,15 @@ process keeps its file here for when it comes back.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from heapq import merge as in_order
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from noesium_stream.errors import ProjectionError, StateFileError, brief
+from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError, brief
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.topics import TopicKind, Topology
 from noesium_stream.projection.base import AnyProjection, BaseProjection
@@ -21,7 +25,7 @@ from noesium_stream.projection.places import with_line
 from noesium_stream.projection.reads import require_versions
 from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection.state_file import StateFile, locked
 
 TState = TypeVar("TState")
 Report = Callable[[str], None]
@@ -132,6 +136,33 @@ def _merge(projection: BaseProjection[TState], one: TState, other: TState, key: 
             hint="Mend it: it takes the states of two partitions and returns one. Nothing is folded again.",
         )
     return both
+
+
+def merged_rows(
+    projection: BaseProjection[TState],
+    parts: Iterable[Iterator[tuple[str, TState]]],
+    folds: Mapping[TopicPartition, PartitionFold[Any]],
+) -> Iterator[tuple[str, TState | None]]:
+    """The rows of several partitions as one table, by the UTF-8 bytes of their keys; raises as `merged`.
+
+    Args:
+        projection: whose.
+        parts: each partition's rows, in that order.
+        folds: the partitions' folds.
+    """
+    rows = in_order(*parts, key=lambda row: row[0].encode())
+    for key, same in groupby(rows, key=itemgetter(0)):
+        yield key, merged(projection, (state for _, state in same), key, partial(having, folds, key))
+
+
+def is_written(folder: Path, projection: AnyProjection) -> bool:
+    """Whether another process writes a state of this version now; raises `OSError`."""
+    for path in version_folder(folder, projection).glob(f"*{SUFFIX}"):
+        try:
+            locked(path).close()
+        except StateBusyError:
+            return True
+    return False
 
 
 def having(folds: Mapping[TopicPartition, PartitionFold[Any]], key: str) -> list[TopicPartition]:

@@ -38,6 +38,7 @@ class Manifest:
         cursor: the next offset to fold.
         events: how many events were folded, ever.
         last_event_id: of the last record that was read; None before the first.
+        last_offset: of that record.
         last_ms: when the log took that record, in milliseconds.
         commits: how many times it was written.
         stamp: of the last commit; a later one has a greater one.
@@ -52,6 +53,7 @@ class Manifest:
     cursor: int = 0
     events: int = 0
     last_event_id: str | None = None
+    last_offset: int | None = None
     last_ms: int = 0
     commits: int = 0
     stamp: int = 0

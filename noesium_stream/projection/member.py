@@ -250,6 +250,7 @@ class GroupMember:
         if self._trouble is not None:
             raise self._trouble
         try:
+            await self._share.verify()
             if self._share.broken:
                 await self._begin_again(subscription)
             if looked_s >= self._discover_s:

@@ -12,10 +12,9 @@ from noesium_stream.errors import ProjectionLoadError, StateBusyError
 from noesium_stream.log.port import EventLog, Position, TopicPartition
 from noesium_stream.projection.base import AnyProjection, BaseProjection
 from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.folder import SUFFIX, Report, matching, open_fold, version_folder
+from noesium_stream.projection.folder import Report, is_written, matching, open_fold
 from noesium_stream.projection.migration import Migration, migration_now, migration_of, say
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import locked
 from noesium_stream.projection.until import At, begin_with, fold_until
 
 TState = TypeVar("TState")
@@ -88,7 +87,11 @@ async def migrate(
         )
     if await migration_of(log, projection) is not None:
         return False
-    _refuse_if_followed(projection, folder)
+    if is_written(folder, projection):  # it would go on as it began, until it is started again
+        raise StateBusyError(
+            f"{projection.name} v{projection.version} is folded by another process already.",
+            hint="Stop it first.",
+        )
     topics = matching(await log.layout(), projection.before(), log.topology)
     tried = await migration_now(log, projection, topics)
     with TemporaryDirectory(prefix="noesium-") as name:
@@ -100,15 +103,3 @@ async def migrate(
                     await fold_until(log, projection, folder, tp, at, Path(name), tried, call)
     await say(log, projection, tried, clock)
     return True
-
-
-def _refuse_if_followed(projection: AnyProjection, folder: Path) -> None:
-    """Raise `StateBusyError` where it would go on as it began, until it is started again."""
-    for path in version_folder(folder, projection).glob(f"*{SUFFIX}"):
-        try:
-            locked(path).close()
-        except StateBusyError as error:
-            raise StateBusyError(
-                f"{projection.name} v{projection.version} is folded by another process already.",
-                hint="Stop it first.",
-            ) from error

@@ -22,24 +22,29 @@ from noesium_stream.errors import ProjectionError, RebuildDiffersError, StateBus
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.observability import projection_rebuild_duration
 from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.changed import STATE
 from noesium_stream.projection.engine import ProjectionEngine
-from noesium_stream.projection.folder import SUFFIX, Report, version_folder
+from noesium_stream.projection.folder import SUFFIX, Report, is_written, version_folder
 from noesium_stream.projection.snapshots import drop_copies, move_copies
 from noesium_stream.projection.state_db import not_writable, require_whole
 from noesium_stream.projection.state_file import StateFile, discard, locked
 from noesium_stream.projection.stored import current_version, make_current
 
 _SIDE: Final = ".rebuild"
-_STATE: Final = b"s"
 
 
 class Rebuilt(NamedTuple):
-    """What a rebuild has done: events folded, partitions, dead letters, and rows that were compared."""
+    """What a rebuild has done: events folded, partitions, dead letters, and rows that were compared.
+
+    `replaced` is False where the state of the same version was found to be the same, and is one that another
+    process writes: it stays.
+    """
 
     events: int
     partitions: int
     held: int
     compared: int
+    replaced: bool = True
 
 
 async def rebuild(
@@ -51,7 +56,8 @@ async def rebuild(
 
     Raises:
         RebuildDiffersError: it is not; nothing was replaced.
-        StateBusyError: another process follows the same version on this machine; stop it first.
+        StateBusyError: another process follows the same version on this machine, and it was not compared with
+            that one; stop it first.
         ProjectionError: as `ProjectionEngine.catch_up`.
     """
     old = folder / projection.name / f"v{current_version(folder / projection.name)}"
@@ -83,8 +89,8 @@ async def _rebuilt(
     compared = 0
     with ProjectionEngine(log, folder / _SIDE, report=report) as engine, ExitStack() as stack:
         engine.register(projection.name, projection)
-        if not verify:
-            _refuse_if_followed(projection, folder)  # before the work is done for nothing
+        if not verify and _is_followed(projection, folder):  # before the work is done for nothing
+            raise _followed(projection, built=False)
         if verify:
             before = _readers(old, stack)
             await engine.catch_up(projection.name, _cursors(before))
@@ -93,26 +99,25 @@ async def _rebuilt(
         manifests = await engine.catch_up(projection.name)
     try:
         _take_over(projection, folder, version_folder(folder / _SIDE, projection))
+        replaced = True
     except StateBusyError as error:
-        raise _followed(projection, built=True) from error
+        replaced = False
+        if not verify or old != version_folder(folder, projection):
+            raise _followed(projection, built=True) from error
     return Rebuilt(
         sum(manifest.events for manifest in manifests),
         len(manifests),
         sum(manifest.held for manifest in manifests),
         compared,
+        replaced,
     )
 
 
-def _refuse_if_followed(projection: AnyProjection, folder: Path) -> None:
-    target = version_folder(folder, projection)
-    with ExitStack() as stack:
-        for path in target.glob(f"*{SUFFIX}"):
-            try:
-                stack.enter_context(locked(path))
-            except StateBusyError as error:
-                raise _followed(projection, built=False) from error
-            except OSError as error:
-                raise not_writable(path, error) from error
+def _is_followed(projection: AnyProjection, folder: Path) -> bool:
+    try:
+        return is_written(folder, projection)
+    except OSError as error:
+        raise not_writable(version_folder(folder, projection), error) from error
 
 
 def _followed(projection: AnyProjection, *, built: bool) -> StateBusyError:
@@ -120,7 +125,9 @@ def _followed(projection: AnyProjection, *, built: bool) -> StateBusyError:
     what = "was built, and cannot take over" if built else "cannot be rebuilt"
     return StateBusyError(
         f"{name} {what}: its state is being written by another process. Nothing was replaced.",
-        hint="Stop the process that follows it, then rebuild; with --verify it is compared beside that one.",
+        hint="Stop the process that follows it, then rebuild."
+        if built
+        else "Stop the process that follows it, then rebuild; with --verify it is compared beside that one.",
     )
 
 
@@ -163,7 +170,7 @@ def _compare(projection: AnyProjection, engine: ProjectionEngine, before: list[S
 
 
 def _rows(file: StateFile | None) -> Iterator[tuple[bytes, bytes]]:
-    return iter(()) if file is None else file.scan(_STATE)
+    return iter(()) if file is None else file.scan(STATE)
 
 
 def _parted(old: tuple[bytes, bytes] | None, new: tuple[bytes, bytes] | None) -> tuple[str, Any, Any]:

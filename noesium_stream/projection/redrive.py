@@ -6,6 +6,7 @@ which it removes when it has done them. Where nobody does, the asking process do
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,9 @@ from noesium_stream.projection.state_file import StateFile
 from noesium_stream.projection.whole_file import write_whole
 
 REQUEST: Final = ".redrive"
+PATIENCE_S: Final = 30.0
+LOOK_S: Final = 0.1
+"""How long to wait for an answer, and how often to look for it."""
 
 
 class Redriven(NamedTuple):
@@ -34,10 +38,44 @@ class Redriven(NamedTuple):
     stayed: int
 
 
+async def redrive_files(
+    log: EventLog, projection: AnyProjection, paths: Iterable[Path], keys: Sequence[str] | None
+) -> bool:
+    """Release the letters in these state files: here, or by whoever writes them.
+
+    Whoever writes one may leave without having answered: then it is done here after all.
+
+    Returns:
+        Whether other processes were asked, and have answered.
+
+    Raises:
+        StateFileError, ProjectionError: as `redrive_file`; or another process does not answer.
+    """
+    asked = {path: ask(path, keys) for path in paths if redrive_file(log, projection, path, keys) is None}
+    answered = False
+    waited = 0.0
+    while asked:
+        if waited >= PATIENCE_S:
+            raise ProjectionError(
+                f"The process that follows {projection.name} has not answered for {PATIENCE_S:.0f} s.",
+                hint="It does so when it can; look with: noesium dlq list",
+            )
+        await asyncio.sleep(LOOK_S)
+        waited += LOOK_S
+        for path, request in list(asked.items()):
+            if not request.exists():
+                answered = True
+                del asked[path]
+            elif redrive_file(log, projection, path, keys) is not None:
+                request.unlink(missing_ok=True)
+                del asked[path]
+    return answered
+
+
 def redrive_file(
     log: EventLog, projection: AnyProjection, path: Path, keys: Sequence[str] | None
-) -> Redriven | Path:
-    """Release the letters in one state file; where another process writes it, the request that it is sent.
+) -> Redriven | None:
+    """Release the letters in one state file; None: another process writes it, and has to be asked.
 
     Raises:
         StateFileError: the file is damaged.
@@ -49,7 +87,7 @@ def redrive_file(
     try:
         file = StateFile.open(path, identity)
     except StateBusyError:
-        return ask(path, keys)
+        return None
     if (identity.version, identity.shape) != (projection.version, codec.shape):
         file.close()
         raise ProjectionError(

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from noesium_stream.errors import StateBusyError, StateFileError, brief
+from noesium_stream.errors import StateBusyError, StateFileError, TopicNotFoundError, brief
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import begin
 from noesium_stream.projection.fold import UNFLUSHED_BYTES, PartitionFold
 from noesium_stream.projection.folder import Report, version_folder
+from noesium_stream.projection.manifest import Manifest
 from noesium_stream.projection.migration import Migration, migration_of
 from noesium_stream.projection.opening import open_migrated
 from noesium_stream.projection.redrive import answer_requests, requests_in
+from noesium_stream.projection.same_log import other_logs
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import discard
 
@@ -57,6 +60,7 @@ class Share:
         self._call = call
         self._codec: StateCodec[Any] = StateCodec(projection)
         self._opening = asyncio.Lock()
+        self._to_verify: dict[TopicPartition, tuple[PartitionFold[Any], Manifest]] = {}
 
     async def take_over(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Open the folds of new partitions; return where each goes on.
@@ -94,12 +98,29 @@ class Share:
             for tp, fold in opened.items():
                 if tp in self._mine:
                     self.folds[tp] = fold
+                    self._to_verify[tp] = (fold, fold.manifest)
                     self.broken.discard(tp)
                 else:
                     fold.file.close()
             # A topic that was made anew may have fewer partitions than the group still gives away.
             self.broken.update(self._mine.intersection(tps) - self.folds.keys())
             return {tp: self.folds[tp].cursor for tp in tps if tp in self.folds}
+
+    async def verify(self) -> None:
+        """Discard files that were opened and are of another log than this one; raises `LogUnavailableError`.
+
+        It takes a moment, and is done when they are folded on already.
+        """
+        for topic in {tp.topic for tp in self._to_verify}:
+            opened = {tp: self._to_verify[tp] for tp in self._to_verify if tp.topic == topic}
+            others: Mapping[int, StateFileError] = {}
+            with suppress(TopicNotFoundError):  # it was deleted since
+                others = await other_logs(self._log, topic, (manifest for _, manifest in opened.values()))
+            for tp, (fold, _) in opened.items():
+                if self._to_verify.get(tp) == opened[tp]:
+                    del self._to_verify[tp]
+                if tp.partition in others and self.folds.get(tp) is fold:
+                    self.start_over(tp, others[tp.partition])
 
     async def _topic(self, topic: str) -> _Topic:
         log = self._log
@@ -180,6 +201,7 @@ class Share:
         finally:
             self._mine.clear()
             self.broken.clear()
+            self._to_verify.clear()
 
     def take(self, records: Sequence[Record]) -> None:
         """Fold records; those of partitions that are not open are left out.

@@ -48,9 +48,8 @@ class StateCodec(Generic[TState]):
         self._sorted = False
         self._floats = True
         shape: Any = f"json {kind!r}"
-        if kind is int or kind is str or kind is bool:
-            self._floats = False
-        elif kind is not None and kind not in _PLAIN and not _is_json(kind):
+        # Nobody holds `apply` to a plain type: one that says int may return NaN.
+        if kind is not None and kind not in _PLAIN and not _is_json(kind):
             self._adapter, shape = self._adapted(kind)
             self._sorted = "uniqueItems" in orjson.dumps(shape).decode()
             self._floats = _may_hold_floats(shape)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from heapq import merge as in_order
 from itertools import groupby
 from operator import itemgetter
@@ -21,6 +21,7 @@ import orjson
 from noesium_stream.errors import ProjectionError, StateFileError, brief
 from noesium_stream.log.port import TopicPartition
 from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.changed import STATE
 from noesium_stream.projection.fingerprint import differs, fingerprint
 from noesium_stream.projection.folder import SUFFIX, merged, parted
 from noesium_stream.projection.letters import LETTER, Letter, read_letter
@@ -30,7 +31,6 @@ from noesium_stream.projection.whole_file import alone, write_whole
 
 ABOUT: Final = "projection.json"
 CURRENT: Final = "current"
-_STATE: Final = b"s"
 
 Load = Callable[[str], AnyProjection]
 
@@ -119,6 +119,9 @@ def _read_about(where: Path) -> About:
     if not isinstance(said, dict):
         raise ValueError("it is no JSON object")
     known = {field.name for field in fields(About)}
+    lacking = [field.name for field in fields(About) if field.default is MISSING and field.name not in said]
+    if lacking:
+        raise ValueError(f"it lacks {', '.join(lacking)}")
     return About(**{name: value for name, value in said.items() if name in known})
 
 
@@ -244,9 +247,17 @@ class StoredProjection:
                     found.append(data)
         return self._one(found, key)
 
+    def is_empty(self) -> bool:
+        """Whether it has neither rows nor dead letters; raises `StateFileError`."""
+        for path in self.files():
+            with closing(StateFile.open_to_read(path)) as file:
+                if file.manifest.held or next(file.scan(STATE), None) is not None:
+                    return False
+        return True
+
     def rows(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """All rows whose keys begin with `prefix`, in the order of their UTF-8 bytes; raises as `get`."""
-        start = _STATE + prefix.encode(errors="surrogatepass")
+        start = STATE + prefix.encode(errors="surrogatepass")
         with ExitStack() as stack:
             files = [stack.enter_context(closing(StateFile.open_to_read(path))) for path in self.files()]
             together = in_order(*(file.scan(start) for file in files), key=itemgetter(0))
@@ -336,4 +347,4 @@ def current_version(path: Path) -> int:
 
 
 def _row_of(key: str) -> bytes:
-    return _STATE + key.encode(errors="surrogatepass")
+    return STATE + key.encode(errors="surrogatepass")

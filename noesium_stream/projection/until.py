@@ -27,6 +27,7 @@ from noesium_stream.errors import (
 from noesium_stream.log.port import EventLog, Position, TopicPartition
 from noesium_stream.log.topics import TopicKind
 from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.changed import STATE
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.folder import register_events, state_path
 from noesium_stream.projection.folding import FOLDING
@@ -37,7 +38,6 @@ from noesium_stream.projection.snapshots import snapshots_of
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.projection.state_file import StateFile, discard
 
-_STATE: Final = b"s"
 _BATCH_BYTES: Final = 4_000_000
 _ROW_BYTES: Final = 500
 _MINE: Final[Any] = object()
@@ -168,6 +168,7 @@ async def _carry_over(
         cursor=handover.offset,
         events=was.events,
         last_event_id=was.last_event_id,
+        last_offset=was.last_offset,
         last_ms=was.last_ms,
         first=was.first,
         migration=handover.event_id,
@@ -177,8 +178,8 @@ async def _carry_over(
     for key, value in old.scan(b""):
         if key.startswith(NEXT):
             rows[key] = value
-        elif key.startswith(_STATE):
-            state = _migrated(projection, key[len(_STATE) :].decode(), decode(value), call)
+        elif key.startswith(STATE):
+            state = _migrated(projection, key[len(STATE) :].decode(), decode(value), call)
             if state is None:
                 continue
             rows[key] = codec.encode(state)

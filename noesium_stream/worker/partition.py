@@ -69,6 +69,7 @@ class PartitionOwner:
         registry: CapabilityRegistry,
         *,
         on_failure: Callable[[BaseException], None],
+        on_recovered: Callable[[int], None] = lambda accepted: None,
         tell: Callable[[str], None] = lambda line: None,
         grace_s: float = GRACE_S,
         bounds: Bounds | None = None,
@@ -79,6 +80,7 @@ class PartitionOwner:
         self._grace_s = grace_s
         self.tell = tell
         self._on_failure = on_failure
+        self._on_recovered = on_recovered
         self.agent_ref: AgentRef = agent.context.agent_ref
         self.clock: Clock = agent.context.clock
         self.partition = partition
@@ -224,9 +226,17 @@ class PartitionOwner:
 
     def _lost(self, error: Exception) -> None:
         self._writer_lost.set()
-        if not isinstance(error, NO_LONGER_OWNER):
+        if isinstance(error, NO_LONGER_OWNER):
+            self.recover(error)
+        else:
             self._on_failure(error)
-        elif not self._released and self._recovering is None:
+
+    def recover(self, error: Exception) -> None:
+        """Take the partition again, by and by, unless it is released meanwhile.
+
+        `on_recovered` is told the next inbox offset to accept.
+        """
+        if not self._released and self._recovering is None:
             self._ready.clear()
             self._recovering = asyncio.create_task(self._recover(error), name=f"recover {self.partition}")
 
@@ -239,7 +249,8 @@ class PartitionOwner:
                 await self._let_go()
                 await self.clock.sleep(_PAUSE_S)
                 try:
-                    await self.acquire()
+                    # What was handed over before and only passed over is judged again.
+                    self._on_recovered(await self.acquire())
                     return
                 except (*NO_LONGER_OWNER, LogUnavailableError, LogFullError) as again:
                     error = again

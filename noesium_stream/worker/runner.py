@@ -157,10 +157,10 @@ async def _end_for(
 
 
 async def _end_as_cancelled(agent: BaseGraphicAgent, session: RunSession) -> bool:
-    if session.history.terminal is not None:
-        await session.commit()  # its end is on the way to the log already: the first one wins
-        return True
     try:
+        if session.history.terminal is not None:
+            await session.commit()  # its end is on the way to the log already: the first one wins
+            return True
         if session.history.compensation is not None:
             return await _undo_and_end(agent, session, session.history.compensation)
         session.drop_staged()

@@ -18,7 +18,7 @@ from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailab
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.standard import AgentHeartbeat, AgentStarted, AgentStopped, PartitionStatus
-from noesium_stream.kernel import graph_ref
+from noesium_stream.kernel import NO_LONGER_OWNER, graph_ref
 from noesium_stream.log.group import this_process
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.record import Record
@@ -283,13 +283,14 @@ class _Host:
     async def _assigned(self, partitions: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
         few = asyncio.Semaphore(_OPENING_AT_ONCE)
 
-        async def own(place: TopicPartition) -> tuple[TopicPartition, int]:
+        async def own(place: TopicPartition) -> tuple[TopicPartition, int | None]:
             owner = PartitionOwner(
                 self._log,
                 self._agent,
                 place.partition,
                 self._registry,
                 on_failure=self._failed,
+                on_recovered=partial(self._start_at, place),
                 tell=self._telling.tell,
                 grace_s=self._grace_s,
                 slots=self._slots,
@@ -297,11 +298,24 @@ class _Host:
             )
             self._owners[place.partition] = owner
             async with few:
-                return place, await owner.acquire()
+                try:
+                    return place, await owner.acquire()
+                except (*NO_LONGER_OWNER, LogUnavailableError, LogFullError) as error:
+                    # Somebody else takes it too, who was given it before and does not know better, or it was
+                    # given on while this process stood still. The group says whose it is; who waits for that
+                    # here would not hear of it.
+                    owner.recover(error)
+                    return place, None
 
-        starts = dict(await asyncio.gather(*(own(place) for place in sorted(partitions))))
+        starts = await asyncio.gather(*(own(place) for place in sorted(partitions)))
         self._moved.set()
-        return starts
+        return {place: start for place, start in starts if start is not None}
+
+    def _start_at(self, place: TopicPartition, accepted: int) -> None:
+        """The partition was taken again: its inbox is handed over from there on."""
+        if self._subscription is not None:
+            self._subscription.seek({place: accepted})
+        self._moved.set()
 
     async def _revoked(self, partitions: frozenset[TopicPartition]) -> None:
         await self._release([place.partition for place in partitions])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -27,17 +25,12 @@ from noesium_stream.cli.session import (
 from noesium_stream.client.dead_letters import DeadLetter
 from noesium_stream.clock import to_rfc3339
 from noesium_stream.errors import ConfigError, ProjectionError
-from noesium_stream.log import EventLog
 from noesium_stream.log.topics import agent_name
-from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.letters import Letter, advice_on, position_of
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.past import parse_at
-from noesium_stream.projection.redrive import redrive_file
+from noesium_stream.projection.redrive import redrive_files
 from noesium_stream.projection.stored import StoredProjection, stored_projection, stored_versions
-
-_PATIENCE_S: Final = 30.0
-_LOOK_S: Final = 0.1
 
 
 @click.group("dlq")
@@ -165,7 +158,8 @@ async def redrive_command(
         note(f"The key {one!r} of {name} has no dead letters.")
     log = await open_configured(loaded, catalogue_for(projection))
     try:
-        running = await _redrive(log, projection, stored, key or None) if before else False
+        holders = Counter(path for path, _ in stored.letters()) if before else ()
+        running = await redrive_files(log, projection, holders, key or None)
     finally:
         await log.close()
     stay, there = _count(stored, key).total(), before.total()
@@ -209,25 +203,6 @@ def _agent_of(name: str | None) -> str | None:
 def _count(stored: StoredProjection, keys: tuple[str, ...]) -> Counter[str | None]:
     """Dead letters by key: of all, or of these."""
     return Counter(letter.key for _, letter in stored.letters() if not keys or letter.key in keys)
-
-
-async def _redrive(
-    log: EventLog, projection: AnyProjection, stored: StoredProjection, keys: tuple[str, ...] | None
-) -> bool:
-    """Whether other processes were asked; they have answered."""
-    holders = Counter(path for path, _ in stored.letters())
-    done = [redrive_file(log, projection, path, keys) for path in holders]
-    asked = [request for request in done if isinstance(request, Path)]
-    waited = 0.0
-    while any(request.exists() for request in asked):
-        if waited >= _PATIENCE_S:
-            raise ProjectionError(
-                f"The process that follows {projection.name} has not answered for {_PATIENCE_S:.0f} s.",
-                hint="It does so when it can; look with: noesium dlq list",
-            )
-        await asyncio.sleep(_LOOK_S)
-        waited += _LOOK_S
-    return bool(asked)
 
 
 def _fields(stored: StoredProjection, path: Path, letter: Letter) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,7 @@ from noesium_stream.cli.session import (
     settings,
     state_option,
 )
-from noesium_stream.cli.shares import is_this_process, living, processes
+from noesium_stream.cli.shares import is_this_process, left_behind, living, processes
 from noesium_stream.cli.unmatched import say_unknown_types, say_unmatched
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import (
@@ -34,6 +34,7 @@ from noesium_stream.errors import (
     TopicNotFoundError,
 )
 from noesium_stream.log import EventLog
+from noesium_stream.log.port import TopicPartition
 from noesium_stream.projection import AttachedProjection, ProjectionEngine
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.check import PurityCheck
@@ -145,9 +146,7 @@ async def project_command(
     async with _to_its_end(log):
         say_unmatched(projection, await log.layout(), log.topology, end=True)
         if anew:
-            describe(folder, projection, group_of(log, projection), reference)
-            await _rebuild(log, projection, folder, verify=verify)
-            describe(folder, projection, group_of(log, projection), reference, anew=True)
+            await _rebuild(log, projection, folder, reference, verify=verify)
         else:
             if migrated:
                 await _migrate(log, projection, folder, call)
@@ -233,6 +232,8 @@ async def _once(
     _say(projection, sum(m.events for m in manifests), len(manifests), sum(m.held for m in manifests))
     if call is not None and before and _cursors(stored) == before:
         note("nothing was checked: all events were folded before; --state DIR folds them in another folder")
+    elif any(manifest.events for manifest in manifests) and stored.is_empty():
+        note("  there is no row: `key` or `apply` has returned None for all of them; is a `return` missing?")
     if any(manifest.held for manifest in manifests):
         _say_first_letter(stored, before)
 
@@ -265,9 +266,18 @@ async def _migrate(log: EventLog, projection: AnyProjection, folder: Path, call:
         note(f"the log says already where {name} begins")
 
 
-async def _rebuild(log: EventLog, projection: AnyProjection, folder: Path, *, verify: bool) -> None:
+async def _rebuild(
+    log: EventLog, projection: AnyProjection, folder: Path, reference: str, *, verify: bool
+) -> None:
+    group = group_of(log, projection)
+    describe(folder, projection, group, reference)
     built = await rebuild(log, projection, folder, verify=verify, report=note)
     _say(projection, built.events, built.partitions, built.held)
+    if built.replaced:
+        describe(folder, projection, group, reference, anew=True)
+    else:
+        name = f"{projection.name} v{projection.version}"
+        note(f"{name} is followed by another process: its state, which is the same, stays")
 
 
 def _say(projection: AnyProjection, events: int, partitions: int, held: int) -> None:
@@ -337,11 +347,31 @@ async def _take_over(log: EventLog, attached: AttachedProjection, folder: Path) 
         _say_older(projection, folder)
         return
     ends = await _ends(log, projection)
-    while not (attached.assignment and stored.has_reached(attached.assignment, ends)):  # noqa: ASYNC110
+    gone: frozenset[TopicPartition] = frozenset()
+    while not (attached.assignment and stored.has_reached(attached.assignment, _without(ends, gone))):
         # Other processes on this machine have a part in it; their files give no signal.
+        before = await _left_behind(log, stored)
         await asyncio.sleep(_LOOK_S)
+        gone = before & await _left_behind(log, stored)  # who has just got one may not have opened it yet
     if make_current(folder, projection, unless_older=True):
         note(f"{projection.name} v{projection.version} has caught up, and takes over")
+
+
+async def _left_behind(log: EventLog, stored: StoredProjection) -> frozenset[TopicPartition]:
+    try:
+        return await left_behind(log, stored)
+    except EventStoreError:
+        return frozenset()
+
+
+def _without(
+    ends: Mapping[str, Mapping[int, int]], gone: Collection[TopicPartition]
+) -> dict[str, dict[int, int]]:
+    """The ends without those of these partitions."""
+    return {
+        topic: {p: end for p, end in found.items() if TopicPartition(topic, p) not in gone}
+        for topic, found in ends.items()
+    }
 
 
 async def _ends(log: EventLog, projection: AnyProjection) -> dict[str, Mapping[int, int]]:

@@ -19,14 +19,21 @@ from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 
-from noesium_stream.errors import ProjectionError, brief
+from noesium_stream.projection.changed import STATE
 from noesium_stream.projection.folding import Nondeterministic, refuse_in_fold
-from noesium_stream.projection.shipped.semantic_store import Hit, Item, Range, SemanticStore
+from noesium_stream.projection.shipped.semantic_store import (
+    Hit,
+    Item,
+    Range,
+    SemanticStore,
+    cannot_write,
+    not_written,
+)
 from noesium_stream.projection.state_file import StateFile
 from noesium_stream.projection.stored import StoredProjection
+from noesium_stream.projection.whole_file import alone
 
 _T = TypeVar("_T")
-_STATE: Final = b"s"
 _AFTER: Final = b"t"
 """What no key of a row of state begins with, and all lie below."""
 
@@ -116,7 +123,7 @@ class SemanticIndex(SemanticProjection):
             ImpureProjectionError: a fold asks.
         """
         refuse_in_fold("a semantic index")
-        return self._alone(self._refresh)
+        return self._alone(lambda: self._changing(self._refresh))
 
     def search(self, text: str, top_k: int = 5) -> Coroutine[Any, Any, list[Hit]]:
         """See `SemanticProjection.search`.
@@ -130,7 +137,7 @@ class SemanticIndex(SemanticProjection):
     def rebuild(self) -> Coroutine[Any, Any, int]:
         """See `SemanticProjection.rebuild`; raises as `refresh`."""
         refuse_in_fold("a semantic index")
-        return self._alone(self._rebuild)
+        return self._alone(lambda: self._changing(self._rebuild))
 
     def close(self) -> None:
         """Let go; harmless when repeated."""
@@ -142,13 +149,15 @@ class SemanticIndex(SemanticProjection):
             try:
                 return await asyncio.to_thread(call)
             except sqlite3.DatabaseError as error:
-                if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
-                    raise ProjectionError(
-                        f"The index {self._store.path} cannot be written: {brief(error)}.",
-                        hint="Is another process writing it? Give this one a file of its own (path=...).",
-                    ) from error
-                await asyncio.to_thread(self._rebuild)
+                if cannot_write(error):
+                    raise not_written(self._store.path, error) from error
+                await asyncio.to_thread(self._changing, self._rebuild)
                 return await asyncio.to_thread(call)
+
+    def _changing(self, change: Callable[[], int]) -> int:
+        """Change the index while no other process does: what it has of each state file goes with the rows."""
+        with alone(self._store.path):
+            return change()
 
     def _refresh(self) -> int:
         about = self._store.about()
@@ -176,12 +185,12 @@ class SemanticIndex(SemanticProjection):
         found: list[tuple[str, Any]] = []
         gone: list[Range] = []
         for key, value, following in file.changed(since):
-            if _STATE <= key < _AFTER:
+            if STATE <= key < _AFTER:
                 name = _name(key)
                 found.append((name, self._source.get(name) if merges else orjson.loads(value)))
-            if since >= 0 and key < _AFTER and (following == b"" or following > _STATE):
-                first = _name(key) if key >= _STATE else None
-                gone.append((first, _name(following) if _STATE <= following < _AFTER else None))
+            if since >= 0 and key < _AFTER and (following == b"" or following > STATE):
+                first = _name(key) if key >= STATE else None
+                gone.append((first, _name(following) if STATE <= following < _AFTER else None))
         if merges:
             kept = [(name, self._source.get(name)) for name in self._between(gone)]
             found += [(name, state) for name, state in kept if state is not None]
@@ -203,9 +212,7 @@ class SemanticIndex(SemanticProjection):
         return [Item(key, text, None if text is None else _unit(next(vectors))) for key, text in texts]
 
     def _rebuild(self) -> int:
-        path = self._store.path
-        self._store.discard()
-        self._store = SemanticStore(path)
+        self._store.empty()
         about: dict[str, Any] = {"of": self._of(), "files": {}}
         count = 0
         for state in self._source.files():
@@ -242,7 +249,7 @@ def _lies(name: str, between: Range) -> bool:
 
 
 def _name(key: bytes) -> str:
-    return key[len(_STATE) :].decode(errors="replace")
+    return key[len(STATE) :].decode(errors="replace")
 
 
 def _unit(vector: Sequence[float]) -> list[float]:

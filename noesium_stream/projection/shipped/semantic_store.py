@@ -17,6 +17,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from noesium_stream.errors import ProjectionError, brief
+from noesium_stream.projection.whole_file import alone
+
 _SCHEMA: Final = """
 CREATE TABLE meta (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE item (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, body TEXT NOT NULL, vector BLOB);
@@ -51,29 +54,50 @@ class Item(NamedTuple):
 
 
 class SemanticStore:
-    """The file; not for several threads at once."""
+    """The file; not for several threads at once. Processes that change it do so `alone(path)`.
+
+    Raises:
+        ProjectionError: another process goes on writing it, or the disk is full.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._db = self._opened()
-        except sqlite3.DatabaseError:
-            self.discard()
-            self._db = self._opened()
+        with alone(path):
+            self._open()
 
-    def _opened(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+    def _open(self) -> None:
         try:
-            db.execute("PRAGMA journal_mode = WAL").fetchone()
-            db.execute("PRAGMA synchronous = NORMAL")
-            if db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
-                db.executescript(_SCHEMA)
-            db.execute("SELECT body FROM meta").fetchone()
-        except BaseException:
-            db.close()
-            raise
-        return db
+            self._db = _connected(self.path)
+        except sqlite3.DatabaseError as error:
+            if cannot_write(error):
+                raise not_written(self.path, error) from error
+            _remove(self.path)
+            self._db = _connected(self.path)
+        self._file = self.path.stat().st_ino
+
+    def empty(self) -> None:
+        """Remove all items, and what was written beside them; a damaged file is made anew.
+
+        It stays the same file where it can: other processes have it open.
+        """
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("DELETE FROM meta")
+            self._db.execute("DELETE FROM item")
+            self._db.execute("INSERT INTO words (words) VALUES ('delete-all')")
+            self._db.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            if cannot_write(error):
+                with suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+                raise
+            self._db.close()
+            with suppress(FileNotFoundError):
+                if self.path.stat().st_ino == self._file:  # else somebody has made it anew already
+                    _remove(self.path)
+            self._open()
+            self.empty()
 
     def about(self) -> dict[str, Any]:
         """What was written beside the items; empty before the first time."""
@@ -130,13 +154,38 @@ class SemanticStore:
         """All keys with their texts, by key."""
         return self._db.execute("SELECT key, body FROM item ORDER BY key").fetchall()
 
-    def discard(self) -> None:
-        """Remove the file."""
-        with suppress(AttributeError):
-            self._db.close()
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-
     def close(self) -> None:
         """Let go; harmless when repeated."""
         self._db.close()
+
+
+def cannot_write(error: sqlite3.Error) -> bool:
+    """Whether another process, or a full disk, keeps this one from writing: the file may be sound."""
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
+
+
+def not_written(path: Path, error: sqlite3.Error) -> ProjectionError:
+    """What is said of that."""
+    return ProjectionError(
+        f"The index {path} cannot be written: {brief(error)}.",
+        hint="Is another process writing it? Give this one a file of its own (path=...).",
+    )
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("PRAGMA journal_mode = WAL").fetchone()
+        db.execute("PRAGMA synchronous = NORMAL")
+        if db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+            db.executescript(_SCHEMA)
+        db.execute("SELECT body FROM meta").fetchone()
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)

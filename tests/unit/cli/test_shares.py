@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from noesium_stream.cli import entry
-from noesium_stream.cli.shares import elsewhere, living, processes
+from noesium_stream.cli.shares import elsewhere, left_behind, living, processes
 from noesium_stream.log.port import GroupShare, TopicPartition, TopicShape
 from noesium_stream.projection.state_file import locked
 from noesium_stream.projection.stored import describe, stored_projection
@@ -97,3 +97,13 @@ def test_sigterm_before_a_projection_has_begun_is_no_success_where_it_has_someth
     with pytest.raises(SystemExit) as raised:
         entry._stop(signal.SIGTERM, None)
     assert raised.value.code == code
+
+
+async def test_a_file_is_left_behind_where_its_partitions_owner_does_not_write_it(tmp_path: Path) -> None:
+    log: Any = Log(share("there/7/x", 1, 2, 3), share(HERE, 0))
+    await said(tmp_path, log, 0, 1, 2)
+    stored = stored_projection(tmp_path, "numbers", lambda reference: Numbers())
+    paths = stored.files()
+    with locked(paths[0]), locked(paths[2]):
+        assert await left_behind(log, stored) == {TopicPartition(TOPIC, 1)}
+    assert await left_behind(Log(), stored) == frozenset()  # type: ignore[arg-type]

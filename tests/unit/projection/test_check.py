@@ -272,3 +272,44 @@ def test_a_checked_fold_says_where_and_writes_nothing(tmp_path: Path) -> None:
     fold.flush()
     assert (dict(fold.rows()), fold.cursor) == ({"a": [1]}, 1)
     fold.file.close()
+
+
+class Merged(Doing):
+    """Its parts are put together by what is given."""
+
+    def __init__(self, merged: Callable[[Any, Any], Any], begins: int = 0) -> None:
+        super().__init__(lambda state, event: {"n": state["n"] + 1, "mean": 2.0})
+        self.merged = merged
+        self.begins = begins
+
+    def initial_state(self) -> dict[str, Any]:
+        return {"n": self.begins}
+
+    def merge(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = self.merged(a, b)
+        return found
+
+
+def test_a_merge_that_keeps_all_is_let_pass() -> None:
+    assert checked(Merged(lambda a, b: {**b, **a, "n": a["n"] + b["n"]})) == {"n": 1, "mean": 2.0}
+
+
+def test_a_merge_that_refuses_what_never_meets_is_let_pass() -> None:
+    assert checked(Merged(lambda a, b: {"mean": a["mean"] + b["mean"]})) == {"n": 1, "mean": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("projection", "said"),
+    [
+        (Merged(lambda a, b: {"n": a["n"] + b["n"]}), "state.mean: 2.0, then 'missing'"),
+        (Merged(lambda a, b: {**b, **a, "n": a["n"] + b["n"]}, begins=100), "state.n: 101, then 201"),
+        (Merged(lambda a, b: None), "state: "),
+    ],
+)
+def test_a_merge_that_is_not_neutral_beside_an_empty_part_is_found(projection: Merged, said: str) -> None:
+    with pytest.raises(ImpureProjectionError) as raised:
+        checked(projection)
+    assert raised.value.message.startswith("`merge` of the projection doing ")
+    assert said in raised.value.message
+    assert raised.value.hint is not None
+    assert "neutral" in raised.value.hint

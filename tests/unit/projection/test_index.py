@@ -111,7 +111,7 @@ async def test_with_an_index_no_journal_is_read_from_its_beginning(
 
 async def test_a_state_that_cannot_be_trusted_is_not_asked(tmp_path: Path) -> None:
     async with many_runs("memory://", tmp_path) as (log, client, _):
-        for fault in ("another topic", "ahead of the log", "damaged", "no database"):
+        for fault in ("another topic", "another log", "ahead of the log", "damaged", "no database"):
             await catch_up(log, tmp_path / fault)
             files = sorted((tmp_path / fault).glob("index/v1/*.journal-*.state"))
             assert len(files) > 20
@@ -131,9 +131,12 @@ def spoil(path: Path, fault: str) -> None:
         file._db.execute("DELETE FROM row WHERE key > ?", (b"srun/",))  # as if there were no runs
     else:  # it knows of no run: who believes it finds none
         rows: dict[bytes, bytes | None] = {key: None for key, _ in file.scan(b"srun/")}
-        other = replace(file.manifest, identity=replace(identity, topic_id="other"))
-        ahead = replace(file.manifest, cursor=file.manifest.cursor + 1_000)
-        file.commit(rows, other if fault == "another topic" else ahead)
+        faults = {
+            "another topic": replace(file.manifest, identity=replace(identity, topic_id="other")),
+            "another log": replace(file.manifest, last_event_id="other"),
+            "ahead of the log": replace(file.manifest, cursor=file.manifest.cursor + 1_000),
+        }
+        file.commit(rows, faults[fault])
     file.close()
 
 

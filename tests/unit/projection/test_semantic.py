@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noesium_stream.errors import ImpureProjectionError
+from noesium_stream.errors import ImpureProjectionError, ProjectionError
 from noesium_stream.projection import BaseProjection
 from noesium_stream.projection.load import load_projection
 from noesium_stream.projection.shipped import SemanticIndex
@@ -166,6 +168,59 @@ async def test_what_does_not_fit_is_made_again(source: Source) -> None:
         assert await index.refresh() == 1
         assert index._store.contents() == [("z", "a cat sleeps")]
         assert await index.rebuild() == 1
+
+
+async def test_an_index_that_another_process_has_open_is_emptied_not_taken_away(source: Source) -> None:
+    async with SemanticIndex(source.stored) as one, SemanticIndex(source.stored) as other:
+        await one.refresh()
+        file = one._store.path.stat().st_ino
+        assert await other.rebuild() == 4
+        assert one._store.path.stat().st_ino == file
+        source.fold(("e", 2))
+        assert await one.refresh() >= 1
+        assert [hit.key for hit in await other.search("cat")] == ["b", "e"]
+        one._store._db.execute("DROP TABLE item")
+        assert await other.rebuild() == 5
+        assert [hit.key for hit in await one.search("paid")] == ["a"]
+        assert one._store._file == other._store._file == one._store.path.stat().st_ino
+
+
+async def test_an_index_is_changed_by_one_process_at_a_time(source: Source) -> None:
+    async with SemanticIndex(source.stored) as one, SemanticIndex(source.stored) as other:
+        others: list[asyncio.Task[int]] = []
+        loop = asyncio.get_running_loop()
+        take = one._take
+
+        def other_comes(*arguments: Any) -> int:
+            """Before what has changed is written the state goes on, and another process comes."""
+            if not others:
+                source.fold(("a", 5))
+                others.append(asyncio.run_coroutine_threadsafe(came(), loop).result())
+            return take(*arguments)
+
+        async def came() -> asyncio.Task[int]:
+            task = asyncio.create_task(other.refresh())
+            await asyncio.wait((task,), timeout=0.3)
+            return task
+
+        one._take = other_comes  # type: ignore[method-assign]
+        await one.refresh()
+        await others[0]
+        assert other._store.contents() == source.texts()
+
+
+def test_a_sound_index_that_cannot_be_written_now_is_not_taken_away(source: Source) -> None:
+    path = source.path / "index.db"
+    path.write_bytes(b"")
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    connect = sqlite3.connect
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options, timeout=0))
+        with pytest.raises(ProjectionError, match="is locked"):
+            SemanticIndex(source.stored, path=path)
+    holder.execute("ROLLBACK")
+    assert path.exists()
 
 
 def test_changed_rows_of_a_damaged_state_are_an_error(source: Source) -> None:

@@ -144,6 +144,7 @@ class Plain:
     ("kind", "state", "path"),
     [
         (float, math.nan, "state"),
+        (int, math.nan, "state"),
         (float, math.inf, "state"),
         (Any, {"a": [1.0, {"b": -math.inf}]}, "state.a.1.b"),
         (dict[str, float], {"a": math.nan}, "state.a"),

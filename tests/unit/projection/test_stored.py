@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,16 @@ from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.export import check_export, export
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.member import group_of
-from noesium_stream.projection.redrive import Redriven, answer_requests, ask, redrive_file, requests_in
+from noesium_stream.projection.redrive import (
+    Redriven,
+    answer_requests,
+    ask,
+    redrive_file,
+    redrive_files,
+    requests_in,
+)
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection.state_file import StateFile, locked
 from noesium_stream.projection.stored import (
     ABOUT,
     StoredProjection,
@@ -104,7 +111,9 @@ async def test_versions_are_told_apart_and_one_is_current(log: EventLog, tmp_pat
     with pytest.raises(ProjectionError, match="There is no state of version 3 of the projection 'numbers'"):
         stored_projection(tmp_path, "numbers", load, 3)
     second.path.joinpath(ABOUT).write_text('{"name": 1}')
-    with pytest.raises(ProjectionError, match=r"projection.json cannot be read"):
+    with pytest.raises(
+        ProjectionError, match=r"projection.json cannot be read: it lacks version, reference, group"
+    ):
         stored_projection(tmp_path, "numbers", load, 2)
 
 
@@ -194,8 +203,8 @@ async def test_whoever_holds_the_file_is_asked_and_answers(log: EventLog, tmp_pa
         allowing: AnyProjection = History(lambda n: False)
         fold: PartitionFold[Any] = PartitionFold(allowing, StateCodec(allowing), file, journal=False)
         assert requests_in(path.parent) == {}
-        request = redrive_file(log, History(), path, ["x1"])
-        assert isinstance(request, Path)
+        assert redrive_file(log, History(), path, ["x1"]) is None
+        request = ask(path, ["x1"])
         assert requests_in(path.parent) == {path.name: [request]}
         assert answer_requests(log, fold, [request]) == Redriven(2, 0)
         assert not request.exists()
@@ -244,6 +253,38 @@ async def test_all_requests_are_answered_whatever_comes_between(
         everybody = [ask(path, None), ask(path, ["x1"])]
         assert answer_requests(log, fold, everybody) == Redriven(0, 0)
         assert requests_in(path.parent) == {}
+
+
+async def test_what_a_process_does_not_answer_before_it_leaves_is_done_by_who_has_asked(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = await letters(log, tmp_path)
+    paths = sorted({path for path, _ in stored.letters()})
+    assert len(paths) == 2
+    allowing: AnyProjection = History(lambda n: False)
+    monkeypatch.setattr(redrive, "LOOK_S", 0.0)
+    with locked(paths[0]) as lock:
+
+        def asked(path: Path, keys: Sequence[str] | None) -> Path:
+            request = ask(path, keys)
+            lock.close()
+            return request
+
+        monkeypatch.setattr(redrive, "ask", asked)
+        assert not await redrive_files(log, allowing, paths, None)
+    assert list(stored.letters()) == []
+    assert requests_in(paths[0].parent) == {}
+
+
+async def test_who_never_answers_is_said(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = await letters(log, tmp_path)
+    path = next(path for path, _ in stored.letters())
+    monkeypatch.setattr(redrive, "PATIENCE_S", 0.0)
+    with locked(path), pytest.raises(ProjectionError, match="has not answered for 0 s"):
+        await redrive_files(log, History(), [path], None)
+    assert list(requests_in(path.parent)) == [path.name], "it is answered later"
 
 
 async def test_a_name_that_a_request_has_is_given_to_no_other(

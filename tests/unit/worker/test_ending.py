@@ -1,4 +1,4 @@
-"""Nothing lies behind a run's outcome, and what comes in while that is on its way is not lost."""
+"""A run's outcome on its way to the log: nothing gets behind it, nothing is lost, the worker may close."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.client import Client
-from noesium_stream.errors import FencedError
+from noesium_stream.errors import FencedError, RunCancelledError
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing, Position
+from noesium_stream.log.topics import partition_of
 from noesium_stream.testing import HookedLog, agent_of
 from noesium_stream.testing.hooked import Commit
 from noesium_stream.worker import Worker
@@ -24,16 +25,17 @@ _TURNS = 200
 
 
 class Held(HookedLog):
-    """The first commit with a run's outcome waits for `go`, then fails with `error` where there is one."""
+    """The first commit with this outcome waits for `go`, then fails with `error` where there is one."""
 
-    def __init__(self, inner: EventLog, error: Exception | None) -> None:
+    def __init__(self, inner: EventLog, error: Exception | None, outcome: str = "run.completed") -> None:
         super().__init__(inner, self._commit)
         self.error = error
+        self.outcome = outcome
         self.held = asyncio.Event()
         self.go = asyncio.Event()
 
     async def _commit(self, outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
-        if not self.held.is_set() and any(o.envelope.event_type == "run.completed" for o in outgoing):
+        if not self.held.is_set() and any(o.envelope.event_type == self.outcome for o in outgoing):
             self.held.set()
             await self.go.wait()
             if self.error is not None:
@@ -79,3 +81,34 @@ async def test_nothing_follows_the_outcome_of_a_run(tmp_path: Path, error: Excep
             # The run that was not over yet has heard it.
             assert events.count("run.signalled") == (0 if error is None else 1)
         await inner.close()
+
+
+async def test_a_partition_is_given_up_while_a_run_ends_as_cancelled(tmp_path: Path) -> None:
+    async with asyncio.timeout(20):
+        inner = await open_log("memory://?partitions=2")
+        log = cast(EventLog, held := Held(inner, None, "run.cancelled"))
+        agents = [(waiter(), None)]
+        async with Client(inner) as client:
+            # The second of the partitions is the one that goes to whoever joins.
+            while partition_of((run := await client.start("sample", {})).id, 2) != 1:
+                pass
+            await run.cancel()
+            async with Worker(log, agents, home=tmp_path) as worker:
+                ended = asyncio.create_task(worker.wait())
+                await held.held.wait()
+                async with Worker(inner, agents, home=tmp_path):
+                    for _ in range(_TURNS):
+                        await asyncio.sleep(0)
+                    held.go.set()
+                    while not (await shares(inner))[1:]:
+                        await asyncio.sleep(0)
+                    with pytest.raises(RunCancelledError):
+                        await run.result()
+                    assert not ended.done()  # the worker that gave it up lives
+        await inner.close()
+
+
+async def shares(log: EventLog) -> list[int]:
+    """How many partitions each worker has that has any."""
+    members = await log.members(log.topology.workers("sample"))
+    return [len(member.partitions) for member in members if member.partitions]

@@ -1,0 +1,194 @@
+"""The agents of a simulated world: `caller` does what its input says, one thing per step; so does `carrier`,
+which is asked by callers.
+
+An input is a list of orders: `["external", WORDS]`, `["ask", WORDS]`, `["nap", SECONDS]`, `["fan", ORDERS]`…
+What a run that completes has to give follows from its orders alone (`answers_of`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import cache
+from typing import Annotated, Any, Final, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+
+from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.event import DomainEvent
+from noesium_stream.event.standard import Capability, SideEffectClass
+from noesium_stream.kernel import Retries, current_step
+from tests.sim.world import WORLD, result_of
+
+Order = Sequence[Any]
+
+CALLER: Final = "caller"
+CARRIER: Final = "carrier"
+CARRY: Final = "parcel.carry"
+GO: Final = "go"
+
+_ANYTHING: Final[dict[str, Any]] = {}
+_RETRIES: Final = Retries(attempts=5, initial=timedelta(seconds=1), jitter=0.5)
+
+
+class ParcelSeen(DomainEvent, event_type="parcel.seen"):
+    words: str
+
+
+class State(TypedDict, total=False):
+    orders: list[Any]
+    at: int
+    got: Annotated[list[Any], operator.add]
+
+
+async def pure(words: str, idempotency_key: str) -> str:
+    return await WORLD.get().do("pure", words, idempotency_key)
+
+
+async def idempotent(words: str, idempotency_key: str) -> str:
+    return await WORLD.get().do("idempotent", words, idempotency_key)
+
+
+async def external(words: str, idempotency_key: str) -> str:
+    return await WORLD.get().do("external", words, idempotency_key)
+
+
+async def undo(result: str, words: str, idempotency_key: str) -> str:
+    return await WORLD.get().do("undo", words, idempotency_key)
+
+
+async def perform(order: Order) -> Any:
+    """Do what one order says, within a step."""
+    kind, *rest = order
+    return await _PERFORM[kind](*rest)
+
+
+async def _pure(words: str) -> Any:
+    return await current_step().effect("pure", pure, words, effect_class=SideEffectClass.PURE)
+
+
+async def _idempotent(words: str) -> Any:
+    return await current_step().effect(
+        "idempotent", idempotent, words, effect_class=SideEffectClass.IDEMPOTENT, retries=_RETRIES
+    )
+
+
+async def _external(words: str) -> Any:
+    return await current_step().effect("external", external, words, retries=_RETRIES)
+
+
+async def _undoable(words: str) -> Any:
+    return await current_step().effect("external", external, words, retries=_RETRIES, compensate=undo)
+
+
+async def _ask(words: str) -> Any:
+    return (await current_step().interrupt(words)).approved
+
+
+async def _ask_soon(words: str, seconds: float) -> Any:
+    limit = timedelta(seconds=seconds)
+    await current_step().interrupt(words, timeout=limit, on_timeout="reject")
+    return "asked"
+
+
+async def _nap(seconds: float) -> Any:
+    await current_step().sleep(timedelta(seconds=seconds))
+    return "slept"
+
+
+async def _signal(name: str) -> Any:
+    return await current_step().signal(name)
+
+
+async def _call(orders: Sequence[Order]) -> Any:
+    return (await current_step().invoke(CARRY, {"orders": orders}))["got"]
+
+
+async def _fan(orders: Sequence[Order]) -> Any:
+    return list(await asyncio.gather(*(perform(order) for order in orders)))
+
+
+async def _emit(words: str) -> Any:
+    current_step().emit(ParcelSeen(words=words))
+    return "emitted"
+
+
+async def _fail() -> Any:
+    raise ValueError("told to fail")
+
+
+_PERFORM: Final[dict[str, Callable[..., Any]]] = {
+    "pure": _pure,
+    "idempotent": _idempotent,
+    "external": _external,
+    "undoable": _undoable,
+    "ask": _ask,
+    "ask soon": _ask_soon,
+    "nap": _nap,
+    "signal": _signal,
+    "call": _call,
+    "fan": _fan,
+    "emit": _emit,
+    "fail": _fail,
+}
+
+
+def answer_of(order: Order) -> Any:
+    """What an order gives if all goes well."""
+    kind, *rest = order
+    if kind in ("pure", "idempotent", "external", "undoable"):
+        return result_of("external" if kind == "undoable" else kind, rest[0])
+    if kind in ("call", "fan"):
+        return [answer_of(one) for one in rest[0]]
+    return {"ask": True, "ask soon": "asked", "nap": "slept", "signal": GO, "emit": "emitted"}.get(kind)
+
+
+async def do(state: State) -> dict[str, Any]:
+    order = state["orders"][state["at"]]
+    return {"at": state["at"] + 1, "got": [await perform(order)]}
+
+
+def more(state: State) -> str:
+    return "do" if state["at"] < len(state["orders"]) else END
+
+
+@cache
+def _graph() -> CompiledStateGraph[Any, Any, Any, Any]:
+    return _builder().compile()
+
+
+def _builder() -> StateGraph[Any, Any, Any, Any]:
+    graph = StateGraph(State)
+    graph.add_node("do", do)
+    graph.add_edge(START, "do")
+    graph.add_conditional_edges("do", more, ["do", END])
+    return graph
+
+
+class Caller(BaseGraphicAgent):
+    agent_type = CALLER
+    events = (ParcelSeen,)
+
+    @property
+    def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
+        return _graph()
+
+    def get_state_class(self) -> type[Any]:
+        return State
+
+    def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
+        return _builder()
+
+    def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
+        return {"orders": input["orders"], "at": 0, "got": []}
+
+    def result(self, state: dict[str, Any]) -> Any:
+        return {"got": state["got"]}
+
+
+class Carrier(Caller):
+    agent_type = CARRIER
+    capabilities = (Capability(id=CARRY, input_schema=_ANYTHING, output_schema=_ANYTHING),)

@@ -1,0 +1,335 @@
+"""Bugs that are planted to see whether the simulation catches them: each is switched on here alone.
+
+Each is a mistake that one could make in the worker; the words beside it are what the faults of a seed begin
+with that catches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from noesium_stream.errors import CommitUnknownError, LogUnavailableError, NoesiumError
+from noesium_stream.event.calls import ANSWERS, COMMANDS
+from noesium_stream.kernel.effects import Effect
+from noesium_stream.log.embedded import EmbeddedLog
+from noesium_stream.log.group import Member
+from noesium_stream.log.port import LogWriter
+from noesium_stream.worker import partition, restore
+from noesium_stream.worker.committer import Committer
+from noesium_stream.worker.inbox import Verdict
+from noesium_stream.worker.partition import PartitionOwner
+from noesium_stream.worker.timers import Timers
+from noesium_stream.worker.worker import _Host
+from tests.sim.log import SimWriter
+from tests.sim.play import Outcome, play
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+class Plant(NamedTuple):
+    """A bug, what the faults of a seed begin with that catches it, and how many seeds that may take."""
+
+    switch_on: Patch
+    words: tuple[str, ...]
+    seeds: int
+
+
+PLANTS: Final[dict[str, Plant]] = {}
+
+
+def catch(plant: Plant) -> Outcome | None:
+    """The first seed that catches a planted bug; None: none does."""
+    for seed in range(plant.seeds):
+        with pytest.MonkeyPatch.context() as patch:
+            plant.switch_on(patch)
+            outcome = play(seed)
+        if any(fault.startswith(plant.words) for fault in outcome.faults):
+            return outcome
+    return None
+
+
+def planted(*words: str, seeds: int = 200) -> Callable[[Patch], Patch]:
+    """Keep a bug under its function's name."""
+
+    def keep(switch_on: Patch) -> Patch:
+        PLANTS[switch_on.__name__] = Plant(switch_on, words, seeds)
+        return switch_on
+
+    return keep
+
+
+# -- reading the journal back ------------------------------------------------------------------------------
+
+
+@planted("repeated")
+def fold_short_of_the_end(patch: pytest.MonkeyPatch) -> None:
+    """The journal is read to a little before its high watermark."""
+    _fold_to(patch, lambda owner, end: max(0, end - 4))
+
+
+@planted("repeated")
+def fold_to_the_end_before_the_fence(patch: pytest.MonkeyPatch) -> None:
+    """The high watermark is asked for before the writer is opened: what the last owner commits in between
+    is not read.
+    """
+    ends: dict[str, int] = {}
+    opened = EmbeddedLog.writer
+
+    async def writer(self: EmbeddedLog, writer_id: str) -> LogWriter:
+        journal, number = writer_id.rsplit("/", 1)
+        with suppress(NoesiumError):
+            ends[writer_id] = (await self.end(journal))[int(number)]
+        return await opened(self, writer_id)
+
+    patch.setattr(EmbeddedLog, "writer", writer)
+    _fold_to(patch, lambda place, end: min(end, ends.get(place, end)))
+
+
+def _fold_to(patch: pytest.MonkeyPatch, end_of: Callable[[str, int], int]) -> None:
+    true_restore = partition.restore
+
+    async def short(log: Any, journal: str, inbox: str, number: int, *rest: Any, **options: Any) -> Any:
+        return await true_restore(
+            _Short(log, journal, number, end_of), journal, inbox, number, *rest, **options
+        )
+
+    patch.setattr(partition, "restore", short)
+
+
+class _Short:
+    def __init__(self, log: Any, journal: str, number: int, end_of: Callable[[str, int], int]) -> None:
+        self._log, self._journal, self._number, self._end_of = log, journal, number, end_of
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def end(self, topic: str) -> dict[int, int]:
+        ends: dict[int, int] = await self._log.end(topic)
+        if topic == self._journal:
+            ends[self._number] = self._end_of(f"{topic}/{self._number}", ends[self._number])
+        return ends
+
+
+@planted("gap")
+def number_with_gaps_and_read_over_them(patch: pytest.MonkeyPatch) -> None:
+    """What was sent to the log and not acknowledged keeps its numbers, and no reader minds."""
+
+    def add(records: list[Any], record: Any) -> bool:
+        records.append(record)
+        return True
+
+    true_ordered = Committer._ordered
+
+    def ordered(self: Committer, requests: Any, numbers: dict[str, int]) -> Any:
+        found = true_ordered(self, requests, numbers)
+        self.sequences.update(numbers)
+        return found
+
+    patch.setattr(restore, "_add", add)
+    patch.setattr(Committer, "_ordered", ordered)
+
+
+@planted("doubled", "repeated")
+def forget_which_runs_have_ended(patch: pytest.MonkeyPatch) -> None:
+    """Who takes a partition over knows nothing of the runs that have ended."""
+    true_judge = partition.judge
+    patch.setattr(
+        partition, "judge", lambda record, agent_type, runs, ended: true_judge(record, agent_type, runs, ())
+    )
+
+
+# -- writing it --------------------------------------------------------------------------------------------
+
+
+@planted("fenced", "repeated")
+def skip_the_fence(patch: pytest.MonkeyPatch) -> None:
+    """Each process has a writer id of its own: nobody fences anybody."""
+    opened = EmbeddedLog.writer
+
+    async def writer(self: EmbeddedLog, writer_id: str) -> LogWriter:
+        return await opened(self, f"{writer_id}/{id(self)}")
+
+    patch.setattr(EmbeddedLog, "writer", writer)
+
+
+@planted("fenced", "repeated", "torn", "lost")
+def keep_the_writer_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
+    """The partition is read anew after a commit of unknown outcome, and the writer is the old one."""
+    opened = EmbeddedLog.writer
+
+    async def writer(self: EmbeddedLog, writer_id: str) -> LogWriter:
+        kept = self.__dict__.setdefault("_kept", {})
+        known = kept.get(writer_id)
+        if known is None or not known.unknown:
+            kept[writer_id] = known = await opened(self, writer_id)
+        known.unknown = known._closed = False
+        return known
+
+    true_commit = SimWriter.commit
+
+    async def commit(self: Any, outgoing: Any) -> Any:
+        self.unknown = False
+        try:
+            return await true_commit(self, outgoing)
+        except CommitUnknownError:
+            self.unknown = True
+            raise
+
+    patch.setattr(SimWriter, "unknown", False, raising=False)
+    patch.setattr(SimWriter, "commit", commit)
+    patch.setattr(EmbeddedLog, "writer", writer)
+
+
+@planted("repeated", "doubled")
+def publish_again_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
+    """A commit that nobody acknowledged is taken for one that was not made."""
+    true_commit = SimWriter.commit
+
+    async def commit(self: Any, outgoing: Any) -> Any:
+        try:
+            return await true_commit(self, outgoing)
+        except CommitUnknownError as error:
+            raise LogUnavailableError("not acknowledged: not made") from error
+
+    patch.setattr(SimWriter, "commit", commit)
+
+
+# -- the inbox ---------------------------------------------------------------------------------------------
+
+
+@planted("lost")
+def commit_inbox_offsets_early(patch: pytest.MonkeyPatch) -> None:
+    """The group's offset says how far the inbox was accepted, and is committed before the copies are."""
+    true_deliver, true_assigned = Member._deliver, _Host._assigned
+
+    async def deliver(self: Any) -> bool:
+        handler = self._handler
+
+        async def early(batch: Any) -> None:
+            last = {(r.topic, r.partition): r.offset + 1 for r in batch}
+            offsets = {tp: (last[tp], claim.epoch) for tp, claim in self._claims.items() if tp in last}
+            await self._coordinator.commit(offsets)
+            await handler(batch)
+
+        self._handler = early
+        try:
+            return await true_deliver(self)
+        finally:
+            self._handler = handler
+
+    async def assigned(self: Any, partitions: Any) -> Mapping[Any, int]:
+        await true_assigned(self, partitions)
+        return {}
+
+    patch.setattr(Member, "_deliver", deliver)
+    patch.setattr(_Host, "_assigned", assigned)
+
+
+@planted("doubled", "repeated")
+def do_not_deduplicate_commands(patch: pytest.MonkeyPatch) -> None:
+    """A command that comes twice is begun twice."""
+    _judge_otherwise(patch, COMMANDS, Verdict.PASS, Verdict.START)
+
+
+@planted("lost", "passed over")
+def pass_over_answers(patch: pytest.MonkeyPatch) -> None:
+    """What other agents answer is passed over where it comes first in a batch with something else."""
+    _judge_otherwise(patch, ANSWERS, Verdict.DELIVER, Verdict.PASS)
+
+
+@planted("answer", "doubled", "repeated")
+def take_every_answer(patch: pytest.MonkeyPatch) -> None:
+    """A question that was answered is answered once more."""
+    _judge_otherwise(patch, ("approval.answered",), Verdict.PASS, Verdict.DELIVER, only_open=True)
+
+
+def _judge_otherwise(
+    patch: pytest.MonkeyPatch, types: Any, verdict: Verdict, instead: Verdict, *, only_open: bool = False
+) -> None:
+    true_judge = partition.judge
+
+    def judge(record: Any, agent_type: str, runs: Any, ended: Any) -> Any:
+        found = true_judge(record, agent_type, runs, ended)
+        if found is verdict and record.event_type in types and (record.key in runs or not only_open):
+            return instead
+        return found
+
+    patch.setattr(partition, "judge", judge)
+
+
+# -- runs --------------------------------------------------------------------------------------------------
+
+
+@planted("lost")
+def drop_a_pending_timer(patch: pytest.MonkeyPatch) -> None:
+    """A run's timers are set while it begins, and not when it is taken over."""
+    true_waits = PartitionOwner.waits
+
+    def waits(self: PartitionOwner, session: Any, due_ms: int | None) -> None:
+        known = due_ms is not None and any(
+            event.payload["due_ms"] == due_ms and event.event_id in session.restored
+            for event in session.history.timers.values()
+        )
+        true_waits(self, session, None if known else due_ms)
+
+    true_restored = PartitionOwner._restored
+
+    def restored(self: Any, records: Any, first_offset: int) -> Any:
+        session = true_restored(self, records, first_offset)
+        session.restored = {event.event_id for event in session.history.timers.values()}
+        return session
+
+    patch.setattr("noesium_stream.worker.session.RunSession.restored", frozenset(), raising=False)
+    patch.setattr(PartitionOwner, "waits", waits)
+    patch.setattr(PartitionOwner, "_restored", restored)
+
+
+@planted("lost")
+def forget_one_deadline_of_three(patch: pytest.MonkeyPatch) -> None:
+    """Of deadlines that pass, some wake nobody."""
+    count = 0
+    true_set = Timers.set
+
+    def set_(self: Timers, run_id: str, due_ms: int) -> None:
+        nonlocal count
+        count += 1
+        if count % 3:
+            true_set(self, run_id, due_ms)
+
+    patch.setattr(Timers, "set", set_)
+
+
+@planted("effect")
+def call_again_after_a_takeover(patch: pytest.MonkeyPatch) -> None:
+    """An external effect whose outcome is not known is called again by the next owner."""
+
+    async def make(self: Effect, effect_id: str, call: Any, tries: int) -> None:
+        known = effect_id in self.site.history.requested
+        await self._perform(effect_id, call, tries, intend=not known)
+
+    patch.setattr(Effect, "_make", make)
+
+
+@planted("effect")
+def call_before_the_intent_is_on_the_log(patch: pytest.MonkeyPatch) -> None:
+    """An effect is called while its intent is on the way."""
+    true_intend = Effect._intend
+
+    async def intend(self: Effect, effect_id: str) -> None:
+        journal = self.site.journal
+        true_commit = journal.commit
+
+        async def commit() -> None:
+            journal.flush()
+
+        journal.commit = commit  # type: ignore[method-assign]
+        try:
+            await true_intend(self, effect_id)
+        finally:
+            journal.commit = true_commit  # type: ignore[method-assign]
+
+    patch.setattr(Effect, "_intend", intend)

@@ -1,0 +1,43 @@
+"""Workers, a strict log and a clock in one process under a seeded scheduler: hundreds of plays.
+
+Each is judged by what is on the log, and by a ledger of what was done outside.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def sim(*args: str) -> subprocess.CompletedProcess[str]:
+    """`python -m tests.sim` in a process of its own: the texts' hash seed has to be set before it starts."""
+    command = [sys.executable, "-m", "tests.sim", *args]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
+
+
+@pytest.mark.parametrize(("hash_seed", "first"), [(0, 0), (1, 1_000), (2, 2_000)])
+def test_nothing_is_lost_doubled_or_diverged_whatever_a_seed_does(hash_seed: int, first: int) -> None:
+    ended = sim("--seeds", "60", "--first", str(first), "--hash-seed", str(hash_seed))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "60 seeds, 0 failed" in ended.stdout
+
+
+def test_a_seed_plays_the_same_again() -> None:
+    # In processes that have played other seeds before, and in one that has played none.
+    together = sim("--seeds", "25", "--traces", "--jobs", "1").stdout.splitlines()
+    apart = sim("--seeds", "5", "--first", "20", "--traces", "--jobs", "1").stdout.splitlines()
+    assert [line for line in together if " trace " in line][20:] == [
+        line for line in apart if " trace " in line
+    ]
+    assert len({line.split()[-1] for line in together if " trace " in line}) == 25
+
+
+def test_a_seed_alone_tells_what_happened() -> None:
+    told = sim("--seed", "4")
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "worker0 starts" in told.stdout
