@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from noesium_stream.clock import Clock
-from noesium_stream.errors import CorruptRecordError, NoesiumError
+from noesium_stream.errors import CorruptRecordError, LogClosedError, NoesiumError
 from noesium_stream.event.calls import COMMANDS
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.kernel import NO_LONGER_OWNER
@@ -121,13 +121,15 @@ class Intake:
         self._patience_ms = None if kept_ms is None else kept_ms // 2
         self._holder.wake.set()
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     def open(self) -> None:
         """Begin to take up what waits."""
         self._task = asyncio.create_task(self._work(), name="take up commands")
 
     async def close(self) -> None:
-        """Nothing is taken up any more."""
+        """Nothing is taken, or taken up, any more."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -163,14 +165,17 @@ class Intake:
     async def take(self, records: Sequence[Record]) -> None:
         """Deal with the next records of the inbox; those that were dealt with before are passed over.
 
-        Raises what the commit raised.
+        Raises what the commit raised, and `LogClosedError` where the intake was closed.
         """
         runs = {record.key for record in records}
-        while True:
-            async with self._turn:
-                if not any(run_id in self._parking for run_id in runs):
-                    return await self._take(records)
-            await self._parking.bring_back(runs)
+        with self._parking.staying(runs):
+            while True:
+                await self._parking.bring_back(runs)
+                async with self._turn:
+                    if self._closed:
+                        raise LogClosedError("the partition was given up meanwhile")
+                    if not any(run_id in self._parking for run_id in runs):
+                        return await self._take(records)
 
     async def _take(self, records: Sequence[Record]) -> None:
         position = self._state.manifest.position

@@ -99,7 +99,7 @@ class PartitionOwner:
         self._slots = slots or Slots()
         self._intake: Intake | None = None
         self._outcomes: dict[str, EventEnvelope] = {}
-        self._handled = 0
+        self._follows = False
         self._awaited: dict[str, int] = {}
         self._ready = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
@@ -166,19 +166,11 @@ class PartitionOwner:
             self._awaited = await answered_meanwhile(self, position, self._directory)
         self._intake = Intake(self, self._runs, state, self._parking, self._slots)
         self._resume(state, self._parking, self._timers, self._intake)
-        # 5. The inbox follows from here; the group's reader, who may be further already, is not asked again.
-        await self._catch_up(self._intake, position)
+        # 5. The inbox follows from here.
+        self._follows = False
         self._intake.open()
         self._ready.set()
         return position
-
-    async def _catch_up(self, intake: Intake, position: int) -> None:
-        """Take what this owner was given before, where that state was lost which had it."""
-        if position < self._handled:
-            end = (await self.log.end(self.inbox))[self.partition]
-            until = {self.partition: min(self._handled, end)}
-            async for batch in self.log.read_batches(self.inbox, {self.partition: position}, until=until):
-                await intake.take(batch)
 
     async def release(self) -> None:
         """Give the partition up: what is under way outside ends and is recorded (`grace`), the open commit
@@ -381,31 +373,41 @@ class PartitionOwner:
         A record that was accepted before is passed over.
         """
         while True:
-            parking, intake = await self._until_ready()
-            runs = {record.key for record in records}
-            with parking.staying(runs):
-                await parking.bring_back(runs)
-                if not self._ready.is_set():
-                    continue  # the partition was lost meanwhile
-                try:
-                    await intake.take(records)
-                    self._handled = records[-1].offset + 1
-                    attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
-                    events_processed.add(len(records), attributes)
-                    return
-                except NO_LONGER_OWNER:
-                    if self._released:
-                        raise
+            intake = await self._until_ready()
+            try:
+                if not self._follows:
+                    await self._catch_up(intake, records[0].offset)
+                await intake.take(records)
+            except NO_LONGER_OWNER:
+                if self._released:
+                    raise
+                if self._intake is intake:
                     self._ready.clear()
-                    await asyncio.sleep(0)  # `_lost` has begun to recover, or is about to
-                except ProjectionError as error:
-                    self._keeper.broke(error)
+                await asyncio.sleep(0)  # `_lost` has begun to recover, or is about to
+            except ProjectionError as error:
+                self._keeper.broke(error)
+            else:
+                self._follows = True
+                attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
+                events_processed.add(len(records), attributes)
+                return
 
-    async def _until_ready(self) -> tuple[Parking, Intake]:
+    async def _catch_up(self, intake: Intake, first: int) -> None:
+        """Read what lies before the first records that come after an acquisition.
+
+        The group's reader may have been further than the state, or have handed these over before.
+        """
+        position = self._keeper.state.manifest.position
+        if position < first:
+            until = {self.partition: first}
+            async for batch in self.log.read_batches(self.inbox, {self.partition: position}, until=until):
+                await intake.take(batch)
+
+    async def _until_ready(self) -> Intake:
         await self._ready.wait()
-        if self._released or self._parking is None or self._intake is None:
+        if self._released or self._intake is None:
             raise LogClosedError(f"{self.inbox}/{self.partition} was given up")
-        return self._parking, self._intake
+        return self._intake
 
     def answered(self, position: int) -> None:
         """See `IntakeOwner.answered`: starts the runs whose answers lay there when it was acquired."""
