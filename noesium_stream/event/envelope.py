@@ -239,6 +239,15 @@ class EventEnvelope:
         return out
 
 
+class Unmade:
+    """The slots of an event, for the one who fills them all and then lets it become one (`__class__`).
+
+    That takes 0.2 µs, a call of `trusted` with its 18 arguments 0.3.
+    """
+
+    __slots__ = _FIELDS
+
+
 class _Trusted:
     """Fills the slots of an event, then becomes one.
 

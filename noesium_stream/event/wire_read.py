@@ -13,10 +13,10 @@ fastavro), which either finds the name of the mistake or reads what is merely ra
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final, cast
 
 from noesium_stream.errors import EventValidationError
-from noesium_stream.event.envelope import EventEnvelope, trusted
+from noesium_stream.event.envelope import EventEnvelope, Unmade, trusted
 from noesium_stream.event.json_text import parse_object
 from noesium_stream.event.parts import (
     MAX_INT,
@@ -80,30 +80,28 @@ def decode_body(data: bytes, pos: int) -> EventEnvelope | None:
 
 def _usual(data: bytes, start: int) -> EventEnvelope | None:
     # 1. Where a front begins: behind a kind and producer that are known, or it is none.
-    text = data[start : start + _USUAL_BYTES].decode("latin-1")
-    front = _USUAL.search(text)
+    text = (data if len(data) <= _USUAL_BYTES else data[:_USUAL_BYTES]).decode("latin-1")
+    front = _USUAL.search(text, start)
     if front is None:
         return None
-    at, pos = front.span()
-    head = _heads.get(text[:at])
+    ids, pos = front.span()
+    head = _heads.get(text[start:ids])
     event_id, trace_id, span_id, parent, high, cause, correlation, idempotency, partition = front.groups()
     since = _times.get(high)
     # 2. Ids are of hexadecimal digits, optional texts of ASCII.
     length, left = (_ROOT_BYTES, _ROOT) if parent is None else (_CHILD_BYTES, _CHILD)
-    ids = start + at
     end = ids + length
     if (
         head is None
         or since is None
         or data[ids:end].translate(None, _HEX) != left
-        or not text[at + length + 7 : pos].isascii()
+        or not text[end + 7 : pos].isascii()
     ):
         return None
     depth, low, middle = data[end], data[end + 1], data[end + 2]
     if (depth | low) & 1:
         return None
     # 3. JSON texts are parsed when the structure has proved sound to its end.
-    pos += start
     length, more = data[pos], data[pos + 1]
     if length > 0x7F and 0 < more <= 0x7F and not length & 1:
         length = (length & 0x7F | more << 7) >> 1
@@ -114,27 +112,23 @@ def _usual(data: bytes, start: int) -> EventEnvelope | None:
     metadata, sequence, final = b"{}", None, None
     if data[pos + length :] != _PLAIN_END:
         metadata, sequence, final = _read_end(data, pos + length)
-    spec_version, event_type, event_version, producer = head
-    return trusted(
-        spec_version,
-        event_id,
-        event_type,
-        event_version,
-        since + ((low & 0x7F) >> 1) + ((middle & 0x7F) << 6),
-        producer,
-        trusted_trace(trace_id, span_id, parent, depth >> 1),
-        cause and cause[1:],
-        correlation and correlation[1:],
-        idempotency and idempotency[1:],
-        partition and partition[1:],
-        None,
-        parse_object(payload, "payload"),
-        {} if metadata == b"{}" else parse_object(metadata, "metadata"),
-        None,
-        sequence,
-        final,
-        {},
-    )
+    event: Any = Unmade()
+    event.spec_version, event.event_type, event.event_version, event.producer = head
+    event.event_id = event_id
+    event.timestamp_ms = since + ((low & 0x7F) >> 1) + ((middle & 0x7F) << 6)
+    event.trace = trusted_trace(trace_id, span_id, parent, depth >> 1)
+    event.causation_id = cause and cause[1:]
+    event.correlation_id = correlation and correlation[1:]
+    event.idempotency_key = idempotency and idempotency[1:]
+    event.partition_key = partition and partition[1:]
+    event.payload = parse_object(payload, "payload")
+    event.metadata = {} if metadata == b"{}" else parse_object(metadata, "metadata")
+    event.ttl_ms = event.signature = None
+    event.stream_sequence = sequence
+    event.stream_final = final
+    event.extensions = {}
+    event.__class__ = EventEnvelope
+    return cast("EventEnvelope", event)
 
 
 def _decode(data: bytes, start: int) -> EventEnvelope:

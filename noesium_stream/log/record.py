@@ -107,8 +107,10 @@ class Record:
         Raises:
             CorruptRecordError: it cannot be decoded, is not valid, or no upcaster leads on from its version.
         """
-        event = self.envelope
+        event = self._envelope
         try:
+            if event is None:
+                event = self._envelope = self._decoder.decode(self.value)
             return self._decoder.upcast(event)
         except EventValidationError as error:
             raise CorruptRecordError(self.topic, self.partition, self.offset, error) from error

@@ -1,8 +1,9 @@
 """What the code of a projection is, as one word: to notice that it changed and its `version` did not.
 
-It is a hash of the syntax of its class, and of the classes that it comes from up to `BaseProjection`, without
-comments, docstrings and layout. What a method calls outside of them is not looked at; and two words are only
-compared where one minor version of Python made both, since another one may read the same source differently.
+It is a hash of the syntax of its class, of the classes that it comes from up to `BaseProjection`, and of those
+of the versions before it, without comments, docstrings and layout. What a method calls outside of them is not
+looked at; and two words are only compared where one minor version of Python made both, since another one may
+read the same source differently.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ def _syntax(projection: AnyProjection) -> str | None:
     if isinstance(projection, FederatedProjection):
         parts = [(name, _syntax(part)) for name, part in projection.parts.items()]
         return None if any(syntax is None for _, syntax in parts) else repr(parts)
-    own = [kind for kind in type(projection).__mro__ if _is_own(kind)]
+    versions: list[type[AnyProjection]] = []
+    version: type[AnyProjection] | None = type(projection)
+    while version is not None and version not in versions:  # older ones fold what lies before a migration
+        versions.append(version)
+        version = version.before
+    own = dict.fromkeys(kind for version in versions for kind in version.__mro__ if _is_own(kind))
     try:
         return "\n".join(map(_dumped, own))
     except (OSError, TypeError, SyntaxError):

@@ -9,7 +9,7 @@ from typing import Final
 
 FLUSH_S: Final = 0.05
 FLUSH_MOST_S: Final = 0.5
-"""Where writing takes long it is done less often, so that it takes a tenth of the time, up to here."""
+"""Where writing takes long it is done less often, so that it takes a twentieth of the time, up to here."""
 
 
 class Flusher:
@@ -23,7 +23,7 @@ class Flusher:
     def soon(self) -> None:
         """Flush in a moment, if that is not about to happen anyway."""
         if self._timer is None:
-            pause_s = max(FLUSH_S, min(FLUSH_MOST_S, 9 * self._took_s))
+            pause_s = max(FLUSH_S, min(FLUSH_MOST_S, 19 * self._took_s))
             self._timer = asyncio.get_running_loop().call_later(pause_s, self._now)
 
     def cancel(self) -> None:

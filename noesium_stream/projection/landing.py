@@ -27,8 +27,8 @@ from noesium_stream.projection.stored import (
     About,
     Load,
     StoredProjection,
+    change_about,
     current_version,
-    write_about,
 )
 
 
@@ -74,20 +74,30 @@ async def pull(
     projection = _code_here(here, load, report)
     shape = None if projection is None else StateCodec(projection).shape
     choices = await _choices(log, shipments, shape, report)
-    about = here or _about(newest)
-    before = [] if here is None else [here.code]
+    before: list[str | None] = []
     try:
-        target.mkdir(parents=True, exist_ok=True)
         # 1. What may come, so that whoever dies in 2. has not kept it to himself.
         coming = [choice.shipment.code for those in choices.values() for choice in those]
-        write_about(folder, replace(about, code=_noted([*coming, *before], projection)))
+
+        def may_come(about: About | None) -> About:
+            nonlocal before
+            before = [] if about is None else [about.code]
+            return replace(about or _about(newest), code=_noted([*coming, *before], projection))
+
+        noted = change_about(folder, name, newest.version, may_come).code
         # 2.
         done = [_land(depot, target, those, report) for _, those in sorted(choices.items())]
         # 3. What has come, and what has stayed.
         taken = [choice.file for choice in done if choice is not None]
         stays = {path.name for path in target.glob(f"*{SUFFIX}")} - {file.name for file in taken}
         codes = [choice.shipment.code for choice in done if choice is not None]
-        write_about(folder, replace(about, code=_noted([*codes, *(before if stays else ())], projection)))
+
+        def came(about: About | None) -> About:
+            meanwhile = [] if about is None or about.code == noted else [about.code]  # who has just attached
+            known = [*codes, *(before if stays else ()), *meanwhile]
+            return replace(about or _about(newest), code=_noted(known, projection))
+
+        change_about(folder, name, newest.version, came)
     except OSError as error:
         raise not_writable(target, error) from error
     if current_version(folder / name) != newest.version:

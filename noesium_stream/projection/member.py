@@ -221,8 +221,10 @@ class GroupMember:
             while not ended.done():
                 waking = asyncio.ensure_future(self._wake.wait())
                 pause_s = min(LOOK_S, self._discover_s)
-                await asyncio.wait((ended, waking), timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
-                waking.cancel()
+                try:
+                    await asyncio.wait((ended, waking), timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waking.cancel()
                 self._wake.clear()
                 looked_s += pause_s
                 if not ended.done():

@@ -85,20 +85,14 @@ def describe(
         fingerprint(projection),
     )
     where = folder / about.name / f"v{about.version}"
-    was = None if anew else _code_of(where)
-    changed = differs(was, about.code) and _goes_on(where, StateCodec(projection).shape)
-    write_about(folder, replace(about, code=was) if changed else about)
-    return changed
 
+    def said(before: About | None) -> About:
+        begun = before is not None and not anew and next(where.glob(f"*{SUFFIX}"), None) is not None
+        was = before.code if before is not None and begun else None
+        changed = differs(was, about.code) and _goes_on(where, StateCodec(projection).shape)
+        return replace(about, code=was) if changed else about
 
-def _code_of(where: Path) -> str | None:
-    """The fingerprint that the states of a version's folder began with, if there are any."""
-    if next(where.glob(f"*{SUFFIX}"), None) is None:
-        return None
-    try:
-        return _read_about(where).code
-    except (OSError, ValueError, TypeError):
-        return None
+    return change_about(folder, about.name, about.version, said).code != about.code
 
 
 def _goes_on(where: Path, shape: str) -> bool:
@@ -125,21 +119,37 @@ def _read_about(where: Path) -> About:
     return About(**{name: value for name, value in said.items() if name in known})
 
 
-def write_about(folder: Path, about: About) -> None:
-    """As `describe`, of a projection whose code need not be here.
+def change_about(folder: Path, name: str, version: int, change: Callable[[About | None], About]) -> About:
+    """As `describe`, of a projection whose code need not be here; of several processes one after the other.
+
+    Args:
+        folder: where states are kept.
+        name: the projection's.
+        version: its version.
+        change: from what is said there, if that can be read, to what is to be said.
+
+    Returns:
+        What is said now.
 
     Raises:
         ProjectionError: the folder cannot be written.
     """
-    where = folder / about.name / f"v{about.version}"
+    where = folder / name / f"v{version}"
     try:
         where.mkdir(parents=True, exist_ok=True)
-        write_whole(where / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
+        with alone(where / ABOUT):
+            try:
+                before = _read_about(where)
+            except (OSError, ValueError, TypeError):
+                before = None
+            about = change(before)
+            write_whole(where / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
         current = where.parent / CURRENT
         if not current.exists():
             with alone(current):
                 if not current.exists():
-                    write_whole(current, f"{about.version}\n")
+                    write_whole(current, f"{version}\n")
+        return about
     except OSError as error:
         raise ProjectionError(
             f"{where} cannot be written: {brief(error)}.", hint="Name another folder: --state DIR."

@@ -143,8 +143,9 @@ async def begin_with(
         old = StateFile.open_to_read(await fold_until(log, before, states, tp, at, Path(name)))
         with closing(old), closing(StateFile.open(Path(beside) / path.name, file.manifest.identity)) as new:
             if old.manifest.held:
+                letters = f"{old.manifest.held:,} dead letter{'' if old.manifest.held == 1 else 's'}"
                 raise ProjectionError(
-                    f"{before.name} v{before.version} has {old.manifest.held:,} dead letters in {tp.topic}/"
+                    f"{before.name} v{before.version} has {letters} in {tp.topic}/"
                     f"{tp.partition} before offset {handover.offset}: its state is not whole.",
                     hint=f"Mend its `apply`, then: noesium dlq redrive {before.name}",
                 )

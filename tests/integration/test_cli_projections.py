@@ -382,6 +382,19 @@ def test_a_foreign_file_in_place_of_a_state_is_discarded_and_said(folder: Counti
     assert folder.json("state", "sums", "--json") == sums(HUNDRED)
 
 
+def test_a_state_of_a_log_that_was_removed_is_not_called_up_to_date(folder: Counting) -> None:
+    folder.ok("project", SUMS, "--once")
+    for path in folder.path.glob("log.db*"):
+        path.unlink()
+    folder.add(range(7))
+    listed = folder.run("projections", "--json")
+    assert [one["lag_events"] for one in json.loads(listed.stdout)] == [7]
+    assert listed.stderr.splitlines() == [
+        f"sums v1: {TOPIC} was deleted and made anew, and its state is of the old one. "
+        "It is folded again when the projection is attached."
+    ]
+
+
 def test_a_row_that_is_damaged_is_mended_by_what_is_said_of_it(folder: Counting) -> None:
     folder.ok("project", SUMS, "--once")
     with closing(sqlite3.connect(folder.files()[0])) as db:

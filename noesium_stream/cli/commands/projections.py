@@ -25,6 +25,7 @@ from noesium_stream.cli.shares import elsewhere, living
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import LogTruncatedError, ProjectionError, StateFileError, TopicNotFoundError
 from noesium_stream.log import EventLog
+from noesium_stream.log.port import TopicShape
 from noesium_stream.projection.load import load_projection
 from noesium_stream.projection.manifest import Manifest
 from noesium_stream.projection.state_file import StateFile
@@ -139,14 +140,15 @@ async def _status(log: EventLog, stored: StoredProjection, events_per_s: float) 
             ends[topic] = await log.end(topic)
         except TopicNotFoundError:
             ends[topic] = {}
+    seen = _seen(stored, manifests, await log.layout())
     behind = {
-        manifest: ends[manifest.identity.topic].get(manifest.identity.partition, 0) - manifest.cursor
-        for manifest in manifests
+        manifest: ends[manifest.identity.topic].get(manifest.identity.partition, 0) - cursor
+        for manifest, cursor in seen.items()
     }
     unseen: dict[str, dict[int, int]] = {}
     for manifest, lag in behind.items():
         if lag > 0:
-            unseen.setdefault(manifest.identity.topic, {})[manifest.identity.partition] = manifest.cursor
+            unseen.setdefault(manifest.identity.topic, {})[manifest.identity.partition] = seen[manifest]
     now_ms = SystemClock().now_ms()
     oldest = [await oldest_ms(log, topic, cursor, ends[topic]) for topic, cursor in unseen.items()]
     written = written_ms(stored)
@@ -163,6 +165,27 @@ async def _status(log: EventLog, stored: StoredProjection, events_per_s: float) 
         sum(manifest.held for manifest in manifests),
         str(stored.path),
     )
+
+
+def _seen(
+    stored: StoredProjection, manifests: list[Manifest], layout: Mapping[str, TopicShape]
+) -> dict[Manifest, int]:
+    """How far each has read the topic that is there now; one that was made anew is said."""
+    seen = {}
+    anew = set()
+    for manifest in manifests:
+        at = manifest.identity
+        shape = layout.get(at.topic)
+        other = shape is not None and shape.topic_id != at.topic_id
+        if other:
+            anew.add(at.topic)
+        seen[manifest] = 0 if other else manifest.cursor
+    for topic in sorted(anew):
+        note(
+            f"{stored.about.name} v{stored.about.version}: {topic} was deleted and made anew, and its state "
+            "is of the old one. It is folded again when the projection is attached."
+        )
+    return seen
 
 
 async def oldest_ms(log: EventLog, topic: str, cursor: dict[int, int], end: Mapping[int, int]) -> int | None:

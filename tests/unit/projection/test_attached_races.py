@@ -247,3 +247,13 @@ async def test_a_file_that_a_reader_finds_damaged_is_made_anew(
         await asyncio.wait_for(attached.barrier(places[-1]), 10)
         assert attached.folds[tp] is not damaged
         assert await attached.query("k") == [0, 1, 2]
+
+
+async def test_no_task_is_left_behind_by_one_that_has_followed(log: EventLog, tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    for n in range(3):
+        async with AttachedProjection(log, Numbers(), tmp_path) as attached:
+            [place] = await log.append([counted(n, "k")])
+            await asyncio.wait_for(attached.barrier(place), 10)
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before

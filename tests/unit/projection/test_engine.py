@@ -264,6 +264,27 @@ async def test_a_file_that_is_damaged_again_at_once_is_an_error(log: EventLog, t
     assert 1 <= len(said) <= 4
 
 
+async def test_a_topic_that_is_made_anew_while_the_engine_is_open_is_folded_from_its_beginning(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    await add(log, 0, 100)
+    with ProjectionEngine(log, report=said.append) as engine:
+        engine.register("numbers", Numbers())
+        await engine.catch_up("numbers")
+        before = await log.layout()
+
+        async def anew() -> dict[str, TopicShape]:
+            return {topic: TopicShape(shape.partitions, "another") for topic, shape in before.items()}
+
+        monkeypatch.setattr(log, "layout", anew)
+        assert await engine.get_state("numbers") == expected(100)
+        manifests = await engine.catch_up("numbers")
+    assert {manifest.identity.topic_id for manifest in manifests} == {"another"}
+    assert len(said) == len(manifests)
+    assert all("the topic was deleted and made anew" in text for text in said)
+
+
 async def test_a_log_that_lacks_what_was_not_folded_yet_is_an_error(log: EventLog, tmp_path: Path) -> None:
     [place, *_] = await add(log, 0, 100)
     with ProjectionEngine(log, tmp_path) as engine:

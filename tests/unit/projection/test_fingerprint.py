@@ -125,6 +125,27 @@ def test_what_is_composed_has_the_code_of_its_parts() -> None:
     assert differs(whole, fingerprint(compose("both", a=Numbers(), b=Sums())))
 
 
+class Second(Numbers):
+    version = 2
+    before = Numbers
+
+    def migrate(self, key: str, state: list[int]) -> list[int]:
+        return state
+
+
+class Third(Second):
+    version = 3
+    before = Second
+
+
+def test_the_code_of_the_versions_before_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = fingerprint(Numbers()), fingerprint(Third())
+    assert fingerprint(Third()) == second
+    monkeypatch.setattr(Second, "before", Sums)
+    assert differs(second, fingerprint(Third()))
+    assert fingerprint(Numbers()) == first
+
+
 class Other(Numbers):
     """Other code of the same name and version."""
 

@@ -39,48 +39,10 @@ from noesium_stream.projection.stored import describe, stored_projection
 from noesium_stream.projection.until import At
 from noesium_stream.projection.whole_file import written_whole
 from tests.support.events import catalogue, counted, outgoing
+from tests.support.migrating import Fees, FeesByHundred, add_fees
 
 CLOCK = VirtualClock()
 KEYS = [f"k{n}" for n in range(7)]
-
-
-class Fees(BaseProjection[int]):
-    """Each event costs 1; a negative number cannot be taken, and 0 ends the account."""
-
-    name = "fees"
-    topics = ("events.*",)
-
-    def initial_state(self) -> int:
-        return 0
-
-    def key(self, event: EventEnvelope) -> str:
-        return str(event.partition_key)
-
-    def apply(self, state: int, event: EventEnvelope) -> int | None:
-        if event.payload["n"] < 0:
-            raise ValueError("negative")
-        return state + 1 if event.payload["n"] else None
-
-
-class FeesByHundred(BaseProjection[dict[str, int]]):
-    """From its beginning on each event costs 100, and what was paid before is told apart."""
-
-    name = "fees"
-    version = 2
-    topics = ("events.*",)
-    before = Fees
-
-    def initial_state(self) -> dict[str, int]:
-        return {"old": 0, "new": 0}
-
-    def key(self, event: EventEnvelope) -> str:
-        return str(event.partition_key)
-
-    def apply(self, state: dict[str, int], event: EventEnvelope) -> dict[str, int] | None:
-        return {**state, "new": state["new"] + 100} if event.payload["n"] else None
-
-    def migrate(self, key: str, state: int) -> dict[str, int] | None:
-        return None if key == "closed" else {"old": state, "new": 0}
 
 
 class FeesByThousand(FeesByHundred):
@@ -105,10 +67,6 @@ async def log() -> AsyncIterator[EventLog]:
     await log.close()
 
 
-async def add(log: EventLog, *keys: str, n: int = 1) -> list[Position]:
-    return await log.append([counted(n, key) for key in keys])
-
-
 async def state(log: EventLog, folder: Path | None, projection: AnyProjection, **options: Any) -> Any:
     with ProjectionEngine(log, folder, **options) as engine:
         engine.register("fees", projection)
@@ -118,10 +76,10 @@ async def state(log: EventLog, folder: Path | None, projection: AnyProjection, *
 async def test_what_lies_before_the_event_stays_as_the_older_version_decided(
     log: EventLog, tmp_path: Path
 ) -> None:
-    await add(log, *KEYS, *KEYS, "closed")
+    await add_fees(log, *KEYS, *KEYS, "closed")
     await state(log, tmp_path, Fees())
     assert await migrate(log, FeesByHundred(), tmp_path, CLOCK)
-    await add(log, "k0", "new")
+    await add_fees(log, "k0", "new")
     expected = {key: {"old": 2, "new": 0} for key in KEYS}
     expected |= {"k0": {"old": 2, "new": 100}, "new": {"old": 0, "new": 100}}
     assert await state(log, tmp_path, FeesByHundred()) == expected
@@ -133,7 +91,7 @@ async def test_what_lies_before_the_event_stays_as_the_older_version_decided(
 async def test_what_another_process_is_about_to_write_beside_a_state_stays_where_it_begins(
     log: EventLog, tmp_path: Path
 ) -> None:
-    [place] = await add(log, "a")
+    [place] = await add_fees(log, "a")
     await migrate(log, FeesByHundred(), tmp_path, CLOCK)
     path = state_path(tmp_path, FeesByHundred(), TopicPartition(place.topic, place.partition))
     killed = path.with_name(f".{path.name}.migrating.1")
@@ -147,15 +105,15 @@ async def test_what_another_process_is_about_to_write_beside_a_state_stays_where
 
 
 async def test_without_the_event_all_is_folded_by_the_newer_version(log: EventLog) -> None:
-    await add(log, "a", "a")
+    await add_fees(log, "a", "a")
     assert await state(log, None, FeesByHundred()) == {"a": {"old": 0, "new": 200}}
 
 
 async def test_the_first_event_counts_and_a_second_one_is_not_said(log: EventLog, tmp_path: Path) -> None:
-    await add(log, "a")
+    await add_fees(log, "a")
     assert await migrate(log, FeesByHundred(), tmp_path, CLOCK)
     first = await migration_of(log, FeesByHundred())
-    await add(log, "a")
+    await add_fees(log, "a")
     assert not await migrate(log, FeesByHundred(), tmp_path, CLOCK)
     assert await migration_of(log, FeesByHundred()) == first
     assert await state(log, tmp_path, FeesByHundred()) == {"a": {"old": 1, "new": 100}}
@@ -163,9 +121,9 @@ async def test_the_first_event_counts_and_a_second_one_is_not_said(log: EventLog
 
 async def test_versions_follow_one_another(log: EventLog, tmp_path: Path) -> None:
     for projection in (FeesByHundred(), FeesByThousand()):
-        await add(log, "a", "b")
+        await add_fees(log, "a", "b")
         assert await migrate(log, projection, tmp_path, CLOCK)
-    await add(log, "a")
+    await add_fees(log, "a")
     expected = {"a": {"old": 1, "new": 1100}, "b": {"old": 1, "new": 100}}
     assert await state(log, tmp_path, FeesByThousand()) == expected
     assert await state(log, None, FeesByThousand()) == expected
@@ -173,7 +131,7 @@ async def test_versions_follow_one_another(log: EventLog, tmp_path: Path) -> Non
 
 async def test_a_state_that_was_folded_without_it_is_made_anew(log: EventLog, tmp_path: Path) -> None:
     said: list[str] = []
-    await add(log, "a", "a")
+    await add_fees(log, "a", "a")
     await state(log, tmp_path, FeesByHundred())
     await migrate(log, FeesByHundred(), tmp_path, CLOCK)
     for _ in range(2):
@@ -189,9 +147,9 @@ async def test_a_state_that_was_folded_without_it_is_made_anew(log: EventLog, tm
 async def test_a_damaged_file_is_made_anew_from_the_older_versions_state(
     log: EventLog, tmp_path: Path
 ) -> None:
-    [place] = await add(log, "a")
+    [place] = await add_fees(log, "a")
     await migrate(log, FeesByHundred(), tmp_path, CLOCK)
-    await add(log, "a")
+    await add_fees(log, "a")
     await state(log, tmp_path, FeesByHundred())
     tp = TopicPartition(place.topic, place.partition)
     state_path(tmp_path, FeesByHundred(), tp).write_bytes(b"damaged")
@@ -199,10 +157,10 @@ async def test_a_damaged_file_is_made_anew_from_the_older_versions_state(
 
 
 async def test_one_that_is_attached_begins_there_too(log: EventLog, tmp_path: Path) -> None:
-    await add(log, "a", "b")
+    await add_fees(log, "a", "b")
     await migrate(log, FeesByHundred(), tmp_path, CLOCK)
     async with AttachedProjection(log, FeesByHundred(), tmp_path) as attached:
-        [place] = await add(log, "a")
+        [place] = await add_fees(log, "a")
         await attached.barrier(place)
         await attached.caught_up()
         assert dict(attached.scan()) == {"a": {"old": 1, "new": 100}, "b": {"old": 1, "new": 0}}
@@ -213,12 +171,12 @@ async def test_where_it_would_fail_nothing_is_said(log: EventLog, tmp_path: Path
         def migrate(self, key: str, state: int) -> dict[str, int] | None:
             return {"old": 1 // (state - 1), "new": 0}
 
-    await add(log, "a")
+    await add_fees(log, "a")
     with pytest.raises(ProjectionError, match=r"`migrate` of fees v2 cannot take the row 'a': ZeroDivision"):
         await migrate(log, Unable(), tmp_path, CLOCK)
     assert await migration_of(log, Unable()) is None
-    await add(log, "a", n=-1)
-    await add(log, "a")
+    await add_fees(log, "a", n=-1)
+    await add_fees(log, "a")
     with pytest.raises(ProjectionError, match=r"fees v1 has 2 dead letters in noesium\.events\.demo"):
         await migrate(log, FeesByHundred(), tmp_path, CLOCK)
     assert await migration_of(log, FeesByHundred()) is None
@@ -247,7 +205,7 @@ class Counting(FeesByHundred):
 async def test_a_migration_that_is_not_pure_is_found_when_it_is_checked(
     log: EventLog, tmp_path: Path, projection: FeesByHundred, said: str
 ) -> None:
-    await add(log, "a")
+    await add_fees(log, "a")
     with pytest.raises(ImpureProjectionError, match=said):
         await migrate(log, projection, tmp_path, CLOCK, PurityCheck(projection))
     assert await migration_of(log, projection) is None
@@ -260,7 +218,7 @@ async def test_a_migration_that_is_not_pure_is_found_when_it_is_checked(
 async def test_it_is_not_begun_while_another_process_folds_the_newer_version(
     log: EventLog, tmp_path: Path
 ) -> None:
-    await add(log, "a")
+    await add_fees(log, "a")
     with ProjectionEngine(log, tmp_path) as engine:
         engine.register("fees", FeesByHundred())
         await engine.get_state("fees")
@@ -273,7 +231,7 @@ async def test_the_code_has_to_name_the_version_that_the_log_names(log: EventLog
     class Skips(FeesByThousand):
         before = Fees
 
-    await add(log, "a")
+    await add_fees(log, "a")
     await migrate(log, FeesByThousand(), tmp_path, CLOCK)
     with pytest.raises(ProjectionError, match="takes over from v2, and its code that it does from v1"):
         await state(log, None, Skips())
@@ -304,9 +262,9 @@ async def test_one_that_names_no_older_version_cannot_take_over(log: EventLog, t
 async def test_a_state_of_the_past_is_that_of_the_version_that_folded_then(tmp_path: Path) -> None:
     log = await open_log(f"sqlite:///{tmp_path}/log.db?partitions=1", catalogue=catalogue())
     try:
-        places = await add(log, "a", "a")
+        places = await add_fees(log, "a", "a")
         await migrate(log, FeesByHundred(), tmp_path, CLOCK)
-        places += await add(log, "a", "a")
+        places += await add_fees(log, "a", "a")
         await state(log, tmp_path, FeesByHundred())
         describe(tmp_path, FeesByHundred(), "g", "tests:FeesByHundred")
         stored = stored_projection(tmp_path, "fees", lambda reference: FeesByHundred(), 2)
@@ -330,10 +288,10 @@ async def test_a_time_at_which_the_newer_version_was_not_there_is_said(tmp_path:
     clock = VirtualClock()
     log = await open_log(f"sqlite:///{tmp_path}/log.db?partitions=1", catalogue=catalogue(), clock=clock)
     try:
-        await add(log, "a")
+        await add_fees(log, "a")
         early_ms = clock.now_ms()
         clock.advance(10)
-        await add(log, "a")
+        await add_fees(log, "a")
         await migrate(log, FeesByHundred(), tmp_path, clock)
         late_ms = clock.now_ms()
         await state(log, tmp_path, FeesByHundred())
@@ -355,7 +313,7 @@ async def test_a_time_at_which_the_newer_version_was_not_there_is_said(tmp_path:
 async def test_a_state_of_the_past_rests_on_no_copy_that_began_otherwise(tmp_path: Path) -> None:
     log = await open_log(f"sqlite:///{tmp_path}/log.db?partitions=1", catalogue=catalogue())
     try:
-        places = await add(log, "a", "a")
+        places = await add_fees(log, "a", "a")
         await state(log, tmp_path, FeesByHundred())  # from the first event
         describe(tmp_path, FeesByHundred(), "g", "tests:FeesByHundred")
         await migrate(log, FeesByHundred(), tmp_path, CLOCK)
@@ -420,7 +378,7 @@ async def test_it_is_the_same_state_wherever_and_whenever_it_is_folded(
                 await migrate(log, FeesByHundred(), folder, CLOCK)
                 new = {one: {"old": count, "new": 0} for one, count in old.items()}
             n = 0 if index in zeros else 1
-            await add(log, key, n=n)
+            await add_fees(log, key, n=n)
             if new is None:
                 old[key] = old.get(key, 0) + 1
                 if not n:
@@ -442,7 +400,7 @@ async def test_it_is_the_same_state_wherever_and_whenever_it_is_folded(
 async def test_what_could_not_be_written_whole_takes_nothings_place(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await add(log, *KEYS)
+    await add_fees(log, *KEYS)
     await migrate(log, FeesByHundred(), tmp_path, CLOCK)
     carry_over = until._carry_over
     readers: list[StateFile] = []
@@ -464,7 +422,7 @@ async def test_what_could_not_be_written_whole_takes_nothings_place(
 async def test_a_log_that_has_lost_what_a_version_begins_with_is_not_waited_for(
     log: EventLog, tmp_path: Path
 ) -> None:
-    [place] = await add(log, "a")
+    [place] = await add_fees(log, "a")
     begins = await migration_now(log, FeesByHundred(), [place.topic])
     further = MigratedTopic(
         topic_id=begins.topics[place.topic].topic_id, offsets={str(place.partition): place.offset + 3}

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from noesium_stream.errors import EventHeldError
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.event.standard_catalogue import standard_catalogue
 from noesium_stream.kernel.canonical_history import RecordedRun
@@ -137,3 +138,18 @@ if __name__ == "__main__":
     print(
         json.dumps({name: rows_after(name, all_records(), folder / f"{name}.state", []) for name in SHIPPED})
     )
+
+
+def test_what_execution_cannot_take_stops_it_and_holds_nothing_back(tmp_path: Path) -> None:
+    headers = [("ce_type", b"run.started"), ("noesium_seq", b"0")]
+    bad = Record(TOPIC, 0, 0, 1_000, "run", headers, b"no event", CODEC)
+    fold = fold_on(load_projection("execution"), tmp_path / "execution.state")
+    with pytest.raises(EventHeldError, match=r"cannot take the event at .*/0@0 \(run.started\)"):
+        fold.take([bad])
+    assert (fold.cursor, fold.manifest.held) == (0, 0)
+    fold.file.close()
+    mind = fold_on(load_projection("cognitive"), tmp_path / "cognitive.state")
+    mind.take([Record(TOPIC, 0, 0, 1_000, "run", [("ce_type", b"run.requested"), headers[1]], b"", CODEC)])
+    mind.flush()
+    assert (mind.cursor, mind.manifest.held) == (1, 1), "any other holds it back"
+    mind.file.close()

@@ -24,9 +24,11 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
+from noesium_stream.projection import landing
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.depot import Depot
 from noesium_stream.projection.engine import ProjectionEngine
+from noesium_stream.projection.fingerprint import fingerprint
 from noesium_stream.projection.landing import Pulled, pull
 from noesium_stream.projection.member import group_of
 from noesium_stream.projection.shipment import MANIFEST, Shipment
@@ -181,6 +183,24 @@ async def test_a_pulled_state_says_which_code_folded_it(log: EventLog, tmp_path:
     done, _ = await taken(log, depot, here, load=lambda reference: Other())
     assert (done.taken, done.left) == (1, 2)
     assert changed(here, Other())
+
+
+async def test_what_a_process_says_that_attaches_during_a_pull_stays(
+    log: EventLog, depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent(depot, await folded(log, tmp_path / "a"))
+    land = landing._land
+
+    def other_attaches(*arguments: Any) -> Any:
+        describe(tmp_path / "b", Numbers(), "its group", "other:Numbers")
+        return land(*arguments)
+
+    monkeypatch.setattr(landing, "_land", other_attaches)
+    done, _ = await taken(log, depot, tmp_path / "b")
+    assert done.taken == 3
+    about = stored_projection(tmp_path / "b", "numbers", load).about
+    assert (about.reference, about.group) == ("other:Numbers", "its group")
+    assert about.code == fingerprint(Numbers())
 
 
 async def test_a_push_of_an_older_release_says_no_code(log: EventLog, tmp_path: Path) -> None:

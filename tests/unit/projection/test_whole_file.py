@@ -106,15 +106,15 @@ def test_of_two_versions_that_take_over_at_once_the_newer_one_stays(
 def test_a_process_describes_a_projection_while_another_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    describe_again = [True]
+    others: list[Thread] = []
     replace = Path.replace
 
     def other_comes_first(self: Path, target: Path) -> Path:
-        if describe_again:
-            describe_again.clear()
-            describe(tmp_path, Numbers(), "group", None)
+        if not others:
+            beside(others, lambda: describe(tmp_path, Numbers(), "group", None))
         return replace(self, target)
 
     monkeypatch.setattr(Path, "replace", other_comes_first)
     describe(tmp_path, Numbers(), "group", None)
+    others[0].join()
     assert len(list(tmp_path.rglob(ABOUT))) == 1
