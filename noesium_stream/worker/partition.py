@@ -74,6 +74,7 @@ class PartitionOwner:
         grace_s: float = GRACE_S,
         bounds: Bounds | None = None,
         slots: Slots | None = None,
+        keeps_state: bool = True,
     ) -> None:
         self.log = log
         self._agent = agent
@@ -95,7 +96,7 @@ class PartitionOwner:
         self._parking: Parking | None = None
         self._runs: dict[str, RunSession] = {}
         self._starting = Starting(self._runs, self._begin_task)
-        self._keeper = StateKeeper(self, agent, bounds or Bounds(), self._lost)
+        self._keeper = StateKeeper(self, agent, bounds or Bounds(), self._lost, in_file=keeps_state)
         self._slots = slots or Slots()
         self._intake: Intake | None = None
         self._outcomes: dict[str, EventEnvelope] = {}

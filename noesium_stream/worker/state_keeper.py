@@ -36,6 +36,7 @@ class StateKeeper:
         agent: whose partition it is.
         bounds: of what is known of ended runs.
         on_lost: told when the state is of no use any more.
+        in_file: whether the state is kept for the next start.
     """
 
     def __init__(
@@ -44,6 +45,8 @@ class StateKeeper:
         agent: BaseGraphicAgent,
         bounds: Bounds,
         on_lost: Callable[[Exception], None],
+        *,
+        in_file: bool,
     ) -> None:
         self._owner = owner
         self._agent = agent
@@ -51,7 +54,7 @@ class StateKeeper:
         self._on_lost = on_lost
         self._state: PartitionState | None = None
         self._broken: ProjectionError | None = None
-        self._in_file = True
+        self._in_file = in_file
         self._unwritten = 0
         self._writes: asyncio.Task[None] | None = None
 
@@ -123,7 +126,7 @@ class StateKeeper:
 
     def _note(self, error: ProjectionError) -> None:
         self._broken = error
-        self._in_file = isinstance(error, StateFileError)  # else it cannot be written: memory has to do
+        self._in_file &= isinstance(error, StateFileError)  # else it cannot be written: memory has to do
 
     def _write(self) -> None:
         self._unwritten = 0

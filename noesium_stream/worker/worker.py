@@ -52,6 +52,8 @@ class Worker:
         concurrency: how many runs of each agent work at once; those that only wait do not count.
         bounds: for how long, and how many, ended runs are known, so that a command that comes again is no
             second run.
+        keeps_state: whether what it knows of its partitions is kept in files below `home`, for next time;
+            None: unless the log is in memory.
 
     Use it as an async context manager; `wait` raises what ends it.
     """
@@ -69,6 +71,7 @@ class Worker:
         grace_s: float = GRACE_S,
         concurrency: int = CONCURRENCY,
         bounds: Bounds | None = None,
+        keeps_state: bool | None = None,
     ) -> None:
         self._log = log
         self._clock = clock or SystemClock()
@@ -88,6 +91,7 @@ class Worker:
                 grace_s,
                 Slots(concurrency),
                 bounds or Bounds(),
+                not log.url.startswith("memory:") if keeps_state is None else keeps_state,
             )
             for agent, options in agents
         ]
@@ -150,11 +154,18 @@ class _Host:
     """One agent of the worker: its subscription and the partitions that it owns."""
 
     def __init__(
-        self, log: EventLog, agent: BaseGraphicAgent, grace_s: float, slots: Slots, bounds: Bounds
+        self,
+        log: EventLog,
+        agent: BaseGraphicAgent,
+        grace_s: float,
+        slots: Slots,
+        bounds: Bounds,
+        keeps_state: bool,
     ) -> None:
         self._log = log
         self._slots = slots
         self._bounds = bounds
+        self._keeps_state = keeps_state
         self._grace_s = grace_s
         self._telling = Telling(agent.context.progress, agent.context.clock)
         self._agent = agent
@@ -295,6 +306,7 @@ class _Host:
                 grace_s=self._grace_s,
                 slots=self._slots,
                 bounds=self._bounds,
+                keeps_state=self._keeps_state,
             )
             self._owners[place.partition] = owner
             async with few:

@@ -45,7 +45,10 @@ class Life:
         self._reaches_log = reaches_log
         self.said: list[str] = []
         hooked: Any = HookedLog(log, self._commit)
-        self.worker = Worker(hooked, [(agent, None)], home=home, progress=self.said.append, **options)
+        agents: list[Any] = [(agent, None)]
+        self.worker = Worker(
+            hooked, agents, home=home, progress=self.said.append, keeps_state=True, **options
+        )
 
     async def _commit(self, outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
         self._commits += 1

@@ -19,7 +19,7 @@ from noesium_stream.errors import ProjectionError, StateFileError
 from noesium_stream.kernel import current_step
 from noesium_stream.log import EventLog, open_log
 from noesium_stream.testing import agent_of
-from noesium_stream.worker import Bounds, parking, state_keeper
+from noesium_stream.worker import Bounds, Worker, parking, state_keeper
 from noesium_stream.worker.restore import restore
 from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.state_file import Identity, StateFile, open_state_file
@@ -337,3 +337,10 @@ async def test_a_command_that_has_waited_for_half_of_what_an_inbox_keeps_is_take
             for run in runs:
                 assert (await run.result(timeout=20))["value"] == "done"
     await log.close()
+
+
+async def test_a_worker_on_a_log_in_memory_keeps_no_file_of_it(log: EventLog, tmp_path: Path) -> None:
+    async with Worker(log, [(agent(), None)], home=tmp_path), Client(log) as client:
+        run = await client.start("sample", {"asks": False})
+        assert (await run.result(timeout=10))["value"] == "done"
+    assert state_files(tmp_path) == []
