@@ -13,6 +13,7 @@
     │       ├── LogCorruptError         the log's file is torn, foreign or damaged
     │       ├── LogClosedError          used after `close`
     │       ├── FencedError             another writer of the same id has taken over
+    │       │   └── TenureEndedError    the group has given the partition to another member
     │       ├── CommitUnknownError      a commit's outcome is not known: open the writer again and read
     │       ├── LogTruncatedError       the cursor lies below the first retained offset
     │       ├── CorruptRecordError      one record cannot be decoded (topic, partition, offset)
@@ -154,6 +155,10 @@ class LogClosedError(EventStoreError):
 
 class FencedError(EventStoreError):
     """Another writer of the same id has taken over; nothing of this commit is visible."""
+
+
+class TenureEndedError(FencedError):
+    """The group has given the partition to another member, or is about to; nothing of this is visible."""
 
 
 class CommitUnknownError(EventStoreError):

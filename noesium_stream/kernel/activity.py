@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -17,9 +17,11 @@ class Activity:
 
     Attributes:
         changes: grows with everything that happens: the same number later means that nothing did.
+        assured: returns when it is known, as of this moment, that the run is still this process's; raises
+            where it is not. None: there is nobody who could take it.
     """
 
-    __slots__ = ("_calls", "_calls_ended", "_gate", "_steps", "_waits", "_working", "changes")
+    __slots__ = ("_calls", "_calls_ended", "_gate", "_steps", "_waits", "_working", "assured", "changes")
 
     def __init__(self) -> None:
         self._steps: dict[object, object | None] = {}
@@ -29,6 +31,7 @@ class Activity:
         self._calls_ended: asyncio.Event | None = None
         self._gate: asyncio.Event | None = None
         self.changes = 0
+        self.assured: Callable[[], Awaitable[None]] | None = None
 
     def enter(self, step: object, within: object | None) -> None:
         """A step begins, perhaps within another one's node (a subgraph)."""

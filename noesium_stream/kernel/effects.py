@@ -200,8 +200,12 @@ class Effect:
         await self.site.journal.commit()
 
     async def _call(self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int) -> None:
-        begun = self.site.clock.monotonic()
         activity = self.site.journal.activity
+        if activity.assured is not None and self.effect_class is SideEffectClass.EXTERNAL:
+            # The process may have stood still since its intent: somebody else has the run then, and a person
+            # may have decided already. Nothing gives way between this and the call.
+            await activity.assured()
+        begun = self.site.clock.monotonic()
         activity.changes += 1
         # What may have been done outside, and must not be done again: not plainly failed.
         perhaps = None

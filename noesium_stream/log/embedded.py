@@ -14,7 +14,7 @@ from noesium_stream.errors import LogClosedError, LogTruncatedError, TopicConfig
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.group import Coordinator, Member, member_name
+from noesium_stream.log.group import Coordinator, Member, MemberTenure, member_name, member_tenure
 from noesium_stream.log.headers import TypeFilter, type_filter
 from noesium_stream.log.port import (
     Cursor,
@@ -26,6 +26,7 @@ from noesium_stream.log.port import (
     OnRevoked,
     Position,
     Subscription,
+    Tenure,
     TopicInfo,
     TopicPartition,
     TopicShape,
@@ -92,7 +93,7 @@ class Store(Protocol):
     async def truncate(self, topic: Topic, partition: int, before: int) -> None:
         """Remove records below `before`."""
 
-    async def writer(self, writer_id: str) -> LogWriter:
+    async def writer(self, writer_id: str, tenure: MemberTenure | None) -> LogWriter:
         """See `EventLog.writer`."""
 
     def coordinator(self, group: str, member: str, topics: Sequence[Topic]) -> Coordinator:
@@ -165,11 +166,11 @@ class EmbeddedLog:
         """See `EventLog.publish`."""
         return (await self.append((envelope,)))[0]
 
-    async def writer(self, writer_id: str) -> LogWriter:
+    async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> LogWriter:
         """See `EventLog.writer`."""
         self._check_open()
         await self._store.pause()
-        writer = await self._store.writer(writer_id)
+        writer = await self._store.writer(writer_id, member_tenure(tenure))
         self._writers.append(writer)
         await self._store.pause()
         return writer
@@ -292,7 +293,16 @@ class EmbeddedLog:
         name = member_name(self._clock)
         coordinator = store.coordinator(group, name, list(infos.values()))
         member = Member(
-            coordinator, fetch, store.changes, handler, on_assigned, on_revoked, beginning, resolve, name
+            coordinator,
+            fetch,
+            store.changes,
+            handler,
+            on_assigned,
+            on_revoked,
+            beginning,
+            resolve,
+            name,
+            group,
         )
         self._members.add(member)
         return member

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from noesium_stream.clock import Clock
-from noesium_stream.log.port import GroupShare, Handler, OnAssigned, OnRevoked, TopicPartition
+from noesium_stream.errors import EventStoreError, TenureEndedError
+from noesium_stream.log.port import GroupShare, Handler, OnAssigned, OnRevoked, Tenure, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.log.wakeup import Signal
 
@@ -54,6 +55,37 @@ class Claim(NamedTuple):
 
     epoch: int
     offset: int | None
+
+
+TENURE_HINT: Final = "Take it from a subscription of the same log."
+
+
+class MemberTenure(NamedTuple):
+    """See `Tenure`: each taking of a partition has an epoch of its own."""
+
+    group: str
+    member: str
+    partition: TopicPartition
+    epoch: int
+
+
+def member_tenure(tenure: Tenure | None) -> MemberTenure | None:
+    """A tenure as the embedded backends make them.
+
+    Raises:
+        EventStoreError: it is one of another backend.
+    """
+    if tenure is None or isinstance(tenure, MemberTenure):
+        return tenure
+    raise EventStoreError(f"{type(tenure).__name__} is no tenure of this log.", hint=TENURE_HINT)
+
+
+def tenure_ended(tp: TopicPartition, what: str) -> TenureEndedError:
+    """The error for a partition that somebody else has, or may have by now."""
+    return TenureEndedError(
+        f"{what}: the group does not leave {tp.topic}/{tp.partition} to this member any more.",
+        hint="Nothing of it is on the log. Drop what belongs to the partition, until it is assigned again.",
+    )
 
 
 class Plan(NamedTuple):
@@ -159,8 +191,10 @@ class Member:
         beginning: Callable[[TopicPartition], int],
         resolve: Resolve,
         name: str,
+        group: str,
     ) -> None:
         self.member: Final = name
+        self._group = group
         self._resolve = resolve
         self._coordinator = coordinator
         self._fetch = fetch
@@ -200,6 +234,13 @@ class Member:
         """See `Subscription.change_topics`."""
         self._topics = self._resolve(topics)
         self._changes.notify()
+
+    async def tenure(self, tp: TopicPartition) -> MemberTenure:
+        """See `Subscription.tenure`."""
+        claim = self._claims.get(tp)
+        if claim is None or not self._coordinator.holds({tp: claim}):
+            raise tenure_ended(tp, f"The member {self.member} of {self._group}")
+        return MemberTenure(self._group, self.member, tp, claim.epoch)
 
     async def close(self) -> None:
         """See `Subscription.close`. What the handler raised is `wait`'s to tell."""

@@ -16,11 +16,11 @@ from weakref import WeakSet
 from confluent_kafka.admin import OffsetSpec
 
 from noesium_stream.clock import Clock
-from noesium_stream.errors import LogClosedError, TopicNotFoundError
+from noesium_stream.errors import EventStoreError, LogClosedError, TopicNotFoundError
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.group import member_name
+from noesium_stream.log.group import TENURE_HINT, member_name
 from noesium_stream.log.headers import type_filter
 from noesium_stream.log.kafka_admin import KafkaAdmin
 from noesium_stream.log.kafka_append import Appender, Publisher
@@ -30,6 +30,7 @@ from noesium_stream.log.kafka_producer import TransactionalProducer
 from noesium_stream.log.kafka_reader import BoundedReader
 from noesium_stream.log.kafka_settings import KafkaSettings, kafka_settings
 from noesium_stream.log.kafka_tail import Tail
+from noesium_stream.log.kafka_tenure import KafkaTenure
 from noesium_stream.log.kafka_writer import KafkaWriter, unbroken
 from noesium_stream.log.port import (
     Cursor,
@@ -39,6 +40,7 @@ from noesium_stream.log.port import (
     Only,
     OnRevoked,
     Position,
+    Tenure,
     TopicInfo,
     TopicShape,
     Types,
@@ -133,9 +135,10 @@ class KafkaLog:
         """See `EventLog.publish`."""
         return (await self.append((envelope,)))[0]
 
-    async def writer(self, writer_id: str) -> KafkaWriter:
+    async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> KafkaWriter:
         """See `EventLog.writer`."""
         self._check_open()
+        proof = _kafka_tenure(tenure, f"The writer {writer_id}")
         transactional_id = f"{self._topology.namespace}.writer.{writer_id}"
         producer = TransactionalProducer(self._settings, transactional_id, f"The writer {writer_id}")
         loop = asyncio.get_running_loop()
@@ -145,7 +148,7 @@ class KafkaLog:
             await loop.run_in_executor(self._executor, producer.close)
             raise
         writer = KafkaWriter(
-            writer_id, producer, self._codec, self._counts, self._executor, self._clock.token(6)
+            writer_id, producer, self._codec, self._counts, self._executor, self._clock.token(6), proof
         )
         self._writers.add(writer)
         return writer
@@ -344,6 +347,22 @@ class KafkaLog:
     def _check_open(self) -> None:
         if self._closed:
             raise LogClosedError(f"{self._url} is closed.", hint="Open it again with open_log.")
+
+
+def _kafka_tenure(tenure: Tenure | None, what: str) -> KafkaTenure | None:
+    """The tenure, if it may still last.
+
+    Raises:
+        TenureEndedError: the member knows itself that it is none.
+        EventStoreError: it is one of another backend.
+    """
+    if tenure is None:
+        return None
+    if not isinstance(tenure, KafkaTenure):
+        raise EventStoreError(f"{type(tenure).__name__} is no tenure of a Kafka.", hint=TENURE_HINT)
+    if not tenure.visible:
+        raise tenure.ended(what)
+    return tenure
 
 
 def _fine() -> None:

@@ -32,6 +32,16 @@ FENCED: Final = frozenset(
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
     }
 )
+NO_MEMBER: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+    }
+)
+"""What a group's coordinator answers to one who is no member, or was one in an earlier generation."""
+
 _REFUSED: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,

@@ -9,22 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from noesium_stream.errors import EventStoreError
+from noesium_stream.errors import EventStoreError, LogClosedError
+from noesium_stream.log.group import tenure_ended
 from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.kafka_admin import KafkaAdmin
 from noesium_stream.log.kafka_errors import PATIENCE_S, ClientLog, translated
 from noesium_stream.log.kafka_message import Batch, Message, sieve
 from noesium_stream.log.kafka_reader import OUT_OF_RANGE, consumer_config, out_of_range, poll_batch
+from noesium_stream.log.kafka_requests import Requests
 from noesium_stream.log.kafka_settings import KafkaSettings
+from noesium_stream.log.kafka_tenure import KafkaTenure
 from noesium_stream.log.port import Handler, OnAssigned, OnRevoked, TopicPartition
 from noesium_stream.log.record import Decoder, Record
+
+SESSION_MS: Final = 6_000
+"""A member that is not heard of for so long has no partitions any more."""
+
+HEARTBEAT_MS: Final = 1_000
 
 _POLL_AFTER_S: Final = 10.0
 _WAIT_S: Final = 0.1
@@ -73,6 +83,8 @@ class KafkaSubscription:
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._inside: set[asyncio.Task[Any]] = set()
         self._assigned: frozenset[TopicPartition] = frozenset()
+        self._granted: set[TopicPartition] = set()
+        self._requests = Requests()
         self._positions: dict[TopicPartition, int] = {}
         self._busy: Future[Any] | None = None
         self._after: dict[TopicPartition, int] = {}
@@ -85,8 +97,8 @@ class KafkaSubscription:
         config = {
             **consumer_config(settings, group),
             "partition.assignment.strategy": "cooperative-sticky",
-            "session.timeout.ms": 6_000,
-            "heartbeat.interval.ms": 1_000,
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
             "client.id": member,
             **_PREFETCH,
         }
@@ -119,6 +131,42 @@ class KafkaSubscription:
         """See `Subscription.change_topics`."""
         self._wanted = list(dict.fromkeys(topics))
 
+    async def tenure(self, tp: TopicPartition) -> KafkaTenure:
+        """See `Subscription.tenure`."""
+        try:
+            return await asyncio.wrap_future(self._requests.ask(partial(self._tenure, tp)))
+        except LogClosedError as error:
+            raise tenure_ended(tp, f"The member {self.member}") from error
+
+    def _tenure(self, tp: TopicPartition) -> KafkaTenure:
+        """On the thread."""
+        # 1. The membership. 2. Whether it has the partition: who has lost it is told so before it can be a
+        # member again.
+        metadata = self._consumer.consumer_group_metadata()
+        if tp not in self._granted:
+            raise tenure_ended(tp, f"The member {self.member}")
+        return KafkaTenure(tp, metadata, partial(self._offset_asked, tp))
+
+    def _group_offset(self, tp: TopicPartition) -> int:
+        """Where the group goes on in this partition; on the thread."""
+        known = self.position(tp)
+        if known is not None:
+            return known
+        try:
+            [part] = self._consumer.committed([KafkaPartition(*tp)], timeout=PATIENCE_S)
+            if part.offset >= 0:
+                return int(part.offset)
+            return int(self._consumer.get_watermark_offsets(KafkaPartition(*tp), timeout=PATIENCE_S)[0])
+        except KafkaException as error:
+            raise translated(error, self._bootstrap, f"asking where the group is in {tp.topic}") from error
+
+    def _offset_asked(self, tp: TopicPartition) -> int:
+        """`_group_offset` for another thread; blocks."""
+        try:
+            return self._requests.ask(partial(self._group_offset, tp)).result()
+        except LogClosedError as error:
+            raise tenure_ended(tp, f"The member {self.member}") from error
+
     async def close(self) -> None:
         """See `Subscription.close`. What the handler raised is `wait`'s to tell."""
         self._closing.set()
@@ -132,6 +180,7 @@ class KafkaSubscription:
             self._subscribe()
             while not self._closing.is_set() and self._failure is None:
                 self._obey()
+                self._requests.serve()
                 held, self._held = self._held, []
                 self._take(held or poll_batch(self._consumer, most=self._most))
                 if self._log.refusal is not None:
@@ -145,6 +194,7 @@ class KafkaSubscription:
             self._consumer.close()
         except BaseException as error:
             self._failure = self._failure or error
+        self._requests.close()
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._finish)
 
@@ -249,18 +299,21 @@ class KafkaSubscription:
                 raise translated(error, self._bootstrap, "committing the group's offsets") from error
 
     def _assign(self, consumer: Consumer, parts: list[KafkaPartition]) -> None:
-        """New partitions: ask the owner where to start, else the group, else at the beginning."""
+        """New partitions: ask the owner where to start, else the group, else at the beginning.
+
+        The owner comes first: the group's offset cannot be told while a transaction with it is open, and he
+        who opens the writer ends that.
+        """
         try:
             tps = frozenset(TopicPartition(part.topic, part.partition) for part in parts)
-            committed = consumer.committed(parts, timeout=PATIENCE_S) if parts else []
-            starts = {
-                TopicPartition(part.topic, part.partition): part.offset
-                if part.offset >= 0
-                else OFFSET_BEGINNING
-                for part in committed
-            }
+            self._granted |= tps
+            starts: dict[TopicPartition, int] = {}
             if self._on_assigned is not None and tps:
                 starts.update(self._call(self._on_assigned(tps)) or {})
+            unknown = [KafkaPartition(*tp) for tp in sorted(tps - starts.keys())]
+            for part in consumer.committed(unknown, timeout=PATIENCE_S) if unknown else ():
+                at = TopicPartition(part.topic, part.partition)
+                starts[at] = part.offset if part.offset >= 0 else OFFSET_BEGINNING
             self._positions.update({tp: starts[tp] for tp in tps})
             self._assigned = frozenset(self._positions)
             consumer.incremental_assign([KafkaPartition(tp.topic, tp.partition, starts[tp]) for tp in tps])
@@ -295,6 +348,7 @@ class KafkaSubscription:
         gone = tps & self._positions.keys()
         # One that comes back begins where its owner says, not behind what was read before.
         self._held = [m for m in self._held if (m.topic(), m.partition()) not in gone]
+        self._granted -= tps
         with self._seeking:
             for tp in gone:
                 del self._positions[tp]
@@ -315,14 +369,14 @@ class KafkaSubscription:
 
     def _wait(self, future: Future[Any], timeout_s: float | None) -> bool:
         """Whether it is done within the time (None: as long as it takes, or the event loop lives)."""
-        waited = 0.0
+        begun, waited = time.monotonic(), 0.0
         while not future.done():
             if timeout_s is not None and waited >= timeout_s:
                 return False
             if self._loop.is_closed():
                 raise EventStoreError("the event loop of a subscription was closed.")
-            wait((future,), _WAIT_S)
-            waited += _WAIT_S
+            self._requests.wait(future, _WAIT_S)
+            waited = time.monotonic() - begun
         return True
 
     async def _entered(self, callback: Awaitable[Any]) -> Any:

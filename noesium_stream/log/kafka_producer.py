@@ -15,11 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from noesium_stream.errors import CommitUnknownError, EventStoreError, FencedError, LogClosedError
 from noesium_stream.log.headers import headers_of_text
 from noesium_stream.log.kafka_errors import (
     FENCED,
+    NO_MEMBER,
     PATIENCE_S,
     ClientLog,
     fenced,
@@ -28,6 +30,7 @@ from noesium_stream.log.kafka_errors import (
     unavailable,
 )
 from noesium_stream.log.kafka_settings import KafkaSettings
+from noesium_stream.log.kafka_tenure import KafkaTenure
 from noesium_stream.log.port import Headers, Position
 from noesium_stream.log.prepare import Prepared
 
@@ -167,6 +170,24 @@ class TransactionalProducer:
             except KafkaException as error:
                 raise self._translated(error) from error
 
+    def prove(self, tenure: KafkaTenure) -> None:
+        """Let the transaction commit only if the group still leaves a partition to a member. Blocks.
+
+        Raises:
+            TenureEndedError, LogUnavailableError, FencedError: the transaction can only be aborted.
+        """
+        if not tenure.visible:
+            raise tenure.ended(self.what)
+        offset = KafkaPartition(*tenure.partition, tenure.offset())
+        try:
+            called(self._producer.send_offsets_to_transaction, [offset], tenure.metadata, _COMMIT_S)
+        except (KafkaException, SystemError) as error:
+            self.serve()
+            cause = self._cause(error)
+            if cause.code() in NO_MEMBER:
+                raise tenure.ended(self.what) from error
+            raise self._translated(cause) from error
+
     def flush(self) -> None:
         """Return when all that was produced lies in its partitions. Blocks.
 
@@ -204,7 +225,11 @@ class TransactionalProducer:
         return self.positions()
 
     def abort(self) -> None:
-        """Abort; harmless where there is nothing to abort. Blocks; a failure ends the producer."""
+        """Abort; harmless where there is nothing to abort. Blocks.
+
+        A failure ends the producer, and so does an abort that was not plainly acknowledged: a copy of its
+        EndTxn would abort the first half of the next transaction.
+        """
         if self._fatal is not None:
             return
         try:
@@ -214,6 +239,8 @@ class TransactionalProducer:
             if self._cause(error).code() in FENCED:
                 self._fatal = fenced(self.what)
         self.serve()
+        if self._log.disturbed:
+            self.usable = False
 
     def serve(self) -> None:
         """Take what librdkafka has to tell, so that it does not pile up while nothing is committed."""

@@ -16,6 +16,7 @@ from noesium_stream.errors import EventStoreError, FencedError, LogClosedError
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.log.headers import commit_header
 from noesium_stream.log.kafka_producer import TransactionalProducer
+from noesium_stream.log.kafka_tenure import KafkaTenure
 from noesium_stream.log.port import Headers, Outgoing, Position, TopicPartition
 from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
 from noesium_stream.observability import events_emitted
@@ -36,6 +37,7 @@ class KafkaWriter:
         counts: Counts,
         executor: Executor,
         token: str,
+        tenure: KafkaTenure | None = None,
     ) -> None:
         self.writer_id = writer_id
         self.epoch = producer.epoch
@@ -44,6 +46,7 @@ class KafkaWriter:
         self._counts = counts
         self._executor = executor
         self._token = token
+        self.unproven = tenure
         self._commits = 0
         self._open: KafkaTransaction | None = None
         self._closed = False
@@ -146,7 +149,11 @@ class KafkaTransaction:
             await self._writer.blocking(self._writer.producer.abort)
 
     def _commit(self) -> list[Position]:
-        positions = self._writer.producer.commit()
+        writer = self._writer
+        if writer.unproven is not None:
+            writer.producer.prove(writer.unproven)
+        positions = writer.producer.commit()
+        writer.unproven = None
         self.ended = True  # here, because the caller may be cancelled meanwhile
         events_emitted.add(len(positions), {"noesium.log": "kafka"})
         return positions

@@ -10,7 +10,7 @@ from noesium_stream.clock import Clock
 from noesium_stream.errors import FencedError, LogClosedError
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.log.embedded import Bounds, EmbeddedLog, Topic
-from noesium_stream.log.group import Coordinator, shares
+from noesium_stream.log.group import Coordinator, MemberTenure, shares
 from noesium_stream.log.headers import TypeFilter, commit_header
 from noesium_stream.log.memory_group import GroupTable, MemoryCoordinator
 from noesium_stream.log.memory_store import MemoryStore, Txn
@@ -74,8 +74,8 @@ class _Opened:
     async def truncate(self, topic: Topic, partition: int, before: int) -> None:
         self._store.truncate(topic, partition, before)
 
-    async def writer(self, writer_id: str) -> LogWriter:
-        return await MemoryWriter.open(self._store, writer_id, self._topology, self._codec)
+    async def writer(self, writer_id: str, tenure: MemberTenure | None) -> LogWriter:
+        return await MemoryWriter.open(self._store, writer_id, tenure, self._topology, self._codec)
 
     def coordinator(self, group: str, member: str, topics: Sequence[Topic]) -> Coordinator:
         coordinator = MemoryCoordinator(self._store.groups.setdefault(group, GroupTable()), member, topics)
@@ -101,10 +101,18 @@ class MemoryWriter:
     """A `LogWriter` on a `MemoryStore`."""
 
     def __init__(
-        self, store: MemoryStore, writer_id: str, epoch: int, topology: Topology, codec: EnvelopeCodec
+        self,
+        store: MemoryStore,
+        writer_id: str,
+        epoch: int,
+        tenure: MemberTenure | None,
+        topology: Topology,
+        codec: EnvelopeCodec,
     ) -> None:
         self.writer_id = writer_id
         self.epoch = epoch
+        self._tenure = tenure
+        self._proven = False
         self.store = store
         self.codec = codec
         self._topology = topology
@@ -115,15 +123,21 @@ class MemoryWriter:
 
     @classmethod
     async def open(
-        cls, store: MemoryStore, writer_id: str, topology: Topology, codec: EnvelopeCodec
+        cls,
+        store: MemoryStore,
+        writer_id: str,
+        tenure: MemberTenure | None,
+        topology: Topology,
+        codec: EnvelopeCodec,
     ) -> MemoryWriter:
         """Fence the holder of this id, abort what it left open, wait for markers; then begin."""
+        store.check(tenure, f"The writer {writer_id}")
         epoch = store.epochs[writer_id] = store.epochs.get(writer_id, 0) + 1
         left = store.open.pop(writer_id, None)
         if left is not None:
             store.write_markers(left)
         await store.markers_written()
-        return cls(store, writer_id, epoch, topology, codec)
+        return cls(store, writer_id, epoch, tenure, topology, codec)
 
     async def commit(self, outgoing: Sequence[Outgoing]) -> list[Position]:
         """See `LogWriter.commit`."""
@@ -165,6 +179,17 @@ class MemoryWriter:
         """Whether a newer writer of this id was opened."""
         return self.store.epochs[self.writer_id] != self.epoch
 
+    def check(self) -> None:
+        """Raise `FencedError` or `TenureEndedError` where it may not commit; the tenure counts once."""
+        if self.fenced:
+            raise FencedError(
+                f"The writer {self.writer_id} was fenced: a newer one holds its id.",
+                hint="Nothing of this commit is on the log. Stop, or open the writer again.",
+            )
+        if not self._proven:
+            self.store.check(self._tenure, f"The writer {self.writer_id}")
+            self._proven = True
+
     async def close(self) -> None:
         """See `LogWriter.close`."""
         if self._open is not None:
@@ -200,12 +225,8 @@ class MemoryTransaction:
         self._check_open()
         writer, store = self._writer, self._writer.store
         await store.pause()
+        writer.check()  # what raises here leaves the transaction to be aborted
         self.ended = True
-        if writer.fenced:
-            raise FencedError(
-                f"The writer {writer.writer_id} was fenced: a newer one holds its id.",
-                hint="Nothing of this commit is on the log. Stop, or open the writer again.",
-            )
         store.open.pop(writer.writer_id, None)
         store.finish(self._txn, commit=True)
         events_emitted.add(len(self._positions), {"noesium.log": "memory"})

@@ -20,6 +20,10 @@ class GroupTable:
         self.epochs: dict[TopicPartition, int] = {}
         self.offsets: dict[TopicPartition, int] = {}
 
+    def leaves(self, tp: TopicPartition, member: str, epoch: int) -> bool:
+        """Whether a partition is still this member's, in this epoch."""
+        return self.owners.get(tp) == member and self.epochs[tp] == epoch
+
 
 class MemoryCoordinator:
     """A member of a group in this process: it cannot vanish, so there are no leases."""
@@ -65,16 +69,12 @@ class MemoryCoordinator:
 
     def holds(self, claims: Mapping[TopicPartition, Claim]) -> bool:
         """Whether all of these are still this member's, in these epochs."""
-        table = self._table
-        return all(
-            table.owners.get(tp) == self._member and table.epochs[tp] == claim.epoch
-            for tp, claim in claims.items()
-        )
+        return all(self._table.leaves(tp, self._member, claim.epoch) for tp, claim in claims.items())
 
     async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Set the group's next offsets."""
         for tp, (offset, epoch) in offsets.items():
-            if self._table.owners.get(tp) == self._member and self._table.epochs[tp] == epoch:
+            if self._table.leaves(tp, self._member, epoch):
                 self._table.offsets[tp] = offset
 
     async def follow(self, topics: Mapping[str, int]) -> None:

@@ -19,6 +19,7 @@ from typing import Final
 from noesium_stream.clock import Clock
 from noesium_stream.errors import LogTruncatedError
 from noesium_stream.log.embedded import Bounds, Topic
+from noesium_stream.log.group import MemberTenure, tenure_ended
 from noesium_stream.log.headers import CE_TYPE, TypeFilter, header_value, headers_of_text
 from noesium_stream.log.memory_group import GroupTable
 from noesium_stream.log.port import Headers, Position
@@ -105,6 +106,13 @@ class MemoryStore:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._random = None if seed is None else random.Random(seed)
         self._markers: dict[Txn, asyncio.Task[None]] = {}
+
+    def check(self, tenure: MemberTenure | None, what: str) -> None:
+        """Raise `TenureEndedError` where the group has given the partition to another member."""
+        if tenure is not None:
+            group, member, tp, epoch = tenure
+            if not self.groups.setdefault(group, GroupTable()).leaves(tp, member, epoch):
+                raise tenure_ended(tp, what)
 
     async def pause(self) -> None:
         """Give others some turns, as many as the seed says."""

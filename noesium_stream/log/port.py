@@ -97,6 +97,18 @@ def process_of(member: str) -> str:
     return member.rpartition("/")[0] or member
 
 
+class Tenure(Protocol):
+    """That a group has given a partition to one of its members, and since when: an epoch or a generation.
+
+    It ends when the group has given the partition to somebody else, also while the member does not know. Two
+    are equal that say the same. Made by `Subscription.tenure`, for `EventLog.writer` of the same log.
+    """
+
+    @property
+    def partition(self) -> TopicPartition:
+        """Of which partition."""
+
+
 class Transaction(Protocol):
     """An open transaction of a writer. Leaving it without `commit` means `abort`."""
 
@@ -188,6 +200,15 @@ class Subscription(Protocol):
         Raises `TopicNotFoundError`, where that can be told at once.
         """
 
+    async def tenure(self, tp: TopicPartition) -> Tenure:
+        """What this member knows of its tenure of a partition; from `on_assigned` on, until `on_revoked`.
+
+        The group may have ended it already: a writer that is opened under it finds out.
+
+        Raises:
+            TenureEndedError: the partition is not this member's.
+        """
+
     async def close(self) -> None:
         """Leave the group: the last batch ends, `on_revoked` is called, others take over at once."""
 
@@ -226,10 +247,14 @@ class EventLog(Protocol):
     async def publish(self, envelope: EventEnvelope) -> Position:
         """`append` of one: the bus is the log (RFC-1001 §6.4)."""
 
-    async def writer(self, writer_id: str) -> LogWriter:
+    async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> LogWriter:
         """Open the transactional writer of this id, fencing whoever holds it and aborting what it left.
 
-        Raises `LogUnavailableError`.
+        Under a tenure its first commit succeeds only while the group leaves the partition to that member
+        (KIP-447): one that is late fences whoever has the partition by now, and then cannot get past its
+        own first commit. Where it shows at once that the tenure has ended, nobody is fenced.
+
+        Raises `LogUnavailableError`; `TenureEndedError`.
         """
 
     def read(

@@ -19,12 +19,12 @@ from noesium_stream.clock import Clock
 from noesium_stream.errors import LogCorruptError
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.log.embedded import Bounds, EmbeddedLog, Topic
-from noesium_stream.log.group import Coordinator
+from noesium_stream.log.group import Coordinator, MemberTenure, tenure_ended
 from noesium_stream.log.port import GroupShare, LogWriter, Position
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.log.sqlite_chunk import pack, pack_one
 from noesium_stream.log.sqlite_file import OpenFile, connect, corrupt, is_busy, patiently, translate
-from noesium_stream.log.sqlite_group import SqliteCoordinator, group_shares
+from noesium_stream.log.sqlite_group import SqliteCoordinator, group_shares, is_held
 from noesium_stream.log.sqlite_read import Partitions, Tail, statements
 from noesium_stream.log.sqlite_wake import Waker
 from noesium_stream.log.sqlite_writer import SqliteWriter, WriterFencedError
@@ -172,18 +172,23 @@ class SqliteStore:
         return positions
 
     async def write(
-        self, records: Sequence[Prepared], commit_id: bytes, writer: tuple[int, int]
+        self,
+        records: Sequence[Prepared],
+        commit_id: bytes,
+        writer: tuple[int, int],
+        tenure: MemberTenure | None = None,
     ) -> list[Position]:
-        """Write all or none as `writer` (id and epoch).
+        """Write all or none as `writer` (id and epoch); under a tenure only while it lasts.
 
         Raises:
             WriterFencedError: the writer's epoch is over.
+            TenureEndedError: the group has given the partition to another member.
             LogFullError, LogUnavailableError, LogCorruptError: nothing was written.
         """
         self._file.require()
-        if len(records) == 1:
+        if len(records) == 1 and tenure is None:
             return [await self._write_one(records[0], records[0][1], commit_id, writer)]
-        return await self._write_many(records, [record[1] for record in records], commit_id, writer)
+        return await self._write_many(records, [record[1] for record in records], commit_id, writer, tenure)
 
     async def _write_one(
         self, record: Prepared, partition: int, commit_id: bytes, writer: tuple[int, int] | None
@@ -219,6 +224,7 @@ class SqliteStore:
         partitions: Sequence[int],
         commit_id: bytes,
         writer: tuple[int, int] | None,
+        tenure: MemberTenure | None = None,
     ) -> list[Position]:
         """Records of several partitions: a chunk for each, in one transaction."""
         parts = _by_partition(records, partitions)
@@ -229,7 +235,7 @@ class SqliteStore:
                 chunks.append((self._slot(*place), n, data))
                 owners.append(place)
         first: dict[tuple[str, int], int] = {}
-        for place, offset in zip(owners, await self._insert(chunks, writer, parts), strict=True):
+        for place, offset in zip(owners, await self._insert(chunks, writer, parts, tenure), strict=True):
             first.setdefault(place, offset)
         positions: list[Position | None] = [None] * len(records)
         for (topic, partition), indices in parts.items():
@@ -242,6 +248,7 @@ class SqliteStore:
         chunks: list[tuple[int, int, bytes]],
         writer: tuple[int, int] | None,
         places: Collection[Place],
+        tenure: MemberTenure | None = None,
     ) -> list[int]:
         """Commit chunks (slot, records, data) of these partitions; the offset of each one's first record.
 
@@ -252,10 +259,10 @@ class SqliteStore:
         while True:
             rows, tails = self._place(chunks, now_ms, writer)
             try:
-                if len(rows) == 1:
+                if len(rows) == 1 and tenure is None:
                     written = await self._execute(*rows[0])
                 else:
-                    written = await self.transact(partial(self._execute_all, rows))
+                    written = await self.transact(partial(self._execute_all, rows, tenure))
             except sqlite3.IntegrityError:
                 for slot in tails:
                     self._parts.tails.pop(slot, None)
@@ -292,9 +299,14 @@ class SqliteStore:
         async with self._order:
             return await patiently(self.path, lambda: self.connection.execute(sql, row).rowcount == 1)
 
-    def _execute_all(self, rows: list[Insert]) -> bool:
+    def _execute_all(self, rows: list[Insert], tenure: MemberTenure | None) -> bool:
         """All of a commit, in a transaction; the first row tells whether the writer is fenced."""
+        self._check(tenure)
         return all(self.connection.execute(sql, row).rowcount == 1 for sql, row in rows)
+
+    def _check(self, tenure: MemberTenure | None) -> None:
+        if tenure is not None and not is_held(self.connection, tenure):
+            raise tenure_ended(tenure.partition, f"The member {tenure.member} of {tenure.group}")
 
     async def transact(self, work: Callable[[], T]) -> T:
         """Do `work` in one transaction, as soon as no other process writes.
@@ -337,15 +349,20 @@ class SqliteStore:
                     if before > bounds.first:
                         await self.truncate(topic, number, before)
 
-    async def writer(self, writer_id: str) -> LogWriter:
+    async def writer(self, writer_id: str, tenure: MemberTenure | None) -> LogWriter:
         """Open a writer: its epoch is one more than the last."""
         sql = (
             "INSERT INTO writer(name, epoch) VALUES(?, 1) ON CONFLICT(name) DO UPDATE SET epoch = epoch + 1 "
             "RETURNING id, epoch"
         )
         self._file.require()
-        [(number, epoch)] = await self.transact(lambda: self.connection.execute(sql, (writer_id,)).fetchall())
-        return SqliteWriter(self, writer_id, number, epoch)
+
+        def count_up() -> tuple[int, int]:
+            self._check(tenure)
+            [(number, epoch)] = self.connection.execute(sql, (writer_id,)).fetchall()
+            return number, epoch
+
+        return SqliteWriter(self, writer_id, *await self.transact(count_up), tenure)
 
     def coordinator(self, group: str, member: str, topics: Sequence[Topic]) -> Coordinator:
         """A new member's view of a group."""

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from noesium_stream.clock import Clock
 from noesium_stream.log.embedded import Topic
-from noesium_stream.log.group import Claim, Plan, assign, shares
+from noesium_stream.log.group import Claim, MemberTenure, Plan, assign, shares
 from noesium_stream.log.port import GroupShare, TopicPartition
 from noesium_stream.log.sqlite_file import patiently, translate
 
@@ -36,6 +36,17 @@ def group_shares(connection: sqlite3.Connection, group: str, now_ms: int) -> lis
         (member for (member,) in members),
         {TopicPartition(topic, number): owner for topic, number, owner in owners},
     )
+
+
+def is_held(connection: sqlite3.Connection, tenure: MemberTenure) -> bool:
+    """Whether a group still leaves a partition to a member; within the transaction of who asks."""
+    group, member, tp, epoch = tenure
+    row = connection.execute(
+        "SELECT 1 FROM grp_partition WHERE grp = ? AND topic = ? AND partition = ? AND owner = ? "
+        "AND epoch = ?",
+        (group, tp.topic, tp.partition, member, epoch),
+    ).fetchone()
+    return row is not None
 
 
 class SqliteCoordinator:
@@ -107,11 +118,7 @@ class SqliteCoordinator:
         """Whether all of these are still this member's, in these epochs."""
         try:
             return all(
-                self._connection.execute(
-                    "SELECT 1 FROM grp_partition WHERE grp = ? AND topic = ? AND partition = ? AND owner = ? "
-                    "AND epoch = ?",
-                    (self._group, tp.topic, tp.partition, self._member, claim.epoch),
-                ).fetchone()
+                is_held(self._connection, MemberTenure(self._group, self._member, tp, claim.epoch))
                 for tp, claim in claims.items()
             )
         except sqlite3.Error as error:

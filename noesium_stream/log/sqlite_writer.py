@@ -8,6 +8,7 @@ from typing import Protocol
 from noesium_stream.clock import Clock
 from noesium_stream.errors import FencedError, LogClosedError
 from noesium_stream.log.embedded import Topic
+from noesium_stream.log.group import MemberTenure
 from noesium_stream.log.port import Outgoing, Position
 from noesium_stream.log.prepare import Encoder, Prepared, check_partition, prepare_outgoing
 from noesium_stream.log.topics import TopicSpec, Topology
@@ -40,7 +41,11 @@ class WriterStore(Protocol):
         """Create those that are missing."""
 
     async def write(
-        self, records: Sequence[Prepared], commit_id: bytes, writer: tuple[int, int]
+        self,
+        records: Sequence[Prepared],
+        commit_id: bytes,
+        writer: tuple[int, int],
+        tenure: MemberTenure | None = None,
     ) -> list[Position]:
         """Write all or none."""
 
@@ -48,11 +53,14 @@ class WriterStore(Protocol):
 class SqliteWriter:
     """A `LogWriter` on a SQLite file."""
 
-    def __init__(self, store: WriterStore, writer_id: str, number: int, epoch: int) -> None:
+    def __init__(
+        self, store: WriterStore, writer_id: str, number: int, epoch: int, tenure: MemberTenure | None
+    ) -> None:
         self.writer_id = writer_id
         self.epoch = epoch
         self._store = store
         self._fence = (number, epoch)
+        self._unproven = tenure
         self._prefix = store.clock.token(6)
         self._commits = 0
         self._open: SqliteTransaction | None = None
@@ -90,20 +98,25 @@ class SqliteWriter:
 
         Raises:
             FencedError: a newer writer holds this id.
+            TenureEndedError: the group has given the partition to another member.
         """
         if not prepared:
             return []
         self._commits += 1
         commit_id = f"{self._prefix}-{self._commits}".encode()
         try:
-            positions = await self._store.write(prepared, commit_id, self._fence)
+            positions = await self._store.write(prepared, commit_id, self._fence, self._unproven)
         except WriterFencedError as error:
-            raise FencedError(
-                f"The writer {self.writer_id} was fenced: a newer one holds its id.",
-                hint="Nothing of this commit is on the log. Stop, or open the writer again.",
-            ) from error
+            raise self._fenced() from error
+        self._unproven = None
         events_emitted.add(len(positions), {"noesium.log": "sqlite"})
         return positions
+
+    def _fenced(self) -> FencedError:
+        return FencedError(
+            f"The writer {self.writer_id} was fenced: a newer one holds its id.",
+            hint="Nothing of this commit is on the log. Stop, or open the writer again.",
+        )
 
     async def close(self) -> None:
         """See `LogWriter.close`."""

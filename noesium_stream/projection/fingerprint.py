@@ -1,9 +1,9 @@
 """What the code of a projection is, as one word: to notice that it changed and its `version` did not.
 
-It is a hash of the syntax of its class, of the classes that it comes from up to `BaseProjection`, and of those
-of the versions before it, without comments, docstrings and layout. What a method calls outside of them is not
-looked at; and two words are only compared where one minor version of Python made both, since another one may
-read the same source differently.
+It is a hash of the syntax of its class, of the classes that it comes from up to `BaseProjection`, and of the
+versions before it, without comments, docstrings and layout. What a method calls outside of them is not looked
+at; and two words are only compared where one minor version of Python made both, since another one may read
+the same source differently.
 """
 
 from __future__ import annotations

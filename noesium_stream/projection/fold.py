@@ -22,14 +22,14 @@ from noesium_stream.errors import (
     ImpureProjectionError,
     StateNotStoredError,
 )
-from noesium_stream.log.headers import CE_TYPE, TypeFilter
+from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.observability import events_processed
 from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.changed import STATE, ChangedRows
 from noesium_stream.projection.faults import is_no_fault_of_the_event, located, stopped_by
 from noesium_stream.projection.folding import FOLDING, through
-from noesium_stream.projection.headers import EventHeaders, id_if_told, key_of_unknown
+from noesium_stream.projection.headers import EventHeaders, id_if_told, key_of_unknown, type_told
 from noesium_stream.projection.held import HeldBack
 from noesium_stream.projection.letters import Letter
 from noesium_stream.projection.manifest import Manifest
@@ -129,7 +129,7 @@ class PartitionFold(Generic[TState]):
             if record.offset < cursor:
                 continue
             if not journal or self._is_next(record):
-                event_type = None if keep is None else record.header(CE_TYPE)
+                event_type = None if keep is None else type_told(record)
                 if keep is None or event_type is None or keep.keeps(event_type):
                     try:
                         self._fold(record)

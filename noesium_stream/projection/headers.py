@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from noesium_stream.errors import CorruptRecordError, EventStoreError, EventValidationError
+from noesium_stream.event.codec import peek_type
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.headers import CE_ID, SEQUENCE
+from noesium_stream.log.headers import CE_ID, CE_TYPE, SEQUENCE
 from noesium_stream.log.port import Position
 from noesium_stream.log.record import Record
 
@@ -115,3 +116,8 @@ def key_of_unknown(record: Record, key_of: Callable[..., Any], decodes: bool) ->
     except Exception:  # whatever is wrong with it: it is a letter without a key
         return None
     return key
+
+
+def type_told(record: Record) -> bytes | None:
+    """The event type that the record's value begins with, else what its header says; None: neither does."""
+    return peek_type(record.value) or record.header(CE_TYPE)

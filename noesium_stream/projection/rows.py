@@ -78,13 +78,19 @@ class Rows:
         Raises:
             StateFileError: what is there is not what was written.
         """
+        if self._next.get(_HEAD) == _HEAD:  # there are no rows
+            self.settle()
+            self._next[key] = None
+            return None
         with self._sound():
             row = self._row(key)
-            if row is None:
-                self._before(key, absent=True)
+            before = self._before(key, absent=True) if row is None else None
             if self._written:
                 self.settle()
-                self._next[key] = None if row is None else row.next
+                if before is not None and before.key == before.next == _HEAD:
+                    self._next[_HEAD] = _HEAD
+                else:
+                    self._next[key] = None if row is None else row.next
             return None if row is None else row.value
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:

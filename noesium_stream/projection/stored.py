@@ -258,11 +258,14 @@ class StoredProjection:
         return self._one(found, key)
 
     def is_empty(self) -> bool:
-        """Whether it has neither rows nor dead letters; raises `StateFileError`."""
-        for path in self.files():
-            with closing(StateFile.open_to_read(path)) as file:
-                if file.manifest.held or next(file.scan(STATE), None) is not None:
-                    return False
+        """Whether it has neither rows nor dead letters; what is damaged is something."""
+        try:
+            for path in self.files():
+                with closing(StateFile.open_to_read(path)) as file:
+                    if file.manifest.held or next(file.scan(STATE), None) is not None:
+                        return False
+        except StateFileError:
+            return False
         return True
 
     def rows(self, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from noesium_stream.log.port import EventLog, LogWriter, Outgoing, Position
+from noesium_stream.log.port import EventLog, LogWriter, Outgoing, Position, Tenure
 
 Commit = Callable[[Sequence[Outgoing]], Awaitable[list[Position]]]
 """Commits to the log behind."""
@@ -24,9 +24,9 @@ class HookedLog:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    async def writer(self, writer_id: str) -> Any:
+    async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> Any:
         """See `EventLog.writer`."""
-        return HookedWriter(await self.inner.writer(writer_id), self.hook)
+        return HookedWriter(await self.inner.writer(writer_id, tenure=tenure), self.hook)
 
 
 class HookedWriter:

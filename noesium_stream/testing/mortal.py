@@ -24,6 +24,7 @@ from noesium_stream.log.port import (
     Outgoing,
     Position,
     Subscription,
+    Tenure,
     TopicPartition,
 )
 from noesium_stream.log.record import Record
@@ -60,11 +61,11 @@ class MortalLog(HookedLog):
         self.when: When | None = None
         self.reaches_log = True
 
-    async def writer(self, writer_id: str) -> Any:
+    async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> Any:
         """See `EventLog.writer`; who is dead waits for it for ever."""
         if self._death.struck.is_set():
             await asyncio.Event().wait()
-        return await super().writer(writer_id)
+        return await super().writer(writer_id, tenure=tenure)
 
     async def append(self, envelopes: Sequence[EventEnvelope], *, topic: str | None = None) -> list[Position]:
         """See `EventLog.append`."""

@@ -1,17 +1,76 @@
-"""What an owner reads and says when it takes a partition."""
+"""What an owner asks, reads and says when it takes a partition."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from noesium_stream.clock import Clock
-from noesium_stream.errors import LogUnavailableError
+from noesium_stream.errors import LogUnavailableError, TenureEndedError
+from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
-from noesium_stream.event.standard import PartitionAcquired
-from noesium_stream.log.port import EventLog, LogWriter, Outgoing
+from noesium_stream.event.standard import PartitionAcquired, PartitionConfirmed
+from noesium_stream.log.port import EventLog, LogWriter, Outgoing, Subscription, Tenure, TopicPartition
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.restore import answers_in
+
+HEARD_S: Final = 10.0
+"""Longer than a member may live without hearing that its group has given its partitions to others."""
+
+_PAUSE_S: Final = 0.25
+
+
+class Assignment:
+    """One partition of an inbox, as the group has assigned it to this process.
+
+    A tenure that was refused is not used again before the group has had the time to say what has become of
+    it: who opens a writer fences the one who has the partition by now.
+
+    Args:
+        tp: the partition.
+        subscription: of the member that it was assigned to.
+        clock: for pauses.
+    """
+
+    def __init__(self, tp: TopicPartition, subscription: asyncio.Future[Subscription], clock: Clock) -> None:
+        self._tp = tp
+        self._subscription = subscription
+        self._clock = clock
+        self._refused: Tenure | None = None
+        self._refused_s = 0.0
+
+    async def tenure(self) -> Tenure:
+        """What to open a writer under.
+
+        Raises:
+            TenureEndedError: the partition is not this process's any more.
+        """
+        subscription = await asyncio.shield(self._subscription)
+        while True:
+            tenure = await subscription.tenure(self._tp)
+            if tenure != self._refused or self._clock.monotonic() - self._refused_s > HEARD_S:
+                return tenure
+            await self._clock.sleep(_PAUSE_S)
+
+    async def still_here(self) -> bool:
+        """Whether the group leaves the partition here, as far as this process can know."""
+        try:
+            await self.tenure()
+        except TenureEndedError:
+            return False
+        return True
+
+    def refused(self, tenure: Tenure) -> None:
+        """The log has said that this tenure has ended."""
+        self._refused, self._refused_s = tenure, self._clock.monotonic()
+
+    async def start_at(self, offset: int) -> None:
+        """Read the partition from there on, as soon as it is read at all."""
+        subscription = await asyncio.shield(self._subscription)
+        while self._tp not in subscription.assignment:
+            await self._clock.sleep(_PAUSE_S)
+        subscription.seek({self._tp: offset})
 
 
 class AcquiringOwner(Protocol):
@@ -25,6 +84,27 @@ class AcquiringOwner(Protocol):
     journal: str
 
 
+async def take(owner: AcquiringOwner, assignment: Assignment) -> LogWriter:
+    """Open the writer of a partition (fences) and get past its first commit.
+
+    Raises:
+        TenureEndedError: the group has given the partition to another member.
+        FencedError, CommitUnknownError, LogUnavailableError
+    """
+    tenure = await assignment.tenure()
+    try:
+        writer = await owner.log.writer(f"{owner.journal}/{owner.partition}", tenure=tenure)
+        try:
+            await writer.commit([acquired(owner, writer, await owner.log.topic_id(owner.inbox))])
+        except BaseException:
+            await writer.close()
+            raise
+    except TenureEndedError:
+        assignment.refused(tenure)
+        raise
+    return writer
+
+
 def acquired(owner: AcquiringOwner, writer: LogWriter, inbox_id: str) -> Outgoing:
     """The first record of an epoch: nobody of an older one can commit after it."""
     event = PartitionAcquired(
@@ -36,6 +116,23 @@ def acquired(owner: AcquiringOwner, writer: LogWriter, inbox_id: str) -> Outgoin
         inbox_id=inbox_id,
         in_order=False,
     )
+    return _said(owner, event)
+
+
+def confirmed(owner: AcquiringOwner, epoch: int) -> Outgoing:
+    """A record that says nothing but that its writer is not fenced: once it is committed, that is known."""
+    return _said(
+        owner,
+        PartitionConfirmed(
+            agent_type=owner.agent_ref.agent_type,
+            partition=owner.partition,
+            epoch=epoch,
+            instance_id=owner.agent_ref.instance_id,
+        ),
+    )
+
+
+def _said(owner: AcquiringOwner, event: DomainEvent) -> Outgoing:
     key = f"partition-{owner.partition}"
     trace = TraceContext(owner.clock.token(16), owner.clock.token(8))
     envelope = event.to_envelope(owner.agent_ref, trace, partition_key=key, clock=owner.clock)

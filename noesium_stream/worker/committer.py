@@ -33,6 +33,9 @@ _LONGEST_PAUSE_S: Final = 5.0
 class Committer:
     """Commits requests in the order in which they were submitted, as many at a time as have come.
 
+    `proved_s` is when, by the clock's monotonic time, the last commit was begun that succeeded: then, or
+    later, nobody had taken the partition.
+
     It numbers the records of each run (`sequences`: the next number by run id) when they are committed,
     not when they are staged: a refused record leaves no gap. What was withdrawn
     (`Submission.end`) before its turn is not sent. A log that is full or absent is waited for.
@@ -51,6 +54,7 @@ class Committer:
         on_commit: Callable[[Sequence[Outgoing], Sequence[Position]], None] = lambda records, places: None,
     ) -> None:
         self.sequences: dict[str, int] = {}
+        self.proved_s = float("-inf")
         self._writer = writer
         self._journal = journal
         self._clock = clock
@@ -109,6 +113,7 @@ class Committer:
         while requests:
             numbers: dict[str, int] = {}
             ordered = self._ordered(requests, numbers)
+            begun_s = self._clock.monotonic()
             try:
                 positions = await self._writer.commit(ordered)
             except (LogFullError, LogUnavailableError) as error:
@@ -125,6 +130,7 @@ class Committer:
                 # Nothing is known of this failure: treat the partition as lost, so that it is read anew.
                 return self._give_up(requests, error)
             else:
+                self.proved_s = begun_s
                 return self._done(requests, ordered, positions, numbers)
         return None
 

@@ -2,12 +2,13 @@
 
 Order is the guarantee. Acquiring:
  1. open the writer (fences the previous owner and ends what it left open),
- 2. write `partition.acquired` (nobody of an older epoch can commit after it),
+ 2. write `partition.acquired` (nobody of an older epoch can commit after it); that this succeeds proves that
+    the group has the partition here and nowhere else,
  3. read the journal from where the local state ends (`state`) to its high watermark,
  4. resume the runs that are open; those that rest are not even loaded,
  5. accept from the inbox, from where the journal's copies end.
 A commit that fails because the partition is lost (fenced, outcome unknown) ends all of that; as long as
-the group leaves the partition here, it is acquired again from step 1.
+the group leaves the partition here, it is acquired again from step 1, otherwise it is dropped.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from noesium_stream.errors import (
     LogUnavailableError,
     MigrationError,
     ProjectionError,
+    TenureEndedError,
 )
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
@@ -35,7 +37,13 @@ from noesium_stream.kernel.stray import failure_of_code
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.observability import events_processed
-from noesium_stream.worker.acquiring import acquired, answered_meanwhile, low_water_mark
+from noesium_stream.worker.acquiring import (
+    Assignment,
+    answered_meanwhile,
+    confirmed,
+    low_water_mark,
+    take,
+)
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.grace import GRACE_S, let_calls_end
@@ -55,6 +63,12 @@ from noesium_stream.worker.timers import Timers
 DRAIN_S: Final = 5.0
 """How long giving a partition up waits for what was sent to the log before."""
 
+PROOF_S: Final = 2.5
+"""For so long after it began, a commit that succeeded proves that nobody else has the partition.
+
+A member of a group gives signs of life every second, and its partitions are free 4 s (SQLite) or 6 s (Kafka)
+after the last one."""
+
 _PAUSE_S: Final = 0.25
 
 
@@ -67,9 +81,10 @@ class PartitionOwner:
         agent: BaseGraphicAgent,
         partition: int,
         registry: CapabilityRegistry,
+        assignment: Assignment,
         *,
         on_failure: Callable[[BaseException], None],
-        on_recovered: Callable[[int], None] = lambda accepted: None,
+        on_recovered: Callable[[], None] = lambda: None,
         tell: Callable[[str], None] = lambda line: None,
         grace_s: float = GRACE_S,
         bounds: Bounds | None = None,
@@ -100,10 +115,11 @@ class PartitionOwner:
         self._slots = slots or Slots()
         self._intake: Intake | None = None
         self._outcomes: dict[str, EventEnvelope] = {}
-        self._follows = False
         self._awaited: dict[str, int] = {}
         self._ready = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
+        self._assignment = assignment
+        self._places = 0
         self._released = False
         self._writer_lost = asyncio.Event()
 
@@ -143,12 +159,9 @@ class PartitionOwner:
             CheckpointError, CorruptRecordError: the journal cannot be read back.
             LogUnavailableError: nobody answers.
         """
-        # 1. Fence.
-        writer = await self.log.writer(f"{self.journal}/{self.partition}")
-        self._writer = writer
+        # 1. Fence. 2. Say so: the first record of this epoch.
+        self._writer = writer = await take(self, self._assignment)
         self._writer_lost.clear()
-        # 2. Say so: the first record of this epoch.
-        await writer.commit([acquired(self, writer, await self.log.topic_id(self.inbox))])
         # 3. Read the journal; nobody else can write it now.
         state = await self._keeper.open()
         position = await low_water_mark(self, state.manifest.position, self._agent.context.progress)
@@ -168,10 +181,25 @@ class PartitionOwner:
         self._intake = Intake(self, self._runs, state, self._parking, self._slots)
         self._resume(state, self._parking, self._timers, self._intake)
         # 5. The inbox follows from here.
-        self._follows = False
+        if self._recovering is not None:
+            # What was handed over before is read again: the state may have been lost that had it.
+            self._places += 1
+            await self._assignment.start_at(position)
         self._intake.open()
         self._ready.set()
         return position
+
+    async def acquire_or_recover(self) -> int | None:
+        """As `acquire`; None: it is taken again by and by, or given up.
+
+        Somebody else takes it too, who was given it before and does not know better; or it was given on while
+        this process stood still. The group says whose it is, and who waits for that here would not hear it.
+        """
+        try:
+            return await self.acquire()
+        except (*NO_LONGER_OWNER, LogUnavailableError, LogFullError) as error:
+            self.recover(error)
+            return None
 
     async def release(self) -> None:
         """Give the partition up: what is under way outside ends and is recorded (`grace`), the open commit
@@ -225,10 +253,7 @@ class PartitionOwner:
             self._on_failure(error)
 
     def recover(self, error: Exception) -> None:
-        """Take the partition again, by and by, unless it is released meanwhile.
-
-        `on_recovered` is told the next inbox offset to accept.
-        """
+        """Take the partition again, by and by, unless it is released or the group gives it to others."""
         if not self._released and self._recovering is None:
             self._ready.clear()
             self._recovering = asyncio.create_task(self._recover(error), name=f"recover {self.partition}")
@@ -236,21 +261,39 @@ class PartitionOwner:
     async def _recover(self, error: Exception) -> None:
         try:
             while True:
-                self._agent.context.progress(
-                    f"{self.journal}/{self.partition}: taking it again after: {error}"
-                )
                 await self._let_go()
                 await self.clock.sleep(_PAUSE_S)
                 try:
-                    # What was handed over before and only passed over is judged again.
-                    self._on_recovered(await self.acquire())
-                    return
+                    if not await self._assignment.still_here():
+                        return self._given_away()
+                    self._agent.context.progress(
+                        f"{self.journal}/{self.partition}: taking it again after: {error}"
+                    )
+                    await self.acquire()
+                    return self._on_recovered()
                 except (*NO_LONGER_OWNER, LogUnavailableError, LogFullError) as again:
                     error = again
+                    if isinstance(again, TenureEndedError):
+                        self._send_away()
         except Exception as failure:
             self._on_failure(failure)
         finally:
             self._recovering = None
+
+    def _send_away(self) -> None:
+        """Let go who waits in `accept`: until then the group's member hears nothing, perhaps not even that
+        the partition has gone. Taken again, it is read from where the journal's copies end.
+        """
+        self._places += 1
+        self._ready.set()
+        self._ready.clear()
+
+    def _given_away(self) -> None:
+        self._agent.context.progress(
+            f"{self.journal}/{self.partition}: the group has given it to another worker"
+        )
+        self._released = True
+        self._ready.set()
 
     # -- runs ----------------------------------------------------------------------------------------
 
@@ -371,44 +414,29 @@ class PartitionOwner:
     async def accept(self, records: Sequence[Record]) -> None:
         """Deal with the next records of the inbox; returns when all are dealt with on the log.
 
-        A record that was accepted before is passed over.
+        A record that was accepted before is passed over; so is all of a partition that was given up, or that
+        is read from elsewhere meanwhile.
         """
+        places = self._places
         while True:
-            intake = await self._until_ready()
+            await self._ready.wait()
+            intake = self._intake
+            if self._released or intake is None or places != self._places:
+                return
             try:
-                if not self._follows:
-                    await self._catch_up(intake, records[0].offset)
                 await intake.take(records)
             except NO_LONGER_OWNER:
                 if self._released:
-                    raise
+                    return
                 if self._intake is intake:
                     self._ready.clear()
                 await asyncio.sleep(0)  # `_lost` has begun to recover, or is about to
             except ProjectionError as error:
                 self._keeper.broke(error)
             else:
-                self._follows = True
                 attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
                 events_processed.add(len(records), attributes)
                 return
-
-    async def _catch_up(self, intake: Intake, first: int) -> None:
-        """Read what lies before the first records that come after an acquisition.
-
-        The group's reader may have been further than the state, or have handed these over before.
-        """
-        position = self._keeper.state.manifest.position
-        if position < first:
-            until = {self.partition: first}
-            async for batch in self.log.read_batches(self.inbox, {self.partition: position}, until=until):
-                await intake.take(batch)
-
-    async def _until_ready(self) -> Intake:
-        await self._ready.wait()
-        if self._released or self._intake is None:
-            raise LogClosedError(f"{self.inbox}/{self.partition} was given up")
-        return self._intake
 
     def answered(self, position: int) -> None:
         """See `IntakeOwner.answered`: starts the runs whose answers lay there when it was acquired."""
@@ -484,6 +512,17 @@ class PartitionOwner:
             self._parking.load((run_id,))
 
     # -- SessionOwner --------------------------------------------------------------------------------
+
+    async def assure(self) -> None:
+        """See `SessionOwner.assure`; a commit proves it for `PROOF_S`."""
+        while True:
+            committer, writer = self._committer, self._writer
+            if committer is None or writer is None:
+                raise LogClosedError(f"{self.journal}/{self.partition} was given up")
+            if self.clock.monotonic() - committer.proved_s <= PROOF_S:
+                return
+            self.tell(f"{self.journal}/{self.partition}: asking the log whether it is still owned here")
+            await committer.submit([confirmed(self, writer.epoch)]).wait()
 
     def waits(self, session: RunSession, due_ms: int | None) -> None:
         """See `SessionOwner.waits`."""

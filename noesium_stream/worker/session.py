@@ -56,6 +56,12 @@ class SessionOwner(Protocol):
     def tell(self, line: str) -> None:
         """Say what went wrong to those who watch the worker."""
 
+    async def assure(self) -> None:
+        """Return when this process is known to own the partition at this moment.
+
+        Raises what says that it does not.
+        """
+
     def waits(self, session: RunSession, due_ms: int | None) -> None:
         """A task of this run begins to wait; wake it when the owner's clock shows `due_ms`, if not before."""
 
@@ -84,6 +90,7 @@ class RunSession:
         self._received = asyncio.Event()
         self.history = RunHistory()
         self.activity = Activity()
+        self.activity.assured = self._assure
         self.command = command
         run_id = command.partition_key
         if run_id is None:
@@ -340,6 +347,11 @@ class RunSession:
     def rollback(self, savepoint: int) -> None:
         """See `RunJournal.rollback`."""
         del self._staged[savepoint:]
+
+    async def _assure(self) -> None:
+        self._check_open()
+        await self._owner.assure()
+        self._check_open()
 
     def _check_open(self, *, ended: bool = False) -> None:
         # A task that a node has started and not awaited may outlive the node, the run and the ownership.

@@ -18,10 +18,11 @@ from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailab
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.standard import AgentHeartbeat, AgentStarted, AgentStopped, PartitionStatus
-from noesium_stream.kernel import NO_LONGER_OWNER, graph_ref
+from noesium_stream.kernel import graph_ref
 from noesium_stream.log.group import this_process
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.record import Record
+from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.grace import GRACE_S
 from noesium_stream.worker.health import Health
 from noesium_stream.worker.partition import PartitionOwner
@@ -174,6 +175,7 @@ class _Host:
         self._owners: dict[int, PartitionOwner] = {}
         self._subscription: Subscription | None = None
         self._failure: asyncio.Future[None] | None = None
+        self._joined: asyncio.Future[Subscription] | None = None
         self.agent_type = agent.agent_type
         self._started = False
         self._answered = True
@@ -184,6 +186,7 @@ class _Host:
         for event in agent.events:
             log.catalogue.register(event)
         self._failure = asyncio.get_running_loop().create_future()
+        self._joined = asyncio.get_running_loop().create_future()
         await agent.start()
         self._started = True
         # What cannot be run is said before anybody hears of the agent.
@@ -210,6 +213,7 @@ class _Host:
             on_assigned=self._assigned,
             on_revoked=self._revoked,
         )
+        self._joined.set_result(self._subscription)
 
     async def wait(self) -> None:
         """Raise what ended the host; return when it was closed."""
@@ -294,14 +298,18 @@ class _Host:
     async def _assigned(self, partitions: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
         few = asyncio.Semaphore(_OPENING_AT_ONCE)
 
+        joined = self._joined
+        assert joined is not None, "a host starts before it is given partitions"
+
         async def own(place: TopicPartition) -> tuple[TopicPartition, int | None]:
             owner = PartitionOwner(
                 self._log,
                 self._agent,
                 place.partition,
                 self._registry,
+                Assignment(place, joined, self._context.clock),
                 on_failure=self._failed,
-                on_recovered=partial(self._start_at, place),
+                on_recovered=self._moved.set,
                 tell=self._telling.tell,
                 grace_s=self._grace_s,
                 slots=self._slots,
@@ -310,24 +318,11 @@ class _Host:
             )
             self._owners[place.partition] = owner
             async with few:
-                try:
-                    return place, await owner.acquire()
-                except (*NO_LONGER_OWNER, LogUnavailableError, LogFullError) as error:
-                    # Somebody else takes it too, who was given it before and does not know better, or it was
-                    # given on while this process stood still. The group says whose it is; who waits for that
-                    # here would not hear of it.
-                    owner.recover(error)
-                    return place, None
+                return place, await owner.acquire_or_recover()
 
         starts = await asyncio.gather(*(own(place) for place in sorted(partitions)))
         self._moved.set()
         return {place: start for place, start in starts if start is not None}
-
-    def _start_at(self, place: TopicPartition, accepted: int) -> None:
-        """The partition was taken again: its inbox is handed over from there on."""
-        if self._subscription is not None:
-            self._subscription.seek({place: accepted})
-        self._moved.set()
 
     async def _revoked(self, partitions: frozenset[TopicPartition]) -> None:
         await self._release([place.partition for place in partitions])

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, Final
 
 from noesium_stream.errors import FencedError, LogFullError, LogUnavailableError
-from noesium_stream.log.group import Claim, assign
+from noesium_stream.log.group import Claim, MemberTenure, assign
 from noesium_stream.log.memory_group import GroupTable
 from noesium_stream.log.memory_store import MemoryStore, Txn
 from noesium_stream.log.port import Headers, Position, TopicPartition
@@ -84,6 +84,12 @@ class Broker:
             txn = store.open[writer_id] = Txn()
             self.lane.call_later(TRANSACTION_S, self._time_out, writer_id, txn)
         return store.write(txn, records, headers)
+
+    def prove(self, tenure: MemberTenure | None) -> None:
+        """Refuse who is not the member, or not since then, that has the partition."""
+        if tenure is not None:
+            self._table(tenure.group)
+            self.store.check(tenure, "a simulated writer")
 
     def end(self, writer_id: str, epoch: int, commit: bool) -> None:
         """End whatever transaction of this writer is open: which one was meant is not said."""

@@ -13,11 +13,12 @@ from noesium_stream.errors import (
     LogClosedError,
     LogFullError,
     LogUnavailableError,
+    TenureEndedError,
 )
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.event.standard_catalogue import standard_catalogue
 from noesium_stream.log.embedded import Bounds, EmbeddedLog, Topic
-from noesium_stream.log.group import Claim, Coordinator, Plan, shares
+from noesium_stream.log.group import Claim, Coordinator, MemberTenure, Plan, shares
 from noesium_stream.log.headers import TypeFilter, commit_header
 from noesium_stream.log.memory_group import GroupTable
 from noesium_stream.log.port import (
@@ -102,9 +103,9 @@ class SimStore:
     async def truncate(self, topic: Topic, partition: int, before: int) -> None:
         await self._link.call(lambda: self._store.truncate(topic, partition, before))
 
-    async def writer(self, writer_id: str) -> LogWriter:
+    async def writer(self, writer_id: str, tenure: MemberTenure | None) -> LogWriter:
         epoch = await self._link.call(lambda: self._link.broker.open_writer(writer_id))
-        return SimWriter(self._link, writer_id, epoch, self._clock.token(6), self)
+        return SimWriter(self._link, writer_id, epoch, self._clock.token(6), self, tenure)
 
     def coordinator(self, group: str, member: str, topics: Sequence[Topic]) -> Coordinator:
         return SimCoordinator(self._link, group, member, {topic.name: topic.partitions for topic in topics})
@@ -130,12 +131,22 @@ class SimStore:
 class SimWriter:
     """A `LogWriter` by requests: what goes elsewhere, what goes to the last topic, the end of it."""
 
-    def __init__(self, link: Link, writer_id: str, epoch: int, token: str, store: SimStore) -> None:
+    def __init__(
+        self,
+        link: Link,
+        writer_id: str,
+        epoch: int,
+        token: str,
+        store: SimStore,
+        tenure: MemberTenure | None,
+    ) -> None:
         self.writer_id = writer_id
         self.epoch = epoch
         self._link = link
         self._token = token
         self._store = store
+        self._tenure = tenure
+        self._proven = tenure is None
         self._commits = 0
         self._closed = False
 
@@ -164,7 +175,9 @@ class SimWriter:
                 positions += await link.call(
                     lambda part=part: broker.write(self.writer_id, self.epoch, *part), fills=True
                 )
-        except (LogUnavailableError, LogFullError) as error:
+            if not self._proven:
+                await link.call(lambda: broker.prove(self._tenure))
+        except (LogUnavailableError, LogFullError, TenureEndedError) as error:
             await self._abort(error)
             raise
         try:
@@ -172,6 +185,7 @@ class SimWriter:
         except LogUnavailableError as error:
             # Also where the end was not sent: the transaction is open, and only a new writer may end it.
             raise CommitUnknownError("no answer: it may be on the simulated log") from error
+        self._proven = True
         return positions
 
     async def _abort(self, why: Exception) -> None:

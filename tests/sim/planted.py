@@ -79,11 +79,11 @@ def fold_to_the_end_before_the_fence(patch: pytest.MonkeyPatch) -> None:
     ends: dict[str, int] = {}
     opened = EmbeddedLog.writer
 
-    async def writer(self: EmbeddedLog, writer_id: str) -> LogWriter:
+    async def writer(self: EmbeddedLog, writer_id: str, **options: Any) -> LogWriter:
         journal, number = writer_id.rsplit("/", 1)
         with suppress(NoesiumError):
             ends[writer_id] = (await self.end(journal))[int(number)]
-        return await opened(self, writer_id)
+        return await opened(self, writer_id, **options)
 
     patch.setattr(EmbeddedLog, "writer", writer)
     _fold_to(patch, lambda place, end: min(end, ends.get(place, end)))
@@ -150,8 +150,8 @@ def skip_the_fence(patch: pytest.MonkeyPatch) -> None:
     """Each process has a writer id of its own: nobody fences anybody."""
     opened = EmbeddedLog.writer
 
-    async def writer(self: EmbeddedLog, writer_id: str) -> LogWriter:
-        return await opened(self, f"{writer_id}/{id(self)}")
+    async def writer(self: EmbeddedLog, writer_id: str, **options: Any) -> LogWriter:
+        return await opened(self, f"{writer_id}/{id(self)}", **options)
 
     patch.setattr(EmbeddedLog, "writer", writer)
 
@@ -161,11 +161,11 @@ def keep_the_writer_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
     """The partition is read anew after a commit of unknown outcome, and the writer is the old one."""
     opened = EmbeddedLog.writer
 
-    async def writer(self: EmbeddedLog, writer_id: str) -> LogWriter:
+    async def writer(self: EmbeddedLog, writer_id: str, **options: Any) -> LogWriter:
         kept = self.__dict__.setdefault("_kept", {})
         known = kept.get(writer_id)
         if known is None or not known.unknown:
-            kept[writer_id] = known = await opened(self, writer_id)
+            kept[writer_id] = known = await opened(self, writer_id, **options)
         known.unknown = known._closed = False
         return known
 

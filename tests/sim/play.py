@@ -39,6 +39,9 @@ from tests.support.invariants import Asked, Book, Folded
 PATIENCE_S: Final = 900.0
 """So long after the last mishap everything has to have an outcome."""
 
+STOPPING_S: Final = 60.0
+"""So long a worker that was told to stop may take at most (its effects, what was sent, its group)."""
+
 AWAY: Final = (LogUnavailableError, LogFullError, CommitUnknownError)
 KINDS: Final = (CALLER, CARRIER)
 
@@ -146,6 +149,9 @@ class Stage:
             await asyncio.sleep(0.5)
         self._calm_down()
         await asyncio.sleep(2 * SESSION_S)
+        until = self.loop.time() + STOPPING_S
+        while self.loop.time() < until and any(m.leaving and m.alive for m in self.machines):
+            await asyncio.sleep(1.0)
         for task in clients:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 self.faults.append(f"client: {task.exception()!r}")

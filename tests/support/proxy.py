@@ -36,6 +36,10 @@ class KafkaProxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def takes(self, frame: bytes) -> bool:
+        """Whether a request goes on to the broker; an `OSError` cuts its connection."""
+        return True
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -56,26 +60,28 @@ class KafkaProxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, withheld: set[int]
     ) -> None:
         while True:
-            frame = await _frame(reader)
+            frame = await frame_of(reader)
             api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
             if api_key == self.losing:
                 self.lost += 1
                 withheld.add(correlation)
                 if self.lose_requests:
                     continue
-            writer.write(frame)
-            await writer.drain()
+            if self.takes(frame):
+                writer.write(frame)
+                await writer.drain()
 
     async def _answers(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, withheld: set[int]
     ) -> None:
         while True:
-            frame = await _frame(reader)
+            frame = await frame_of(reader)
             if struct.unpack_from(">i", frame, 4)[0] not in withheld:
                 writer.write(frame)
                 await writer.drain()
 
 
-async def _frame(reader: asyncio.StreamReader) -> bytes:
+async def frame_of(reader: asyncio.StreamReader) -> bytes:
+    """The next request or answer, with its length before it."""
     head = await reader.readexactly(4)
     return head + await reader.readexactly(struct.unpack(">i", head)[0])

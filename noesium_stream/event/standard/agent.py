@@ -99,6 +99,18 @@ class PartitionAcquired(DomainEvent, event_type="partition.acquired"):
     in_order: bool = True
 
 
+class PartitionConfirmed(DomainEvent, event_type="partition.confirmed"):
+    """The owner has made sure that it still is: it stood still before it could call something outside.
+
+    Says nothing of the partition's runs; readers may pass it over.
+    """
+
+    agent_type: str
+    partition: int = Field(ge=0)
+    epoch: int = Field(ge=0)
+    instance_id: str
+
+
 class ReplyTo(BaseModel):
     """Who waits for the answer: a run of an agent, and its call within that run."""
 

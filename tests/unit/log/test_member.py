@@ -78,6 +78,7 @@ async def test_a_batch_of_a_partition_that_was_lost_meanwhile_is_not_handled() -
         lambda tp: 0,
         lambda names: {},
         "me",
+        "group",
     )  # type: ignore[arg-type]
     await eventually(lambda: len(seen.records) == 3)
     await member.close()

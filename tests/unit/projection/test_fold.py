@@ -160,6 +160,17 @@ def test_types_that_are_not_wanted_are_not_even_decoded(tmp_path: Path) -> None:
     fold.file.close()
 
 
+def test_a_type_that_is_not_wanted_is_told_by_the_value_before_headers_are_made(tmp_path: Path) -> None:
+    def made() -> list[tuple[str, bytes]]:
+        raise AssertionError("headers were asked for")
+
+    bare = record(noted(7, "a"), 0)
+    fold = fold_of(Ordered(), tmp_path / "a.state")
+    fold.take([Record(TOPIC, 0, 0, 0, "a", made, bare.value, CODEC), record(counted(1, "a"), 1)])
+    assert (states(fold), fold.cursor) == ({"a": [1]}, 2)
+    fold.file.close()
+
+
 class Heads(BaseProjection[list[str]]):
     name = "heads"
     decodes = False

@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Iterator[StateFile]:
 
 def folded(file: StateFile, events: int, size: int = 1) -> Manifest:
     """What the file says after so many events."""
-    file.commit({b"sk": b"x" * size}, Manifest(identity(History()), events, events, None, 1_000 + events))
+    file.commit({b"sk": b"x" * size}, Manifest(identity(History()), events, events, last_ms=1_000 + events))
     return file.manifest
 
 
@@ -56,7 +56,7 @@ def test_the_way_from_the_nearest_copy_is_a_sixteenth_at_most(
 def test_a_copy_is_what_the_file_was(file: StateFile) -> None:
     copies = Snapshots(file)
     copies.after_flush(folded(file, FEWEST_EVENTS))
-    file.commit({b"sk": b"later"}, Manifest(identity(History()), 6_000, 6_000, None, 9))
+    file.commit({b"sk": b"later"}, Manifest(identity(History()), 6_000, 6_000, last_ms=9))
     [copy] = snapshots_of(file.path)
     assert (copy.events, copy.cursor, copy.last_ms) == (5_000, 5_000, 6_000)
     with closing(StateFile.open_to_read(copy.path)) as found:

@@ -65,7 +65,7 @@ def test_rows_and_manifest_are_there_again(path: Path) -> None:
     file.commit({b"a": b"1", b"b": b""}, Manifest(IDENTITY, cursor=7, events=5, last_event_id="e", last_ms=9))
     file.close()
     file = opened(path)
-    assert file.manifest == Manifest(IDENTITY, 7, 5, "e", 9, commits=1, stamp=7 << 20)
+    assert file.manifest == Manifest(IDENTITY, 7, 5, "e", last_ms=9, commits=1, stamp=7 << 20)
     assert [file.get(key) for key in (b"a", b"b", b"c")] == [b"1", b"", None]
     file.close()
 

@@ -374,8 +374,8 @@ async def test_a_worker_closes_while_the_log_is_away_and_a_run_is_being_cancelle
 ) -> None:
     open_writer = log.writer
 
-    async def writer(writer_id: str) -> Any:
-        writer = await open_writer(writer_id)
+    async def writer(writer_id: str, **options: Any) -> Any:
+        writer = await open_writer(writer_id, **options)
         commit = writer.commit
 
         async def unless_away(outgoing: Any) -> Any:

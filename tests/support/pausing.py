@@ -1,0 +1,88 @@
+"""A worker, as a process of its own, that stops itself (SIGSTOP) at a named instant of its effect.
+
+    python -m tests.support.pausing URL FOLDER NAME never|intent|result
+
+Its agent pays, and says so in FOLDER/ledger as `NAME KEY`. It stops when the intent is on the log and nothing
+is paid (`intent`), or when it is paid and nothing of that is on the log (`result`). Sessions and leases are
+short, so that others take over soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from langgraph.graph import START, StateGraph
+
+from noesium_stream.agent import agent_of
+from noesium_stream.kernel import current_step
+from noesium_stream.kernel.effects import Effect
+from noesium_stream.log import kafka_group, open_log, sqlite_group
+from noesium_stream.worker import Worker, partition
+from noesium_stream.worker.partition import PartitionOwner
+
+SESSION_S = 2.0
+
+
+def shorten_sessions() -> None:
+    """For this process."""
+    vars(partition).update(PROOF_S=SESSION_S / 4)
+    vars(kafka_group).update(SESSION_MS=round(SESSION_S * 1000), HEARTBEAT_MS=300)
+    vars(sqlite_group).update(LEASE_S=SESSION_S)
+    sqlite_group.SqliteCoordinator.beat_s = 0.3
+
+
+def stop(when: str) -> None:
+    """Stand still until somebody sends SIGCONT."""
+    print(f"stopped: {when}", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def tell_of_it(when: str) -> None:
+    """Stop behind the commit of an intent, if asked to, and say when a partition was let go."""
+    intend, let_go = Effect._intend, PartitionOwner._let_go
+
+    async def intended(self: Effect, effect_id: str) -> None:
+        await intend(self, effect_id)
+        if when == "intent":
+            stop(when)
+
+    async def gone(self: PartitionOwner, *args: Any) -> None:
+        await let_go(self, *args)
+        print("let go", flush=True)
+
+    setattr(Effect, "_intend", intended)  # noqa: B010 - mypy knows that they are methods
+    setattr(PartitionOwner, "_let_go", gone)  # noqa: B010
+
+
+async def main(url: str, folder: Path, name: str, when: str) -> None:
+    """Work until the process is killed."""
+    shorten_sessions()
+    tell_of_it(when)
+
+    async def pay(*, idempotency_key: str) -> str:
+        with (folder / "ledger").open("a") as ledger:
+            ledger.write(f"{name} {idempotency_key}\n")
+        if when == "result":
+            stop(when)
+        return name
+
+    async def body(state: dict[str, Any]) -> dict[str, Any]:
+        return {"paid_by": await current_step().effect("pay", pay)}
+
+    graph = StateGraph(dict)
+    graph.add_node("pay", body)
+    graph.add_edge(START, "pay")
+    log = await open_log(url)
+    home = folder / name
+    async with Worker(log, [(agent_of(graph, "payer"), None)], home=home) as worker:
+        print("ready", flush=True)
+        await worker.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4]))
