@@ -63,6 +63,17 @@ class NoesiumConfig(BaseModel):
         "noesium", pattern=r"^[a-z][a-z0-9_-]{0,62}$", description="First part of the names of all topics."
     )
     partitions: int = Field(8, ge=1, le=1000, description="Partitions of a topic that is made new.")
+    concurrency: int = Field(
+        200,
+        ge=1,
+        description="Runs of each agent that a worker works at, at once; not those that wait.",
+    )
+    seen_days: float = Field(
+        30.0, gt=0, description="For so long after a run has ended its command, sent again, is no second run."
+    )
+    seen_count: int = Field(
+        200_000, ge=1, description="The same, in runs of one partition that have ended since."
+    )
     default_execution_mode: ExecutionMode = Field(
         ExecutionMode.PRAGMATIC, description="Execution mode of agents that do not choose one."
     )
@@ -172,6 +183,9 @@ VARIABLES: Final[Mapping[str, str]] = {
     "log": "NOESIUM_LOG",
     "namespace": "NOESIUM_NAMESPACE",
     "partitions": "NOESIUM_PARTITIONS",
+    "concurrency": "NOESIUM_CONCURRENCY",
+    "seen_days": "NOESIUM_SEEN_DAYS",
+    "seen_count": "NOESIUM_SEEN_COUNT",
     "default_execution_mode": "NOESIUM_EXECUTION_MODE",
     "log_level": "NOESIUM_LOG_LEVEL",
     "schema_registry": "NOESIUM_SCHEMA_REGISTRY",

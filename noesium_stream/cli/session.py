@@ -61,9 +61,9 @@ def given_run(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return value
 
 
-def settings(log_url: str | None = None) -> Loaded:
+def settings(log_url: str | None = None, **options: Any) -> Loaded:
     """The settings in force for this command line; also sets the level of what is logged."""
-    loaded = load_all({"log": log_url})
+    loaded = load_all({"log": log_url, **options})
     logging.basicConfig(level=loaded.noesium.log_level, format="%(levelname)s %(name)s: %(message)s")
     return loaded
 

@@ -15,6 +15,7 @@ from noesium_stream.client.runs import RUN_TYPES, RunInfo, fold_record
 from noesium_stream.client.workers import OwnedPartition, owned_partitions
 from noesium_stream.clock import Clock, SystemClock, derived_id
 from noesium_stream.errors import RunNotFoundError
+from noesium_stream.event.calls import FAIRNESS_KEY
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.json_value import to_json
@@ -82,13 +83,15 @@ class Client:
         idempotency_key: str | None = None,
         ttl_ms: int | None = None,
         fork: ForkRef | None = None,
+        fairness_key: str | None = None,
     ) -> Run:
         """Ask agents of a type to run on `input`; return as soon as the command is on the log.
 
         With an idempotency key the run's id is derived from (this client's agent id, `agent_type`, key): the
         same command sent again is the same run, and its result the first one's, whatever its input
         (`Run.check_input` says whether that was another one). With `fork` it branches off another run (see
-        `noesium_stream.client.replay.fork`).
+        `noesium_stream.client.replay.fork`). Commands that wait begin in turns, one of each `fairness_key`;
+        without one the client's agent id is it.
 
         Raises:
             StateError: the input has no JSON form.
@@ -112,7 +115,7 @@ class Client:
             partition_key=run_id,
             idempotency_key=idempotency_key,
             ttl_ms=ttl_ms,
-            metadata={"to": agent_type},
+            metadata={"to": agent_type, **({} if fairness_key is None else {FAIRNESS_KEY: fairness_key})},
             clock=self._clock,
         )
         await log.ensure_topics([topology.spec(topology.inbox(agent_type)), topology.spec(journal)])

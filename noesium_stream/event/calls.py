@@ -32,6 +32,9 @@ ANSWERS: Final = frozenset(CALLS.values())
 COMMANDS: Final = ("run.requested", *CALLS)
 """What makes a run."""
 
+FAIRNESS_KEY: Final = "fairness_key"
+"""In a command's metadata: in whose turn it begins where others wait (see the worker's `fairness`)."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 

@@ -1,4 +1,4 @@
-"""Record headers: the CloudEvents Kafka binding, and three of this project's own.
+"""Record headers: the CloudEvents Kafka binding, and five of this project's own.
 
 They are a convenience for filters and foreign tools; what an event says is in its envelope.
 
@@ -35,6 +35,10 @@ ORIGIN: Final = "noesium_origin"
 """On what an agent's run sent to an inbox, and on the receiver's copy of it: the journal partition that
 holds the original, `topic/partition`. A fold over all agents passes such records over, and so sees each
 event once; a copy without it came from a program that has no journal."""
+
+INBOX: Final = "noesium_inbox"
+"""On a journal's copy of a received event: how far the owner has decided on its inbox, as JSON (see
+`noesium_stream.worker.state`)."""
 
 COMMIT: Final = "noesium_commit"
 """`<commit id>:<index>:<count>` of a writer's commit, index and count within the partition."""

@@ -116,6 +116,7 @@ async def acquired(owner: AcquiringOwner, writer: LogWriter) -> Outgoing:
         epoch=writer.epoch,
         instance_id=owner.agent_ref.instance_id,
         inbox_id=await owner.log.topic_id(owner.inbox),
+        in_order=False,
     )
     return _said(owner, event)
 

@@ -33,16 +33,15 @@ _LONGEST_PAUSE_S: Final = 5.0
 class Committer:
     """Commits requests in the order in which they were submitted, as many at a time as have come.
 
-    `next_offset` is where the journal partition went on after the last commit: what comes later lies there
-    or behind it.
-
     `proved_s` is when, by the clock's monotonic time, the last commit was begun that succeeded: then, or
     later, nobody had taken the partition.
 
     It numbers the records of each run (`sequences`: the next number by run id) when they are committed,
     not when they are staged: a refused record leaves no gap. What was withdrawn
     (`Submission.end`) before its turn is not sent. A log that is full or absent is waited for.
-    A writer that has lost its partition fails everything that waits, and `on_lost` is told once.
+    A writer that has lost its partition fails everything that waits, and `on_lost` is told once. So it does
+    where `on_commit`, which is given the journal's part of each commit with its offsets, raises: what is on
+    the log is then read anew.
     """
 
     def __init__(
@@ -52,15 +51,16 @@ class Committer:
         clock: Clock,
         progress: Callable[[str], None],
         on_lost: Callable[[Exception], None],
+        on_commit: Callable[[Sequence[Outgoing], Sequence[Position]], None] = lambda records, places: None,
     ) -> None:
         self.sequences: dict[str, int] = {}
-        self.next_offset = 0
         self.proved_s = float("-inf")
         self._writer = writer
         self._journal = journal
         self._clock = clock
         self._progress = progress
         self._on_lost = on_lost
+        self._on_commit = on_commit
         self._queue: deque[Submission] = deque()
         self._wake = asyncio.Event()
         self._last: Submission | None = None
@@ -112,9 +112,10 @@ class Committer:
         requests = [request for request in requests if not request.ended]
         while requests:
             numbers: dict[str, int] = {}
+            ordered = self._ordered(requests, numbers)
             begun_s = self._clock.monotonic()
             try:
-                positions = await self._writer.commit(self._ordered(requests, numbers))
+                positions = await self._writer.commit(ordered)
             except (LogFullError, LogUnavailableError) as error:
                 self._progress(f"waiting for the log: {error.message}")
                 if self._lost is not None:
@@ -130,17 +131,25 @@ class Committer:
                 return self._give_up(requests, error)
             else:
                 self.proved_s = begun_s
-                return self._done(requests, positions, numbers)
+                return self._done(requests, ordered, positions, numbers)
         return None
 
     def _done(
-        self, requests: list[Submission], positions: Sequence[Position], numbers: dict[str, int]
+        self,
+        requests: list[Submission],
+        ordered: Sequence[Outgoing],
+        positions: Sequence[Position],
+        numbers: dict[str, int],
     ) -> None:
         self.sequences.update(numbers)
-        if positions and positions[-1].topic == self._journal:
-            self.next_offset = positions[-1].offset + 1
+        first = next((at for at, record in enumerate(ordered) if record.topic == self._journal), len(ordered))
+        try:
+            self._on_commit(ordered[first:], positions[first:])
+        except Exception as error:
+            return self._give_up(requests, error)
         for request in requests:
             request.end()
+        return None
 
     async def _one_by_one(self, requests: list[Submission], error: Exception) -> None:
         """A refused record fails its own request; the others' commits are not its hostages."""

@@ -26,7 +26,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.log.record import Record
@@ -55,23 +55,14 @@ class ParkingOwner(Protocol):
 
     clock: Clock
 
-    @property
-    def written_to(self) -> int:
-        """No record that is on the log by now lies at or behind this offset of the journal partition."""
+    def parked(self, run_id: str) -> None:
+        """A run is not loaded any more."""
 
-    async def read_runs(self, run_ids: Collection[str], first: int, end: int) -> dict[str, list[Record]]:
-        """The records of runs by id, from `first` up to `end`; waits for a log that is away."""
+    async def read_runs(self, run_ids: Collection[str]) -> dict[str, list[Record]]:
+        """The records of runs by id; waits for a log that is away."""
 
-    def bring_back(self, run_id: str, records: list[Record], first: int) -> RunSession:
-        """Take a run that is back, with its records and its first offset, and go on with it."""
-
-
-class _Parked(NamedTuple):
-    """The run's records lie from `first` up to `end`; `since_s`: by the owner's monotonic time."""
-
-    first: int
-    end: int
-    since_s: float
+    def bring_back(self, run_id: str, records: list[Record]) -> RunSession:
+        """Take a run that is back, with its records, and go on with it."""
 
 
 class Parking:
@@ -89,7 +80,8 @@ class Parking:
         self._owner = owner
         self._runs = runs
         self._on_failure = on_failure
-        self._parked: dict[str, _Parked] = {}
+        self._parked: dict[str, float] = {}
+        """Since when each is parked, by the owner's monotonic time."""
         self._patient: dict[str, int] = {}
         self._staying: Counter[str] = Counter()
         self._wanted: set[str] = set()
@@ -136,10 +128,14 @@ class Parking:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
             task.cancel()
-        owner = self._owner
-        self._parked[run_id] = _Parked(session.first_offset, owner.written_to, owner.clock.monotonic())
+        self._parked[run_id] = self._owner.clock.monotonic()
         self._patient.pop(run_id, None)
         del self._runs[run_id]
+        self._owner.parked(run_id)
+
+    def adopt(self, run_ids: Iterable[str]) -> None:
+        """Take open runs that were never loaded here."""
+        self._parked.update(dict.fromkeys(run_ids, float("-inf")))
 
     async def _watch_crowd(self) -> None:
         while True:
@@ -216,14 +212,12 @@ class Parking:
                 self._wanted.clear()
                 if not wanted:
                     return
-                first = min(parked.first for parked in wanted.values())
-                end = max(parked.end for parked in wanted.values())
-                found = await self._owner.read_runs(wanted.keys(), first, end)
+                found = await self._owner.read_runs(wanted.keys())
                 now_s = self._owner.clock.monotonic()
-                for run_id, parked in wanted.items():
+                for run_id, since_s in wanted.items():
                     del self._parked[run_id]
-                    session = self._owner.bring_back(run_id, found[run_id], parked.first)
-                    session.brief, session.fresh = now_s - parked.since_s < BRIEF_S, True
+                    session = self._owner.bring_back(run_id, found[run_id])
+                    session.brief, session.fresh = now_s - since_s < BRIEF_S, True
         except Exception as error:
             self._on_failure(error)
             raise

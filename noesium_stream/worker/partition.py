@@ -4,8 +4,8 @@ Order is the guarantee. Acquiring:
  1. open the writer (fences the previous owner and ends what it left open),
  2. write `partition.acquired` (nobody of an older epoch can commit after it); that this succeeds proves that
     the group has the partition here and nowhere else,
- 3. read the journal to its high watermark,
- 4. resume the runs that are open,
+ 3. read the journal from where the local state ends (`state`) to its high watermark,
+ 4. resume the runs that are open; those that rest are not even loaded,
  5. accept from the inbox, from where the journal's copies end.
 A commit that fails because the partition is lost (fenced, outcome unknown) ends all of that; as long as
 the group leaves the partition here, it is acquired again from step 1, otherwise it is dropped.
@@ -23,12 +23,11 @@ from noesium_stream.capability import CapabilityRegistry
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
     CheckpointError,
-    CorruptRecordError,
     LogClosedError,
     LogFullError,
     LogUnavailableError,
     MigrationError,
-    NoesiumError,
+    ProjectionError,
     TenureEndedError,
 )
 from noesium_stream.event.domain import DomainEvent
@@ -50,13 +49,16 @@ from noesium_stream.worker.acquiring import (
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.grace import GRACE_S, let_calls_end
-from noesium_stream.worker.inbox import Verdict, dead_letter, judge
+from noesium_stream.worker.intake import Intake
 from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
-from noesium_stream.worker.restore import Restored, read_runs, restore
+from noesium_stream.worker.restore import read_runs
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
+from noesium_stream.worker.slots import Slots
 from noesium_stream.worker.starting import Starting
+from noesium_stream.worker.state import Bounds, PartitionState
+from noesium_stream.worker.state_keeper import StateKeeper
 from noesium_stream.worker.submission import Submission
 from noesium_stream.worker.timers import Timers
 
@@ -87,6 +89,9 @@ class PartitionOwner:
         on_recovered: Callable[[], None] = lambda: None,
         tell: Callable[[str], None] = lambda line: None,
         grace_s: float = GRACE_S,
+        bounds: Bounds | None = None,
+        slots: Slots | None = None,
+        keeps_state: bool = True,
     ) -> None:
         self.log = log
         self._agent = agent
@@ -108,9 +113,10 @@ class PartitionOwner:
         self._parking: Parking | None = None
         self._runs: dict[str, RunSession] = {}
         self._starting = Starting(self._runs, self._begin_task)
-        self._ended: set[str] = set()
+        self._keeper = StateKeeper(self, agent, bounds or Bounds(), self._lost, in_file=keeps_state)
+        self._slots = slots or Slots()
+        self._intake: Intake | None = None
         self._outcomes: dict[str, EventEnvelope] = {}
-        self._accepted = 0
         self._awaited: dict[str, int] = {}
         self._ready = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None
@@ -141,7 +147,7 @@ class PartitionOwner:
         return PartitionStatus(
             partition=self.partition,
             epoch=self._writer.epoch,
-            next_offset=max(self._accepted, handled or 0),
+            next_offset=self._keeper.state.dealt_with(handled or 0),
             open_runs=self.open_runs,
             oldest_step_ms=min(at_work, default=None),
         )
@@ -160,27 +166,31 @@ class PartitionOwner:
         self._writer = writer = await take(self.log, writer_id, self._assignment, partial(acquired, self))
         self._writer_lost.clear()
         # 3. Read the journal; nobody else can write it now.
-        restored = await restore(self.log, self.journal, self.inbox, self.partition)
-        self._ended = restored.ended
-        self._accepted = await low_water_mark(self, restored.accepted, self._agent.context.progress)
-        committer = Committer(writer, self.journal, self.clock, self._agent.context.progress, self._lost)
-        committer.next_offset = restored.end
+        state = await self._keeper.open()
+        position = await low_water_mark(self, state.manifest.position, self._agent.context.progress)
+        state.read_to(position)
+        committer = Committer(
+            writer, self.journal, self.clock, self._agent.context.progress, self._lost, self._keeper.committed
+        )
+        committer.sequences.update((run_id, run.count) for run_id, run in state.open.items())
         self._committer = committer
         self._timers = Timers(self.clock, self._due)
         self._parking = Parking(self, self._runs, self._on_failure)
         # 4. Resume; not yet what people have answered meanwhile: a deadline that has passed since must not
         # get ahead of the answer that lies in the inbox.
         self._awaited = {}
-        if restored.open:
-            self._awaited = await answered_meanwhile(self, self._accepted, self._directory)
-        self._resume(restored, committer)
+        if state.open:
+            self._awaited = await answered_meanwhile(self, position, self._directory)
+        self._intake = Intake(self, self._runs, state, self._parking, self._slots)
+        self._resume(state, self._parking, self._timers, self._intake)
         # 5. The inbox follows from here.
         if self._recovering is not None:
-            # What was handed over before is judged again, also what was only passed over.
+            # What was handed over before is read again: the state may have been lost that had it.
             self._places += 1
-            await self._assignment.start_at(self._accepted)
+            await self._assignment.start_at(position)
+        self._intake.open()
         self._ready.set()
-        return self._accepted
+        return position
 
     async def acquire_or_recover(self) -> int | None:
         """As `acquire`; None: it is taken again by and by, or given up.
@@ -213,6 +223,9 @@ class PartitionOwner:
         if self._parking is not None:
             await self._parking.close()
             self._parking = None
+        if self._intake is not None:
+            await self._intake.close()
+            self._intake = None
         await self._starting.close()
         activities = [session.activity for session in self._runs.values()]
         await let_calls_end(activities, grace_s, self._writer_lost, self._agent.context.progress)
@@ -230,6 +243,7 @@ class PartitionOwner:
             await self._committer.drain(DRAIN_S)
             await self._committer.close()
             self._committer = None
+        self._keeper.close()
         if self._writer is not None:
             await self._writer.close()
             self._writer = None
@@ -286,30 +300,26 @@ class PartitionOwner:
 
     # -- runs ----------------------------------------------------------------------------------------
 
-    def _resume(self, restored: Restored, committer: Committer) -> None:
-        for records in restored.open.values():
-            session = self._restored(records, records[0].offset)
-            committer.sequences[session.run_id] = len(records)
-            self._remember(session)
-            started = session.history.started
-            pinned = session.history.pinned if started is not None else None
-            ending = session.history.cancel or session.history.compensation  # that takes no graph
-            if ending is None and pinned is not None and not self._agent.versions.since(pinned):
-                self._leave(session, "no migration from it")
-                self._awaited.pop(session.run_id, None)
+    def _resume(self, state: PartitionState, parking: Parking, timers: Timers, intake: Intake) -> None:
+        """Let the open runs go on, a few at a time; those that rest wait on as they did."""
+        parking.adopt(state.open)
+        unrecorded = {outcome.partition_key for outcome in self._outcomes.values()}
+        intake.resume(run_id for run_id in state.open if run_id in unrecorded)
+        for run_id, run in state.open.items():
+            if run_id in self._awaited or run_id in unrecorded:
                 continue
-            if session.run_id not in self._awaited:
-                self._starting.start(session)
-        self._outcomes.clear()
+            if not run.rests:
+                intake.resume((run_id,))
+            elif run.due_ms is not None:
+                timers.set(run_id, run.due_ms)
 
     def _leave(self, session: RunSession, why: str) -> None:
         """A run that this worker cannot go on with waits for one that can."""
         self._agent.context.progress(leave(session, self.graph, why))
 
-    def _restored(self, records: Sequence[Record], first_offset: int) -> RunSession:
+    def _restored(self, records: Sequence[Record]) -> RunSession:
         events = [record.envelope for record in records]
         session = RunSession(self, events[0], _started_trace(events))
-        session.first_offset = first_offset
         for event in events:
             session.replay(event)
         self._runs[session.run_id] = session
@@ -318,8 +328,10 @@ class PartitionOwner:
     def _remember(self, session: RunSession) -> None:
         """Record now what this process did and could not record before it lost the partition."""
         history = session.history
-        for effect_id in [e for e in history.requested if e not in history.outcomes and e in self._outcomes]:
-            session.restage(self._outcomes[effect_id])
+        for effect_id in history.requested:
+            outcome = self._outcomes.pop(effect_id, None)
+            if outcome is not None and effect_id not in history.outcomes:
+                session.restage(outcome)
         session.flush()
 
     def _begin_task(self, session: RunSession) -> None:
@@ -332,6 +344,8 @@ class PartitionOwner:
             ended = await run_to_end(self._agent, session, self.graph)
         except MigrationError as error:
             session.begun, session.task = False, None
+            if self._intake is not None:
+                self._intake.rests(session.run_id)
             self._leave(session, f"cannot move it: {error.message}")
             if session.history.cancel is not None:
                 self._begin_task(session)  # who asked for it came meanwhile; ending it takes no graph
@@ -345,7 +359,8 @@ class PartitionOwner:
         if ended:
             session.close()
             self._runs.pop(session.run_id, None)
-            self._ended.add(session.run_id)
+            if self._intake is not None:
+                self._intake.rests(session.run_id)
             if self._timers is not None:
                 self._timers.forget(session.run_id)
             if self._committer is not None:
@@ -358,20 +373,24 @@ class PartitionOwner:
         if self._parking is not None:
             self._parking.park_idle()
 
-    @property
-    def written_to(self) -> int:
-        """See `ParkingOwner.written_to`."""
-        return self._committer.next_offset if self._committer is not None else 0
+    def parked(self, run_id: str) -> None:
+        """See `ParkingOwner.parked`."""
+        due_ms = self._timers.next_of(run_id) if self._timers is not None else None
+        self._keeper.state.rests(run_id, due_ms)
+        if self._intake is not None:
+            self._intake.rests(run_id)
 
-    async def read_runs(self, run_ids: Collection[str], first: int, end: int) -> dict[str, list[Record]]:
+    async def read_runs(self, run_ids: Collection[str]) -> dict[str, list[Record]]:
         """See `ParkingOwner.read_runs`."""
+        known = self._keeper.state.open
+        runs = {run_id: known[run_id] for run_id in run_ids}
         while True:
             try:
-                return await read_runs(self.log, self.journal, self.partition, (first, end), run_ids)
+                return await read_runs(self.log, self.journal, self.partition, runs)
             except LogUnavailableError as error:
                 await self._directory.wait_for_log(error)
 
-    def bring_back(self, run_id: str, records: Sequence[Record], first: int) -> RunSession:
+    def bring_back(self, run_id: str, records: Sequence[Record]) -> RunSession:
         """See `ParkingOwner.bring_back`."""
         written = self._committer.sequences.get(run_id) if self._committer is not None else None
         if not records or written != len(records):
@@ -380,8 +399,17 @@ class PartitionOwner:
                 f"{written} were written.",
                 hint="The journal was changed from outside or lost data; restore it before you go on.",
             )
-        session = self._restored(records, first)
-        self._starting.start(session)
+        self._keeper.state.stirs(run_id)
+        session = self._restored(records)
+        self._remember(session)
+        started = session.history.started
+        pinned = session.history.pinned if started is not None else None
+        ending = session.history.cancel or session.history.compensation  # that takes no graph
+        if ending is None and pinned is not None and not self._agent.versions.since(pinned):
+            self._leave(session, "no migration from it")
+            self._awaited.pop(run_id, None)
+        elif run_id not in self._awaited:
+            self.start(session)
         return session
 
     # -- the inbox -----------------------------------------------------------------------------------
@@ -389,93 +417,58 @@ class PartitionOwner:
     async def accept(self, records: Sequence[Record]) -> None:
         """Deal with the next records of the inbox; returns when all are dealt with on the log.
 
-        A record that was accepted before (its offset is below the journal's last copy) is passed over; so is
-        all of a partition that was given up, or that is read from elsewhere meanwhile.
+        A record that was accepted before is passed over; so is all of a partition that was given up, or that
+        is read from elsewhere meanwhile.
         """
         places = self._places
         while True:
             await self._ready.wait()
-            parking = self._parking
-            if self._released or parking is None or places != self._places:
-                return None
-            runs = {record.key for record in records}
-            with parking.staying(runs):
-                await parking.bring_back(runs)
-                if not self._ready.is_set():
-                    continue  # the partition was lost meanwhile
-                try:
-                    return await self._accept([r for r in records if r.offset >= self._accepted])
-                except NO_LONGER_OWNER:
-                    if self._released:
-                        return None
-                    self._ready.clear()
-                    await asyncio.sleep(0)  # `_lost` has begun to recover, or is about to
-
-    async def _accept(self, records: Sequence[Record]) -> None:
-        if not records:
-            return
-        touched: dict[str, RunSession] = {}
-        started: list[RunSession] = []
-        accepted: list[Outgoing] = []
-        refused: list[str] = []
-        await self._outcomes_known({record.key for record in records})
-        for record in records:
+            intake = self._intake
+            if self._released or intake is None or places != self._places:
+                return
             try:
-                verdict = judge(record, self._agent.agent_type, self._runs, self._ended)
-            except CorruptRecordError as error:
-                verdict = error
-            if isinstance(verdict, NoesiumError):
-                accepted += dead_letter(self, record, verdict)
-                place = f"{record.topic}/{record.partition}/{record.offset}"
-                refused.append(f"{place} is a dead letter: {verdict.message}")
-            elif verdict is Verdict.START:
-                session, first = self._begin(record)
-                accepted += first
-                touched[session.run_id] = session
-                started.append(session)
-            elif verdict is Verdict.DELIVER:
-                session = self._runs[record.key]
-                accepted.append(session.accept(record.envelope, record))
-                touched[session.run_id] = session
-        # All of the batch in one commit, in the order of the inbox: with several, a crash between them could
-        # leave a later record of the inbox accepted and an earlier one not, which would never be read again.
-        await self.submit(accepted).wait()
-        self._accepted = records[-1].offset + 1
-        attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
-        events_processed.add(len(records), attributes)
-        self._tell_all(refused)
-        for session in started:
-            if self._runs.get(session.run_id) is session:  # else the partition was lost again by now
-                self._starting.start(session)
-        for session in touched.values():
-            self._deliver(session)
-        self._start_answered()
+                await intake.take(records)
+            except NO_LONGER_OWNER:
+                if self._released:
+                    return
+                if self._intake is intake:
+                    self._ready.clear()
+                await asyncio.sleep(0)  # `_lost` has begun to recover, or is about to
+            except ProjectionError as error:
+                self._keeper.broke(error)
+            else:
+                attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
+                events_processed.add(len(records), attributes)
+                return
 
-    async def _outcomes_known(self, run_ids: Collection[str]) -> None:
-        """Wait for outcomes that are on their way to the log.
-
-        Nothing may lie behind one; and a run whose outcome does not get there takes what comes in.
-        """
-        while ending := [s for run_id in run_ids if (s := self._runs.get(run_id)) is not None and s.ending]:
-            await ending[0].outcome_known()
-
-    def _tell_all(self, lines: Sequence[str]) -> None:
-        for line in lines:
-            self.tell(line)
-
-    def _start_answered(self) -> None:
-        """Start the runs whose answers lay in the inbox when the partition was acquired."""
-        for run_id in [run_id for run_id, offset in self._awaited.items() if offset < self._accepted]:
+    def answered(self, position: int) -> None:
+        """See `IntakeOwner.answered`: starts the runs whose answers lay there when it was acquired."""
+        for run_id in [run_id for run_id, offset in self._awaited.items() if offset < position]:
             del self._awaited[run_id]
             session = self._runs.get(run_id)
             if session is not None and session.task is None:
-                self._starting.start(session)
+                self.start(session)
+            elif session is None and self._intake is not None:
+                self._intake.resume((run_id,))  # what was no answer has not brought it back
 
-    def _begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
+    def fell_out(self, error: Exception) -> None:
+        """See `IntakeOwner.fell_out`."""
+        if isinstance(error, ProjectionError):
+            self._keeper.broke(error)
+        else:
+            self._on_failure(error)
+
+    def start(self, session: RunSession) -> None:
+        """See `IntakeOwner.start`."""
+        if self._intake is not None:
+            self._intake.works(session.run_id)
+        self._starting.start(session)
+
+    def begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
+        """See `IntakeOwner.begin`."""
         command: EventEnvelope = record.envelope
         session = RunSession(self, command)
         self._runs[session.run_id] = session
-        session.first_offset = self._committer.next_offset if self._committer is not None else 0
         copy = session.accept(command, record)
         payload = command.payload
         fork = payload.get("fork") or {}
@@ -492,9 +485,10 @@ class PartitionOwner:
         session.stage(started, trace=session.identity.trace, causation_id=command.event_id)
         return session, [copy, *session.take_staged()]
 
-    def _deliver(self, session: RunSession) -> None:
+    def deliver(self, session: RunSession) -> None:
+        """See `IntakeOwner.deliver`."""
         session.held = False
-        session.wake()
+        self._wake(session)
         if session.history.cancel is None or session.cancelling or session.run_id not in self._runs:
             return
         if session.history.compensation is not None:
@@ -507,11 +501,16 @@ class PartitionOwner:
             # request by itself; cancelled now it would never begin.
             session.task.cancel("run.cancel.requested")
 
+    def _wake(self, session: RunSession) -> None:
+        if self._intake is not None and session.task is not None:
+            self._intake.works(session.run_id)
+        session.wake()
+
     def _due(self, run_id: str) -> None:
         """A deadline of this run has passed: whoever waits for it looks again."""
         session = self._runs.get(run_id)
         if session is not None:
-            session.wake()
+            self._wake(session)
         elif self._parking is not None and run_id in self._parking:
             self._parking.load((run_id,))
 
@@ -534,6 +533,8 @@ class PartitionOwner:
             self._timers.set(session.run_id, due_ms)
         if self._parking is not None:
             self._parking.waits(session, due_ms)
+        if self._intake is not None and session.activity.only_waits:
+            self._intake.rests(session.run_id)
 
     def submit(self, records: list[Outgoing]) -> Submission:
         """See `SessionOwner.submit`."""

@@ -1,77 +1,146 @@
-"""Reading a journal partition back: which runs are open, and how far the inbox was accepted."""
+"""Reading a journal partition back: what came since the local state was written, and records of some runs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
 
-from noesium_stream.errors import CheckpointError
-from noesium_stream.kernel import TERMINAL
-from noesium_stream.log.headers import SEQUENCE, SOURCE
+from noesium_stream.errors import CheckpointError, LogTruncatedError, ProjectionError, StateFileError
+from noesium_stream.log.headers import CE_ID, SEQUENCE
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 from noesium_stream.worker.collector import collector_paused
+from noesium_stream.worker.state import Bounds, OpenRun, PartitionState, entry_of, spans_of
+from noesium_stream.worker.state_file import Identity, StateFile, in_memory, open_state_file
+
+READ_GAP: Final = 2_000
+"""What lies closer than this in a journal is read in one go: to begin anew takes as long on a broker."""
 
 
-@dataclass(slots=True)
-class Restored:
-    """What a journal partition holds: records of open runs in order, ids of ended ones.
-
-    `accepted` is the next offset of the inbox partition that the journal has no copy of; commands are
-    accepted in the order of the inbox, so that everything below it was dealt with. `end` is where the journal
-    was read to.
-    """
-
-    open: dict[str, list[Record]] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)
-    accepted: int = 0
-    end: int = 0
-    inbox_id: str | None = None
+def state_path(home: Path, identity: Identity, agent_type: str) -> Path:
+    """Where the state of a partition lies: one folder for each journal topic."""
+    return home / "worker" / agent_type / quote(identity.journal_id, safe="") / f"{identity.partition}.db"
 
 
-async def restore(log: EventLog, journal: str, inbox: str, partition: int) -> Restored:
-    """Fold the journal up to its high watermark; the writer must be open, so that nobody else writes.
+async def restore(
+    log: EventLog,
+    home: Path,
+    agent_type: str,
+    partition: int,
+    bounds: Bounds,
+    progress: Callable[[str], None],
+    *,
+    in_file: bool = True,
+) -> PartitionState:
+    """The state of a partition as of its journal's high watermark; the writer must be open, so that nobody
+    else writes.
 
-    The records of open runs are decoded. That each commit is whole is not counted (`noesium_commit`): no
+    That each commit is whole is not counted (`noesium_commit`): no
     backend shows one in part. SQLite and memory write it in one transaction. On Kafka only a late EndTxn of
     the same producer could tear it, and a producer begins nothing more after a commit or an abort that was
     not plainly acknowledged (`kafka_producer`; `tests/integration/test_kafka_endtxn.py` delays them).
+
+    Args:
+        log: where the journal is.
+        home: folder for what a worker keeps on this machine.
+        agent_type: whose journal.
+        partition: of the journal.
+        bounds: of what is known of ended runs.
+        progress: takes one line: why a file was not used.
+        in_file: whether the state is to be kept in a file.
 
     Raises:
         CheckpointError: a run's sequence has a gap: the journal lost a record.
         LogTruncatedError, LogUnavailableError, CorruptRecordError
     """
-    restored = Restored()
-    end = await log.end(journal)
-    until = {partition: end[partition]}
-    restored.end = end[partition]
+    journal = log.topology.journal(agent_type)
+    inbox = log.topology.inbox(agent_type)
+    identity = Identity(journal, await log.topic_id(journal), partition)
+    if not in_file:
+        return await _folded(log, in_memory(identity), inbox, bounds)
+    path = state_path(home, identity, agent_type)
+    file = open_state_file(path, identity, progress)
+    try:
+        return await _folded(log, file, inbox, bounds)
+    except (ProjectionError, LogTruncatedError) as error:
+        if file.path is None:
+            raise
+        progress(f"{error.message} It is made anew: the journal is read from its beginning.")
+        file.discard()
+    except BaseException:
+        file.close()
+        raise
+    file = open_state_file(path, identity, progress)
+    try:
+        return await _folded(log, file, inbox, bounds)
+    except ProjectionError as error:
+        # A disk without room: what no file can hold is held in memory.
+        progress(f"{error.message} The state is kept in memory.")
+        file.discard()
+    except BaseException:
+        file.close()
+        raise
+    return await _folded(log, in_memory(identity), inbox, bounds)
+
+
+async def _folded(log: EventLog, file: StateFile, inbox: str, bounds: Bounds) -> PartitionState:
+    """Bring a state up to the journal's high watermark.
+
+    Raises:
+        StateFileError: the journal does not have what the file says was folded.
+    """
+    identity = file.manifest.identity
+    journal, partition = identity.journal, identity.partition
+    state = PartitionState(file, inbox, bounds)
+    until = {partition: (await log.end(journal))[partition]}
+    known = file.manifest.last_offset
+    cursor = {} if known is None else {partition: known}
+    missing = known is not None
+    if known is not None and known >= until[partition]:
+        raise file.broken(f"the journal ends at {until[partition]}, before what was folded last")
     with collector_paused():
-        async for batch in log.read_batches(journal, {}, until=until):
+        async for batch in log.read_batches(journal, cursor, until=until):
             for record in batch:
-                _take(restored, record, inbox)
-        for records in restored.open.values():
-            for record in records:
-                record.envelope  # noqa: B018 - wanted soon, and the record keeps it
-    return restored
+                if missing:
+                    _require_known(file, record)
+                    missing = False
+                    continue
+                state.fold(entry_of(record))
+    if missing:
+        raise file.broken(f"the journal has no record {known} any more")
+    file.manifest.cursor = until[partition]
+    return state
+
+
+def _require_known(file: StateFile, record: Record) -> None:
+    found = record.header(CE_ID)
+    event_id = found.decode() if found is not None else record.envelope.event_id
+    if (record.offset, event_id) != (file.manifest.last_offset, file.manifest.last_event_id):
+        raise StateFileError(f"{file.path}: the journal has another record where it was read to.")
 
 
 async def read_runs(
-    log: EventLog, journal: str, partition: int, offsets: tuple[int, int], run_ids: Collection[str]
+    log: EventLog, journal: str, partition: int, runs: Mapping[str, OpenRun]
 ) -> dict[str, list[Record]]:
-    """The records of these runs by id, from the first of the two `offsets` up to the second, which was
-    written; those of others are not decoded.
+    """The records of these runs by id, decoded; those of others are not.
 
     Raises:
         CheckpointError: the sequence of a run has a gap.
-        LogTruncatedError, LogUnavailableError
+        LogTruncatedError, LogUnavailableError, CorruptRecordError
     """
-    found: dict[str, list[Record]] = {run_id: [] for run_id in run_ids}
-    first, end = offsets
-    async for batch in log.read_batches(journal, {partition: first}, until={partition: end}):
-        for record in batch:
-            records = found.get(record.key)
-            if records is not None:
-                _add(records, record)
+    found: dict[str, list[Record]] = {run_id: [] for run_id in runs}
+    with collector_paused():
+        for first, last in spans_of(runs.values(), READ_GAP):
+            until = {partition: last + 1}
+            async for batch in log.read_batches(journal, {partition: first}, until=until):
+                for record in batch:
+                    run = runs.get(record.key)
+                    if run is None or record.offset < run.spans[0][0]:
+                        continue
+                    if _add(found[record.key], record):
+                        record.envelope  # noqa: B018 - wanted soon, and the record keeps it
     return found
 
 
@@ -84,29 +153,6 @@ async def answers_in(log: EventLog, inbox: str, partition: int, first: int) -> d
         async for record in log.read(inbox, {partition: first}, until=until, types=("approval.answered",)):
             found[record.key] = record.offset
     return found
-
-
-def _take(restored: Restored, record: Record, inbox: str) -> None:
-    headers = dict(record.headers)
-    if record.event_type == "partition.acquired":
-        inbox_id = record.envelope.payload["inbox_id"]
-        if inbox_id != restored.inbox_id:
-            # The inbox was made anew: offsets of the old one say nothing about it.
-            restored.inbox_id, restored.accepted = inbox_id, 0
-    source = headers.get(SOURCE)
-    if source is not None:
-        topic, _, offset = source.decode().rsplit("/", 2)
-        if topic == inbox:
-            restored.accepted = max(restored.accepted, int(offset) + 1)
-    number = headers.get(SEQUENCE)
-    if number is None or record.key in restored.ended:
-        return
-    records = restored.open.setdefault(record.key, [])
-    if not _add(records, record):
-        return
-    if record.event_type in TERMINAL:
-        del restored.open[record.key]
-        restored.ended.add(record.key)
 
 
 def _add(records: list[Record], record: Record) -> bool:

@@ -10,6 +10,8 @@ from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.partition import PartitionOwner
+from noesium_stream.worker.slots import Slots
+from noesium_stream.worker.state import Bounds
 
 
 class RunHost(Host):
@@ -18,13 +20,26 @@ class RunHost(Host):
     Args:
         log: an open log.
         agent: the agent.
-        grace_s: see `Worker`.
+        grace_s: see `Worker`; so for `bounds` and `keeps_state`.
+        slots: how many of its runs may be at work at once.
     """
 
-    def __init__(self, log: EventLog, agent: BaseGraphicAgent, grace_s: float) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        agent: BaseGraphicAgent,
+        grace_s: float,
+        slots: Slots,
+        bounds: Bounds,
+        *,
+        keeps_state: bool,
+    ) -> None:
         super().__init__(log, agent)
         self._graphic = agent
         self._grace_s = grace_s
+        self._slots = slots
+        self._bounds = bounds
+        self._keeps_state = keeps_state
 
     def _check(self) -> None:
         agent = self._graphic
@@ -45,4 +60,7 @@ class RunHost(Host):
             on_recovered=self._moved.set,
             tell=self._telling.tell,
             grace_s=self._grace_s,
+            slots=self._slots,
+            bounds=self._bounds,
+            keeps_state=self._keeps_state,
         )

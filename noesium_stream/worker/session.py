@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError, LogClosedError, RecordTooLargeError
-from noesium_stream.event.calls import CALLS
+from noesium_stream.event.calls import CALLS, FAIRNESS_KEY
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import NodeCompleted, NodeFailed
@@ -71,7 +71,6 @@ class RunSession:
 
     Attributes:
         held: something was accepted for it, and the run has not been told yet.
-        first_offset: no record of the run lies before this offset of the journal partition.
         quiet: how much had changed when it was last looked at, and since when that is so (see `parking`).
         brief: what it waited for last came soon (see `parking`).
         fresh: it was read back, and nothing has woken it since: how long it waits for that says nothing.
@@ -108,7 +107,6 @@ class RunSession:
         self.task: asyncio.Task[None] | None = None
         self.begun = False
         self.held = False
-        self.first_offset = 0
         self.quiet = (-1, 0.0)
         self.brief = False
         self.fresh = False
@@ -210,7 +208,7 @@ class RunSession:
             self.identity.correlation_id,
             partition_key=to.run_id if to else self.run_id,
             idempotency_key=idempotency_key,
-            metadata={"to": to.agent_type} if to else None,
+            metadata=self._metadata(to) if to else None,
             clock=self._owner.clock,
         )
         if to is not None:
@@ -221,6 +219,10 @@ class RunSession:
             self._staged.append(Outgoing(envelope, inbox, partition, to.run_id, (origin,)))
         self._put(envelope, ())
         return envelope
+
+    def _metadata(self, to: Destination) -> dict[str, Any]:
+        given = self.command.metadata.get(FAIRNESS_KEY)
+        return {"to": to.agent_type} if given is None else {"to": to.agent_type, FAIRNESS_KEY: given}
 
     def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
         """See `RunJournal.check`."""

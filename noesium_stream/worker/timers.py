@@ -42,6 +42,10 @@ class Timers:
         if self._heap[0] == entry:
             self._changed.set()
 
+    def next_of(self, run_id: str) -> int | None:
+        """The earliest deadline of a run, in milliseconds since the epoch; None: it has none."""
+        return min(self._known.get(run_id, ()), default=None)
+
     def forget(self, run_id: str) -> None:
         """The run has ended: nobody waits for its deadlines any more."""
         self._count -= len(self._known.pop(run_id, ()))

@@ -19,6 +19,8 @@ from noesium_stream.worker.handler_host import HandlerHost
 from noesium_stream.worker.health import Health
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.run_host import RunHost
+from noesium_stream.worker.slots import CONCURRENCY, Slots
+from noesium_stream.worker.state import Bounds
 from noesium_stream.worker.threads import make_room_for_threads
 
 
@@ -34,6 +36,11 @@ class Worker:
         runtime_id: which installation events say they come from.
         llm_config: how the agents' models sample, and more for their provider (see `AgentConfig`).
         grace_s: for how long effects that are under way are waited for when a partition is given up.
+        concurrency: how many runs of each agent work at once; those that only wait do not count.
+        bounds: for how long, and how many, ended runs are known, so that a command that comes again is no
+            second run.
+        keeps_state: whether what it knows of its partitions is kept in files below `home`, for next time;
+            None: unless the log is in memory.
 
     Use it as an async context manager; `wait` raises what ends it.
     """
@@ -49,6 +56,9 @@ class Worker:
         runtime_id: str = "local",
         llm_config: Mapping[str, Any] | None = None,
         grace_s: float = GRACE_S,
+        concurrency: int = CONCURRENCY,
+        bounds: Bounds | None = None,
+        keeps_state: bool | None = None,
     ) -> None:
         self._log = log
         self._clock = clock or SystemClock()
@@ -62,7 +72,14 @@ class Worker:
             llm_config=llm_config or {},
         )
         self._hosts = [
-            _host(log, _make(agent, options, made, runtime_id, instance_id), grace_s)
+            _host(
+                log,
+                _make(agent, options, made, runtime_id, instance_id),
+                grace_s,
+                Slots(concurrency),
+                bounds or Bounds(),
+                not log.url.startswith("memory:") if keeps_state is None else keeps_state,
+            )
             for agent, options in agents
         ]
         self._heartbeats: list[asyncio.Task[None]] = []
@@ -120,9 +137,11 @@ class Worker:
                 raise error
 
 
-def _host(log: EventLog, agent: BaseAgent, grace_s: float) -> Host:
+def _host(
+    log: EventLog, agent: BaseAgent, grace_s: float, slots: Slots, bounds: Bounds, keeps_state: bool
+) -> Host:
     if isinstance(agent, BaseGraphicAgent):
-        return RunHost(log, agent, grace_s)
+        return RunHost(log, agent, grace_s, slots, bounds, keeps_state=keeps_state)
     if isinstance(agent, BaseHandler):
         return HandlerHost(log, agent)
     raise ConfigError(

@@ -32,7 +32,7 @@ from noesium_stream.client import Client, Run
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
 from noesium_stream.log import EventLog
-from noesium_stream.worker import Worker
+from noesium_stream.worker import Bounds, Worker
 
 
 @click.command(
@@ -169,6 +169,8 @@ class _Question:
             progress=note,
             runtime_id=config.runtime_id,
             llm_config=self._loaded.agent.llm_config,
+            concurrency=config.concurrency,
+            bounds=Bounds(config.seen_days * 86_400, config.seen_count),
         ) as worker:
             yield worker
 

@@ -16,7 +16,7 @@ from noesium_stream.cli.session import asynchronous, open_configured, settings, 
 from noesium_stream.clock import SystemClock
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
-from noesium_stream.worker import Worker
+from noesium_stream.worker import Bounds, Worker
 from noesium_stream.worker.health import HealthServer
 
 
@@ -29,6 +29,12 @@ from noesium_stream.worker.health import HealthServer
 @click.argument("agent", nargs=-1, required=True)
 @shared_log_option
 @click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Runs of each agent to work at, at once; those that only wait do not count. [default: 200]",
+)
+@click.option(
     "--health",
     "health",
     metavar="[HOST:]PORT",
@@ -38,7 +44,11 @@ from noesium_stream.worker.health import HealthServer
 @click.pass_obj
 @asynchronous
 async def worker_command(
-    choice: AgentChoice, agent: tuple[str, ...], log_url: str | None, health: tuple[str, int] | None
+    choice: AgentChoice,
+    agent: tuple[str, ...],
+    log_url: str | None,
+    concurrency: int | None,
+    health: tuple[str, int] | None,
 ) -> None:
     """Run agents until Ctrl-C or SIGTERM.
 
@@ -47,7 +57,7 @@ async def worker_command(
     what an effect comes to that is under way is recorded first (8 s are waited for it at most). Failed runs,
     unknown outcomes and dead letters are told on standard error.
     """
-    loaded = settings(log_url)
+    loaded = settings(log_url, concurrency=concurrency)
     config = loaded.noesium
     if config.log.startswith("memory:"):
         raise ConfigError(
@@ -79,6 +89,8 @@ async def _work(
             progress=note,
             runtime_id=config.runtime_id,
             llm_config=loaded.agent.llm_config,
+            concurrency=config.concurrency,
+            bounds=Bounds(config.seen_days * 86_400, config.seen_count),
         )
         async with _served(worker, health), worker:
             stop.started()

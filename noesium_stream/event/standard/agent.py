@@ -87,7 +87,9 @@ class PartitionAcquired(DomainEvent, event_type="partition.acquired"):
     """A process owns a partition from here on; first record of its writer's epoch.
 
     `inbox_id` is the id of the inbox topic: offsets of copies that follow count in that topic, and not in
-    one that was made anew under the same name.
+    one that was made anew under the same name. `in_order`: copies that follow lie in the order of the inbox,
+    so that all below the last one was decided on; else the copies' header `noesium_inbox` says how far that
+    is.
     """
 
     agent_type: str
@@ -96,6 +98,7 @@ class PartitionAcquired(DomainEvent, event_type="partition.acquired"):
     epoch: int = Field(ge=0)
     instance_id: str
     inbox_id: str
+    in_order: bool = True
 
 
 class PartitionConfirmed(DomainEvent, event_type="partition.confirmed"):

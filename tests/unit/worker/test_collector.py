@@ -17,7 +17,8 @@ from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.worker import Worker
 from noesium_stream.worker.collector import collector_paused
-from noesium_stream.worker.restore import restore
+from noesium_stream.worker.restore import read_runs, restore
+from noesium_stream.worker.state import Bounds, OpenRun
 from tests.support.sample_agents import Echo
 
 
@@ -57,8 +58,10 @@ async def test_it_pauses_while_a_journal_is_read_back(
 ) -> None:
     log = await open_log("memory://")
     async with Worker(log, [(Echo, None)], home=tmp_path), Client(log) as client:
-        await (await client.start("echo", {"text": "a"})).result(timeout=10)
-    journal, inbox = log.topology.journal("echo"), log.topology.inbox("echo")
+        run = await client.start("echo", {"text": "a"})
+        await run.result(timeout=10)
+    journal = log.topology.journal("echo")
+    ends = await log.end(journal)
     enabled: list[bool] = []
     decode = EnvelopeCodec.decode
 
@@ -67,14 +70,16 @@ async def test_it_pauses_while_a_journal_is_read_back(
         return decode(self, data)
 
     monkeypatch.setattr(EnvelopeCodec, "decode", spied)
-    for partition in await log.end(journal):
-        await restore(log, journal, inbox, partition)
+    for partition, end in ends.items():
+        (await restore(log, tmp_path / "2", "echo", partition, Bounds(), print)).close()
+        whole = OpenRun(7, [[0, end - 1]])
+        await read_runs(log, journal, partition, {run.id: whole})
         assert gc.isenabled()
     assert enabled
     assert not any(enabled)
     garbage = Prepared(journal, 0, "run", "", ((SEQUENCE, b"0"), ("ce_type", b"run.started")), b"garbage")
     await log._store.append([garbage], [0])  # type: ignore[attr-defined]
     with pytest.raises(CorruptRecordError):
-        await restore(log, journal, inbox, 0)
+        await read_runs(log, journal, 0, {"run": OpenRun(1, [[ends[0], ends[0]]])})
     assert gc.isenabled()
     await log.close()

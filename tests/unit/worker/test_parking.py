@@ -231,9 +231,9 @@ async def test_a_run_that_is_woken_again_and_again_is_read_back_once(
     read: Counter[str] = Counter()
     bring_back = PartitionOwner.bring_back
 
-    def counted(owner: PartitionOwner, run_id: str, records: Any, first: int) -> Any:
+    def counted(owner: PartitionOwner, run_id: str, records: Any) -> Any:
         read[run_id] += 1
-        return bring_back(owner, run_id, records, first)
+        return bring_back(owner, run_id, records)
 
     monkeypatch.setattr(PartitionOwner, "bring_back", counted)
     async with host.worker(node), Client(host.log) as client:

@@ -1,0 +1,365 @@
+"""From the inbox to the journal: what is accepted at once, and what waits for its turn.
+
+Order is the guarantee. Records of the inbox (`Intake.take`):
+ 1. each is decided on, in the order of the inbox: a command waits, what is sent to a run whose command waits
+    goes behind it, a request to an open run and a dead letter are accepted, all else is passed over,
+ 2. what is accepted is committed, in one commit,
+ 3. in one go, what waits is put into the state and the inbox counts as read so far: the state never says that
+    a record was read which is neither decided on nor waiting in it.
+Commands whose turn it is (`Intake._admit`), when there are slots, and none before open runs that go on:
+ 1. picked, with what waits behind each,
+ 2. committed: copies and `run.started` of all, in one commit; folding it takes them out of what waits,
+ 3. begun.
+The two never happen at the same time.
+
+A command that has waited for half of what an inbox keeps is accepted out of turn, so that the inbox need not
+keep it any more; its run begins when there is a slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import CorruptRecordError, LogClosedError, NoesiumError
+from noesium_stream.event.calls import COMMANDS
+from noesium_stream.event.envelope import AgentRef
+from noesium_stream.kernel import NO_LONGER_OWNER
+from noesium_stream.log.headers import SOURCE
+from noesium_stream.log.port import EventLog, Outgoing
+from noesium_stream.log.record import Record
+from noesium_stream.worker.fairness import fairness_key
+from noesium_stream.worker.inbox import Verdict, dead_letter, judge
+from noesium_stream.worker.parking import Parking
+from noesium_stream.worker.session import RunSession
+from noesium_stream.worker.slots import Slots
+from noesium_stream.worker.state import PartitionState
+from noesium_stream.worker.submission import Submission
+from noesium_stream.worker.waiting import Waiting
+
+AT_ONCE: Final = 256
+"""Commands that are taken up in one commit at most."""
+
+RECOUNT_S: Final = 5.0
+
+
+class IntakeOwner(Protocol):
+    """What it needs of its partition's owner."""
+
+    clock: Clock
+    agent_ref: AgentRef
+    inbox: str
+    journal: str
+    partition: int
+    log: EventLog
+
+    def submit(self, records: list[Outgoing]) -> Submission:
+        """Queue records for the next commit of the partition."""
+
+    def tell(self, line: str) -> None:
+        """Say what went wrong to those who watch the worker."""
+
+    def begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
+        """Make the session of a command's run; return it and the first records of its journal."""
+
+    def start(self, session: RunSession) -> None:
+        """Let its task begin, now or soon."""
+
+    def deliver(self, session: RunSession) -> None:
+        """Tell a run of what was accepted for it."""
+
+    def answered(self, position: int) -> None:
+        """All records of the inbox below `position` have been looked at."""
+
+    def fell_out(self, error: Exception) -> None:
+        """Something went wrong that ends the intake, or the state cannot be used any more."""
+
+
+class _Accepted:
+    """What one commit is to accept, and what follows from it."""
+
+    def __init__(self) -> None:
+        self.outgoing: list[Outgoing] = []
+        self.begun: dict[str, RunSession] = {}
+        self.touched: dict[str, RunSession] = {}
+        self.refused: list[str] = []
+
+
+class Intake:
+    """The intake of one partition, from its acquisition until `close`.
+
+    Args:
+        owner: of the partition.
+        runs: its loaded runs by id.
+        state: of the partition.
+        parking: of the partition.
+        slots: of the worker's agent.
+    """
+
+    def __init__(
+        self,
+        owner: IntakeOwner,
+        runs: dict[str, RunSession],
+        state: PartitionState,
+        parking: Parking,
+        slots: Slots,
+    ) -> None:
+        self._owner = owner
+        self._runs = runs
+        self._state = state
+        self._parking = parking
+        self._slots = slots
+        self._holder = slots.join()
+        self._waiting = Waiting(state, owner.inbox, owner.partition, owner.log.decoder)
+        self._resuming: deque[str] = deque()
+        self._turn = asyncio.Lock()
+        kept_ms = owner.log.topology.spec(owner.inbox).retention_ms
+        self._patience_ms = None if kept_ms is None else kept_ms // 2
+        self._holder.wake.set()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def open(self) -> None:
+        """Begin to take up what waits."""
+        self._task = asyncio.create_task(self._work(), name="take up commands")
+
+    async def close(self) -> None:
+        """Nothing is taken, or taken up, any more."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        self._slots.leave(self._holder)
+
+    def resume(self, run_ids: Iterable[str]) -> None:
+        """Let parked runs go on when there are slots."""
+        self._resuming.extend(run_ids)
+        self._holder.wake.set()
+
+    # -- slots ---------------------------------------------------------------------------------------
+
+    def works(self, run_id: str) -> None:
+        """A run works, whether there was a slot or not."""
+        self._holder.working.add(run_id)
+
+    def rests(self, run_id: str) -> None:
+        """A run only waits, or has ended."""
+        if run_id in self._holder.working:
+            self._holder.working.discard(run_id)
+            self._slots.freed()
+
+    def _recount(self) -> None:
+        """What waits since one of its tasks has ended did not say so."""
+        for run_id in list(self._holder.working):
+            session = self._runs.get(run_id)
+            if session is None or (session.begun and session.only_waits()):
+                self.rests(run_id)
+
+    # -- what comes in -------------------------------------------------------------------------------
+
+    async def take(self, records: Sequence[Record]) -> None:
+        """Deal with the next records of the inbox; those that were dealt with before are passed over.
+
+        Raises what the commit raised, and `LogClosedError` where the intake was closed.
+        """
+        runs = {record.key for record in records}
+        with self._parking.staying(runs):
+            while True:
+                await self._parking.bring_back(runs)
+                async with self._turn:
+                    if self._closed:
+                        raise LogClosedError("the partition was given up meanwhile")
+                    if not any(run_id in self._parking for run_id in runs):
+                        return await self._take(records)
+
+    async def _take(self, records: Sequence[Record]) -> None:
+        position = self._state.manifest.position
+        new = [
+            record
+            for record in records
+            if record.offset >= position and not self._state.is_decided(record.offset)
+        ]
+        await self._outcomes_known({record.key for record in new})
+        accepted, waits = _Accepted(), _Waits(self._state, self._waiting)
+        for record in new:
+            self._decide(record, accepted, waits)
+        await self._commit(accepted)
+        for record, fair in waits.new:
+            self._waiting.put(record, fair)
+        self._state.read_to(max(position, records[-1].offset + 1))
+        self._follow(accepted)
+        self._owner.answered(self._state.manifest.position)
+        if waits.new:
+            self._holder.wake.set()
+
+    async def _outcomes_known(self, run_ids: Iterable[str]) -> None:
+        """Wait for outcomes that are on their way to the log.
+
+        Nothing may lie behind one; and a run whose outcome does not get there takes what comes in.
+        """
+        while ending := [s for run_id in run_ids if (s := self._runs.get(run_id)) is not None and s.ending]:
+            await ending[0].outcome_known()
+
+    def _decide(self, record: Record, accepted: _Accepted, waits: _Waits) -> None:
+        verdict = self._judged(record, waits)
+        if isinstance(verdict, NoesiumError):
+            self._refuse(record, verdict, accepted)
+        elif verdict is Verdict.START:
+            waits.put(record, fairness_key(record.envelope))
+        elif verdict is Verdict.DELIVER:
+            self._accept(record, self._runs[record.key], accepted)
+        elif waits.command_of(record.key) and record.envelope.event_type not in COMMANDS:
+            waits.put(record, None)
+        else:
+            self._state.pass_over(record.offset)
+        record.release()
+
+    def _judged(self, record: Record, known: _Waits | PartitionState) -> Verdict | NoesiumError:
+        try:
+            return judge(record, self._owner.agent_ref.agent_type, self._runs, known)
+        except CorruptRecordError as error:
+            return error
+
+    def _accept(self, record: Record, session: RunSession, accepted: _Accepted) -> None:
+        accepted.outgoing.append(session.accept(record.envelope, record))
+        accepted.touched[session.run_id] = session
+
+    def _refuse(self, record: Record, error: NoesiumError, accepted: _Accepted) -> None:
+        accepted.outgoing += dead_letter(self._owner, record, error)
+        place = f"{record.topic}/{record.partition}/{record.offset}"
+        accepted.refused.append(f"{place} is a dead letter: {error.message}")
+
+    async def _commit(self, accepted: _Accepted, fair: str | None = None) -> None:
+        """All in one commit; its last copy says how far the inbox is decided on."""
+        if not accepted.outgoing:
+            return
+        at = max(n for n, record in enumerate(accepted.outgoing) if _is_copy(record, self._owner.journal))
+        copy = accepted.outgoing[at]
+        accepted.outgoing[at] = copy._replace(headers=(*copy.headers, self._state.mark(fair)))
+        await self._owner.submit(accepted.outgoing).wait()
+
+    def _follow(self, accepted: _Accepted) -> None:
+        for line in accepted.refused:
+            self._owner.tell(line)
+        for run_id, session in accepted.begun.items():
+            if self._runs.get(run_id) is session:  # else the partition was lost again by now
+                self._owner.start(session)
+        for session in accepted.touched.values():
+            self._owner.deliver(session)
+
+    # -- what waits ----------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        wake = self._holder.wake
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RECOUNT_S):
+                        await wake.wait()
+                wake.clear()
+                self._recount()
+                while await self._admit():
+                    pass
+        except NO_LONGER_OWNER:
+            return
+        except Exception as error:
+            self._owner.fell_out(error)
+
+    async def _admit(self) -> bool:
+        """Let some begin; whether there may be more."""
+        await self._admit_aged()
+        self._holder.hungry = bool(self._resuming or len(self._waiting))
+        room = min(AT_ONCE, self._slots.room(self._holder)) if self._holder.hungry else 0
+        if not room:
+            return False
+        if self._resuming:
+            some = [self._resuming.popleft() for _ in range(min(room, len(self._resuming)))]
+            await asyncio.wait((self._parking.load(some),))
+            return True
+        async with self._turn:
+            commands, last = self._waiting.next_ones(room)
+            begun = await self._take_up(commands, last)
+        self._follow(begun)
+        return bool(commands)
+
+    async def _admit_aged(self) -> None:
+        if self._patience_ms is None:
+            return
+        before_ms = self._owner.clock.now_ms() - self._patience_ms
+        while self._waiting.older_than(before_ms, 1):
+            async with self._turn:
+                aged = await self._take_up(self._waiting.older_than(before_ms, AT_ONCE), None)
+            for run_id, session in aged.begun.items():
+                session.close()
+                self._runs.pop(run_id, None)
+                self._holder.working.discard(run_id)
+            self._parking.adopt(aged.begun)
+            self.resume(aged.begun)
+            self._follow(_without_runs(aged))
+
+    async def _take_up(self, commands: Sequence[Record], fair: str | None) -> _Accepted:
+        accepted = _Accepted()
+        for record in commands:
+            verdict = self._judged(record, self._state)
+            if isinstance(verdict, NoesiumError):
+                self._refuse(record, verdict, accepted)
+            elif verdict is Verdict.START:
+                session, first = self._owner.begin(record)
+                accepted.outgoing += first
+                accepted.begun[session.run_id] = accepted.touched[session.run_id] = session
+                self.works(session.run_id)
+            else:
+                self._pass_over(record)
+            for follower in self._waiting.behind(record.key):
+                self._take_up_behind(follower, accepted)
+        await self._commit(accepted, fair)
+        return accepted
+
+    def _take_up_behind(self, record: Record, accepted: _Accepted) -> None:
+        verdict = self._judged(record, self._state)
+        if isinstance(verdict, NoesiumError):
+            self._refuse(record, verdict, accepted)
+        elif verdict is Verdict.DELIVER:
+            self._accept(record, self._runs[record.key], accepted)
+        else:
+            self._pass_over(record)
+
+    def _pass_over(self, record: Record) -> None:
+        self._waiting.drop(record.offset)
+        self._state.pass_over(record.offset)
+
+
+class _Waits:
+    """Which commands wait, those of the batch that is looked at among them; and which runs are known."""
+
+    def __init__(self, state: PartitionState, waiting: Waiting) -> None:
+        self._state = state
+        self._waiting = waiting
+        self._commands: set[str] = set()
+        self.new: list[tuple[Record, str | None]] = []
+
+    def __contains__(self, run_id: object) -> bool:
+        return run_id in self._state or self.command_of(run_id)
+
+    def command_of(self, run_id: object) -> bool:
+        return run_id in self._commands or run_id in self._waiting
+
+    def put(self, record: Record, fair: str | None) -> None:
+        self.new.append((record, fair))
+        if fair is not None:
+            self._commands.add(record.key)
+
+
+def _is_copy(record: Outgoing, journal: str) -> bool:
+    return record.topic == journal and any(name == SOURCE for name, _ in record.headers)
+
+
+def _without_runs(accepted: _Accepted) -> _Accepted:
+    rest = _Accepted()
+    rest.refused = accepted.refused
+    return rest

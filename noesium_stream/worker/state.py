@@ -1,0 +1,395 @@
+"""What an owner knows of its partition: a fold over its journal, and over its inbox as far as that was read.
+
+The way of the data:
+
+ - A record of the inbox is read once and decided on once. A request to an open run, and what is none at all
+   (a dead letter), are accepted at once: copied into the journal, the copy naming its place in the inbox.
+   What is no request to anybody (a repetition, a request to a run that has ended) is passed over, without a
+   copy. A command waits here (`waiting`) until its turn comes, and what is sent to its run meanwhile waits
+   behind it; then they are copied. So copies do not lie in the order of the inbox.
+ - The journal alone tells what was decided on: all below its low-water mark, and above it the places that
+   copies name and those that were passed over. Mark and places passed over are a header of a copy
+   (`noesium_inbox`: `{"low": 17, "passed": [[19, 21]], "fair": "…"}`): whatever is committed afterwards can
+   rest on it. What is passed over and not recorded yet is passed over again by whoever reads it again, for
+   nothing that it was judged by has changed on the log.
+ - `position` is where the inbox is read on. Below it lies what is decided on and what waits here; so a copy
+   takes its record out of `waiting`, if it lies there, and else is remembered (`decided`) until `position`
+   has come past it. A state that is folded anew begins to read the inbox at the low-water mark.
+ - Open runs are here with the places of their records in the journal, ended ones by id and time. Whether a
+   run rests (only waits, which its last owner has proven) is a matter of the process that knew, and of the
+   graph that it had: any record of the run makes it untrue.
+
+After each commit its records are folded, by the same code that reads a journal back. The file (`state_file`)
+is written now and then (`write`): it may be as old as it likes, what came since is read from the log.
+
+What is promised of repeated commands: one that comes within `Bounds.seen_s` after the run has ended, and
+while no more than `Bounds.seen_count` runs of its partition have ended since, is the same run. Time is that
+of the runs' ends, by their owners' clocks: as long as nothing ends, nothing is forgotten. Nor are open runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from noesium_stream.clock import to_ms
+from noesium_stream.errors import CheckpointError
+from noesium_stream.kernel import TERMINAL
+from noesium_stream.log.headers import CE_ID, CE_TIME, INBOX, SEQUENCE, SOURCE
+from noesium_stream.log.port import Outgoing
+from noesium_stream.log.record import Record
+from noesium_stream.worker.state_file import Manifest, StateFile, row_sum
+
+SPAN_GAP: Final = 256
+"""Records of a run that lie closer than this are one span: what lies between is read and not decoded."""
+
+PASSED_BYTES: Final = 1_000
+"""Of a copy's header, for places that were passed over."""
+
+
+_PASSED_AT_ONCE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """For how long ended runs are known by their ids, in seconds, and how many of a partition at most."""
+
+    seen_s: float = 30 * 86_400.0
+    seen_count: int = 200_000
+
+
+@dataclass(slots=True)
+class OpenRun:
+    """A run that has not ended.
+
+    Attributes:
+        count: how many records it has.
+        spans: where they lie in the journal: first and last offsets, both included.
+        rests: it only waits, and its owner has proven it.
+        due_ms: when it goes on by itself, if it rests; None: it does not.
+    """
+
+    count: int = 0
+    spans: list[list[int]] = field(default_factory=list)
+    rests: bool = False
+    due_ms: int | None = None
+
+
+class Entry(NamedTuple):
+    """What the fold looks at of a journal's record.
+
+    `ms`: when a terminal event happened, by its owner's clock; `payload`: of `partition.acquired`.
+    """
+
+    place: str
+    offset: int
+    event_id: str
+    key: str
+    event_type: str
+    headers: Mapping[str, bytes]
+    ms: int = 0
+    payload: Mapping[str, Any] | None = None
+
+
+def entry_of(record: Record) -> Entry:
+    """A record that is read back. Raises `CorruptRecordError`."""
+    headers = dict(record.headers)
+    event_type = record.event_type
+    event_id = headers[CE_ID].decode() if CE_ID in headers else record.envelope.event_id
+    ms, payload = 0, None
+    if event_type in TERMINAL:
+        time = headers.get(CE_TIME)
+        ms = record.envelope.timestamp_ms if time is None else to_ms(datetime.fromisoformat(time.decode()))
+    elif event_type == "partition.acquired":
+        payload = record.envelope.payload
+    place = f"{record.topic}/{record.partition}"
+    return Entry(place, record.offset, event_id, record.key, event_type, headers, ms, payload)
+
+
+def entry_of_sent(sent: Outgoing, offset: int) -> Entry:
+    """A record that was just committed."""
+    event = sent.envelope
+    place, headers = f"{sent.topic}/{sent.partition}", dict(sent.headers)
+    ms = event.timestamp_ms if event.event_type in TERMINAL else 0
+    return Entry(place, offset, event.event_id, sent.key, event.event_type, headers, ms, event.payload)
+
+
+class PartitionState:
+    """The state of one partition; all of it is a fold.
+
+    Args:
+        file: where it is kept.
+        inbox: topic of the inbox.
+        bounds: of the ended runs that are known.
+
+    Attributes:
+        open: the open runs by id; to be changed here alone.
+    """
+
+    def __init__(self, file: StateFile, inbox: str, bounds: Bounds) -> None:
+        self.file: Final = file
+        self.open: dict[str, OpenRun] = {}
+        self._inbox = inbox
+        self._bounds = bounds
+        self._changed: set[str] = set()
+        self._passed: list[int] = []
+        self._verify()
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is no table; it is current, and the file's as of the last `write`."""
+        return self.file.manifest
+
+    def _verify(self) -> None:
+        for offset, found in self.file.read("SELECT inbox_offset, sum FROM decided"):
+            if row_sum(offset) != found:
+                raise self.file.broken("the row of a decided record is damaged")
+        for run_id, body, found in self.file.read("SELECT run_id, body, sum FROM open"):
+            if not isinstance(body, bytes) or row_sum(run_id, value=body) != found:
+                raise self.file.broken("the row of an open run is damaged")
+            self.open[run_id] = OpenRun(*orjson.loads(body))
+
+    # -- the journal ---------------------------------------------------------------------------------
+
+    def fold(self, entry: Entry) -> None:
+        """Take the next record of the journal.
+
+        Raises:
+            CheckpointError: a run's sequence has a gap: the journal lost a record.
+            StateFileError, ProjectionError: the file cannot be read or written.
+        """
+        manifest = self.manifest
+        if entry.event_type == "partition.acquired" and entry.payload is not None:
+            self._acquired(entry.payload)
+        headers = entry.headers
+        source = headers.get(SOURCE)
+        if source is not None:
+            topic, _, offset = source.decode().rsplit("/", 2)
+            if topic == self._inbox:
+                self._decided(int(offset))
+        mark = headers.get(INBOX)
+        if mark is not None:
+            self._marked(orjson.loads(mark))
+        number = headers.get(SEQUENCE)
+        if number is not None:
+            self._of_run(entry, int(number))
+        manifest.cursor, manifest.last_offset = entry.offset + 1, entry.offset
+        manifest.last_event_id = entry.event_id
+
+    def _acquired(self, payload: Mapping[str, Any]) -> None:
+        manifest = self.manifest
+        manifest.in_order = payload.get("in_order", True)
+        if payload["inbox_id"] != manifest.inbox_id:
+            # The inbox was made anew: offsets of the old one say nothing about it.
+            manifest.inbox_id, manifest.position, manifest.low = payload["inbox_id"], 0, 0
+            for table in ("waiting", "decided"):
+                self.file.change(f"DELETE FROM {table}")
+                manifest.counts[table] = 0
+
+    def _decided(self, offset: int) -> None:
+        manifest = self.manifest
+        if manifest.in_order:
+            self._advance(offset + 1)
+        elif offset >= manifest.position:
+            self.change("decided", "INSERT OR IGNORE INTO decided VALUES (?, ?)", (offset, row_sum(offset)))
+        else:
+            self.change("waiting", "DELETE FROM waiting WHERE inbox_offset = ?", (offset,))
+
+    def _marked(self, mark: Mapping[str, Any]) -> None:
+        for first, last in mark.get("passed", ()):
+            for offset in range(first, last + 1):
+                self._decided(offset)
+        if "fair" in mark:
+            self.manifest.last_fair = mark["fair"]
+        self._advance(mark["low"])
+        self._forget()
+
+    def _advance(self, low: int) -> None:
+        manifest = self.manifest
+        if low <= manifest.low:
+            return
+        manifest.low = low
+        self.change("waiting", "DELETE FROM waiting WHERE inbox_offset < ?", (low,))
+        self.read_to(max(low, manifest.position))
+
+    def _of_run(self, entry: Entry, number: int) -> None:
+        run = self.open.get(entry.key)
+        if run is None:
+            if self.has_ended(entry.key):
+                return
+            run = OpenRun()
+            if number == 0:
+                self.open[entry.key] = run
+        if number < run.count:
+            return  # a repeated one: the first counts (law 2)
+        if number > run.count:
+            raise CheckpointError(
+                f"{entry.place}@{entry.offset}: run {entry.key} goes from record {run.count - 1} to {number}"
+                "; records between are missing.",
+                hint="The journal was changed from outside or lost data; restore it before you go on.",
+            )
+        run.count += 1
+        run.rests, run.due_ms = False, None
+        self._changed.add(entry.key)
+        if run.spans and entry.offset - run.spans[-1][1] <= SPAN_GAP:
+            run.spans[-1][1] = entry.offset
+        else:
+            run.spans.append([entry.offset, entry.offset])
+        if entry.event_type in TERMINAL:
+            self._ended(entry.key, entry.ms)
+
+    def _ended(self, run_id: str, ms: int) -> None:
+        del self.open[run_id]
+        row = (run_id, ms, row_sum(run_id, ms))
+        self.change("ended", "INSERT OR IGNORE INTO ended VALUES (?, ?, ?)", row)
+        self.manifest.newest_ms = max(self.manifest.newest_ms, ms)
+
+    def _forget(self) -> None:
+        """Drop ended runs beyond the bounds.
+
+        Only here, with a mark: what was passed over because of one of them is recorded by then.
+        """
+        manifest = self.manifest
+        before = manifest.newest_ms - round(self._bounds.seen_s * 1000)
+        self.change("ended", "DELETE FROM ended WHERE ms < ?", (before,))
+        surplus = manifest.counts["ended"] - self._bounds.seen_count
+        if surplus > 0:
+            oldest = "SELECT run_id FROM ended INDEXED BY ended_ms ORDER BY ms, run_id LIMIT ?"
+            self.change("ended", f"DELETE FROM ended WHERE run_id IN ({oldest})", (surplus,))
+
+    def has_ended(self, run_id: str) -> bool:
+        """Whether a run of this id has ended, as far as that is known (`Bounds`)."""
+        rows = self.file.read("SELECT ms, sum FROM ended WHERE run_id = ?", (run_id,))
+        for ms, found in rows:
+            if row_sum(run_id, ms) != found:
+                raise self.file.broken("the row of an ended run is damaged")
+        return bool(rows)
+
+    def __contains__(self, run_id: object) -> bool:
+        """Whether the run is open, or has ended."""
+        return isinstance(run_id, str) and (run_id in self.open or self.has_ended(run_id))
+
+    # -- runs that rest ------------------------------------------------------------------------------
+
+    def rests(self, run_id: str, due_ms: int | None) -> None:
+        """The run only waits from here on, until `due_ms` at most."""
+        run = self.open[run_id]
+        run.rests, run.due_ms = True, due_ms
+        self._changed.add(run_id)
+
+    def stirs(self, run_id: str) -> None:
+        """It goes on, or is about to."""
+        run = self.open.get(run_id)
+        if run is not None and run.rests:
+            run.rests, run.due_ms = False, None
+            self._changed.add(run_id)
+
+    def carry(self, graph: str) -> None:
+        """Say which graph the owner has: what rested with another one does not rest here."""
+        if self.manifest.graph != graph:
+            self.manifest.graph = graph
+            for run_id in self.open:
+                self.stirs(run_id)
+
+    # -- the inbox -----------------------------------------------------------------------------------
+
+    def is_decided(self, offset: int) -> bool:
+        """Whether the journal has decided on a record at or behind `position`."""
+        if not self.manifest.counts["decided"]:
+            return False
+        return bool(self.file.read("SELECT 1 FROM decided WHERE inbox_offset = ?", (offset,)))
+
+    def pass_over(self, offset: int) -> None:
+        """A record of the inbox changes nothing; that will be recorded with the next copy."""
+        self._passed.append(offset)
+        if len(self._passed) % _PASSED_AT_ONCE == 0:
+            low = self.low_water
+            self._passed = [passed for passed in self._passed if passed >= low]
+
+    def read_to(self, position: int) -> None:
+        """All records of the inbox below `position` are decided on or wait here."""
+        self.manifest.position = position
+        if self.manifest.counts["decided"]:
+            self.change("decided", "DELETE FROM decided WHERE inbox_offset < ?", (position,))
+
+    @property
+    def low_water(self) -> int:
+        """All records of the inbox below this offset are decided on."""
+        [(first,)] = self.file.read("SELECT min(inbox_offset) FROM waiting")
+        position = self.manifest.position
+        return position if first is None else min(first, position)
+
+    def dealt_with(self, handled: int) -> int:
+        """All of the inbox below this was dealt with, where its reader is at `handled`."""
+        waits = bool(self.manifest.counts["waiting"])
+        return self.low_water if waits else max(self.manifest.position, handled)
+
+    def mark(self, last_fair: str | None = None) -> tuple[str, bytes]:
+        """The header of a copy that is about to be committed; `last_fair`: whose command it accepts."""
+        low = self.low_water
+        left = sorted(offset for offset in self._passed if offset >= low)
+        ranges: list[list[int]] = []
+        size = 0
+        while left and size < PASSED_BYTES:
+            offset = left.pop(0)
+            if ranges and ranges[-1][1] == offset - 1:
+                ranges[-1][1] = offset
+            else:
+                ranges.append([offset, offset])
+                size += 2 * len(str(offset)) + 4
+        self._passed = left
+        said: dict[str, Any] = {"low": low, **({"passed": ranges} if ranges else {})}
+        if last_fair is not None:
+            said["fair"] = last_fair
+        return INBOX, orjson.dumps(said)
+
+    # -- the file ------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Bring the file up to date.
+
+        Raises:
+            StateFileError, ProjectionError: it cannot be written.
+        """
+        for run_id in self._changed:
+            run = self.open.get(run_id)
+            if run is None:
+                self.file.change("DELETE FROM open WHERE run_id = ?", (run_id,))
+                continue
+            body = orjson.dumps((run.count, run.spans, run.rests, run.due_ms))
+            row = (run_id, body, row_sum(run_id, value=body))
+            self.file.change("INSERT OR REPLACE INTO open VALUES (?, ?, ?)", row)
+        self._changed.clear()
+        self.manifest.counts["open"] = len(self.open)
+        self.file.commit()
+
+    def close(self) -> None:
+        """Bring the file up to date and let go of it."""
+        try:
+            self.write()
+        finally:
+            self.file.close()
+
+    def change(self, table: str, statement: str, values: Sequence[Any]) -> None:
+        """Put rows into a table, or take some out; counted.
+
+        Raises:
+            StateFileError, ProjectionError: the file cannot be read or written.
+        """
+        changed = self.file.change(statement, values)
+        self.manifest.counts[table] += -changed if statement.startswith("DELETE") else changed
+
+
+def spans_of(runs: Iterable[OpenRun], gap: int) -> list[list[int]]:
+    """Where the records of several runs lie, in order; spans that are closer than `gap` are one."""
+    merged: list[list[int]] = []
+    for first, last in sorted(span for run in runs for span in run.spans):
+        if merged and first - merged[-1][1] <= gap:
+            merged[-1][1] = max(merged[-1][1], last)
+        else:
+            merged.append([first, last])
+    return merged

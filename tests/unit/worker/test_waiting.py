@@ -1,0 +1,165 @@
+"""Whose turn it is among the commands that wait, and how many may begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noesium_stream.clock import VirtualClock
+from noesium_stream.errors import StateFileError
+from noesium_stream.event.calls import FAIRNESS_KEY
+from noesium_stream.event.codec import EnvelopeCodec
+from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.standard import CapabilityInvoked, ReplyTo, RunRequested
+from noesium_stream.event.standard_catalogue import standard_catalogue
+from noesium_stream.log.record import Record
+from noesium_stream.worker import waiting
+from noesium_stream.worker.fairness import MAX_LENGTH, fairness_key
+from noesium_stream.worker.slots import Slots
+from noesium_stream.worker.state import Bounds, PartitionState
+from noesium_stream.worker.state_file import Identity, StateFile, open_state_file
+from noesium_stream.worker.waiting import Waiting
+
+CODEC = EnvelopeCodec(standard_catalogue())
+CLOCK = VirtualClock()
+
+
+def command(fair: str | None = None, *, producer: str = "client", call: bool = False) -> EventEnvelope:
+    run_id = CLOCK.uuid7()
+    event: Any = RunRequested(run_id=run_id, agent_type="sample", input={})
+    if call:
+        event = CapabilityInvoked(
+            run_id=run_id,
+            capability_id="c",
+            version="1.0.0",
+            caller_agent_id="other",
+            caller_run_id="parent",
+            target_agent_id="sample",
+            target_agent_type="sample",
+            registry_offset=0,
+            input={},
+            reply_to=ReplyTo(agent_type="other", run_id="parent", call_id=run_id),
+        )
+    metadata = {"to": "sample"} | ({} if fair is None else {FAIRNESS_KEY: fair})
+    return event.to_envelope(  # type: ignore[no-any-return]
+        AgentRef(producer, "client"),
+        TraceContext("1" * 32, "2" * 16),
+        correlation_id="tree",
+        partition_key=run_id,
+        metadata=metadata,
+        clock=CLOCK,
+    )
+
+
+def record(offset: int, event: EventEnvelope) -> Record:
+    key = event.partition_key or ""
+    return Record("inbox", 0, offset, 1_000 + offset, key, [("h", b"\xff")], CODEC.encode(event), CODEC)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[StateFile]:
+    file = open_state_file(tmp_path / "0.db", Identity("journal", "id", 0), print)
+    yield file
+    file.close()
+
+
+@pytest.fixture
+def queue(file: StateFile) -> Waiting:
+    return Waiting(PartitionState(file, "inbox", Bounds()), "inbox", 0, CODEC)
+
+
+def put(queue: Waiting, lanes: str) -> list[Record]:
+    records = [record(offset, command(lane)) for offset, lane in enumerate(lanes)]
+    for one in records:
+        queue.put(one, fairness_key(one.envelope))
+    return records
+
+
+def lanes_of(records: list[Record]) -> str:
+    return "".join(one.envelope.metadata[FAIRNESS_KEY] for one in records)
+
+
+def test_one_of_each_key_in_turn_the_oldest_first(queue: Waiting) -> None:
+    records = put(queue, "aaaabbca")
+    picked, last = queue.next_ones(8)
+    assert lanes_of(picked) == "abcabaaa"
+    assert [one.offset for one in picked if one in picked and lanes_of([one]) == "a"] == [0, 1, 2, 3, 7]
+    assert last == "key:a"
+    assert [one.headers for one in picked] == [[("h", b"\xff")]] * 8
+    assert {one.value for one in picked} == {one.value for one in records}
+
+
+def test_the_circle_goes_on_behind_the_key_that_was_last(queue: Waiting, file: StateFile) -> None:
+    put(queue, "aabbcc")
+    file.manifest.last_fair = "key:b"
+    picked, last = queue.next_ones(4)
+    assert lanes_of(picked) == "cabc"
+    assert last == "key:c"
+    file.manifest.last_fair = "key:bb"
+    assert lanes_of(queue.next_ones(2)[0]) == "ca"
+
+
+def test_what_is_taken_up_at_once_is_bounded_in_bytes(
+    queue: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = put(queue, "abc")
+    monkeypatch.setattr(waiting, "PICKED_BYTES", len(records[0].value) + 1)
+    assert lanes_of(queue.next_ones(3)[0]) == "a"
+    monkeypatch.setattr(waiting, "PICKED_BYTES", 0)
+    assert lanes_of(queue.next_ones(3)[0]) == "a", "one, whatever its size"
+
+
+def test_what_waits_behind_a_command_has_no_turn_of_its_own(queue: Waiting) -> None:
+    [first, _] = put(queue, "ab")
+    behind = record(7, first.envelope)
+    queue.put(behind, None)
+    assert first.key in queue
+    assert "another" not in queue
+    assert [one.offset for one in queue.behind(first.key)] == [7]
+    assert lanes_of(queue.next_ones(9)[0]) == "ab"
+    assert len(queue) == 3
+    queue.drop(7)
+    assert (len(queue), queue.behind(first.key)) == (2, [])
+
+
+def test_the_oldest_are_told_by_when_the_inbox_took_them(queue: Waiting) -> None:
+    put(queue, "bab")
+    assert lanes_of(queue.older_than(1_002, 9)) == "ba"
+    assert lanes_of(queue.older_than(1_002, 1)) == "b"
+    assert queue.older_than(1_000, 9) == []
+
+
+def test_a_damaged_row_is_never_a_command(queue: Waiting, file: StateFile) -> None:
+    put(queue, "a")
+    file.change("UPDATE waiting SET since_ms = since_ms + 1")
+    with pytest.raises(StateFileError, match="waiting record 0"):
+        queue.next_ones(1)
+
+
+def test_the_key_is_what_was_said_else_the_tree_of_runs_else_who_asks() -> None:
+    assert fairness_key(command("gold")) == "key:gold"
+    assert fairness_key(command("gold", call=True)) == "key:gold"
+    assert fairness_key(command(call=True)) == "run:tree"
+    assert fairness_key(command(producer="shop")) == "agent:shop"
+    long = fairness_key(command("x" * 10_000))
+    assert len(long) <= MAX_LENGTH + 4
+    assert long != fairness_key(command("x" * 10_001))
+
+
+def test_partitions_that_want_slots_get_their_parts_and_one_alone_gets_all() -> None:
+    slots = Slots(10)
+    first, second = slots.join(), slots.join()
+    first.hungry = True
+    assert slots.room(first) == 10
+    first.working.update(str(number) for number in range(8))
+    second.hungry = True
+    assert (slots.room(first), slots.room(second)) == (0, 2)
+    first.working.difference_update(["0", "1", "2", "3"])
+    assert (slots.room(first), slots.room(second)) == (1, 5)
+    slots.freed()
+    assert first.wake.is_set()
+    slots.leave(first)
+    assert slots.room(second) == 10
