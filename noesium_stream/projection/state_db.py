@@ -52,7 +52,7 @@ class Translating:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection to write the file, which need not be there yet.
+    """A connection to write the file, which need not be there yet; `keep_order` when it is.
 
     Raises:
         StateFileError: it is no database.
@@ -63,10 +63,10 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         with Translating(path):
             db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-            # A file that is made has nothing in it that could be lost: it need not be on the disk yet.
+            # A file that is made has nothing in it that could be lost: it need not be on the disk yet, and a
+            # log beside it that had nothing before has nothing that its first pages could be mistaken for.
             db.execute("PRAGMA synchronous = OFF")
             db.execute("PRAGMA journal_mode = WAL").fetchone()
-            db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA trusted_schema = OFF")
             db.execute(f"PRAGMA cache_size = -{CACHE_KB}")
             db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchone()
@@ -74,6 +74,11 @@ def connect(path: Path) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def keep_order(db: sqlite3.Connection) -> None:
+    """From now on what SQLite relies on after a power loss reaches the disk in its order."""
+    db.execute("PRAGMA synchronous = NORMAL")
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:

@@ -34,6 +34,7 @@ from noesium_stream.projection.state_db import (
     Translating,
     connect,
     connect_to_read,
+    keep_order,
     not_writable,
     require_whole,
 )
@@ -113,6 +114,7 @@ class StateFile:
             with Translating(path):
                 if new:
                     _create(db, identity)
+                keep_order(db)
                 db.execute("PRAGMA secure_delete = ON").fetchone()
                 manifest = _read(db, path)
             require(path, manifest.identity, identity)

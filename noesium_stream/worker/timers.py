@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -60,8 +59,8 @@ class Timers:
     async def close(self) -> None:
         """Forget all deadlines."""
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        # Not suppressed: it may be the one who waits here that is cancelled.
+        await asyncio.gather(self._task, return_exceptions=True)
 
     async def _work(self) -> None:
         while True:

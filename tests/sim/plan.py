@@ -101,14 +101,17 @@ def _command(chance: Random, words: _Words) -> Command:
     if chance.random() < 0.08:
         orders.append(["signal", "never"])
         cancel = chance.uniform(0.0, 60.0)
+    signals = [chance.uniform(0.0, 30.0) for _ in range(_signals(orders))]
+    # Without a key nobody knows the run of a command that was not acknowledged, and nobody could signal it.
+    keyed = bool(signals) or cancel is not None or chance.random() < 0.6
     return Command(
         at_s=chance.choice((0.0, chance.uniform(0, 5), chance.uniform(0, 50))),
         agent_type=agent_type,
         orders=orders,
-        key=words.new() if chance.random() < 0.7 else None,
+        key=words.new() if keyed else None,
         copies=chance.choice((1, 1, 1, 2, 3)),
         cancel_after_s=cancel,
-        signals=[chance.uniform(0.0, 30.0) for _ in range(_signals(orders))],
+        signals=signals,
     )
 
 

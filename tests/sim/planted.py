@@ -6,6 +6,7 @@ with that catches it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -31,11 +32,11 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 class Plant(NamedTuple):
-    """A bug, what the faults of a seed begin with that catches it, and how many seeds that may take."""
+    """A bug, what the faults of a seed begin with that catches it, and the seeds that are tried."""
 
     switch_on: Patch
     words: tuple[str, ...]
-    seeds: int
+    seeds: range
 
 
 PLANTS: Final[dict[str, Plant]] = {}
@@ -43,7 +44,7 @@ PLANTS: Final[dict[str, Plant]] = {}
 
 def catch(plant: Plant) -> Outcome | None:
     """The first seed that catches a planted bug; None: none does."""
-    for seed in range(plant.seeds):
+    for seed in plant.seeds:
         with pytest.MonkeyPatch.context() as patch:
             plant.switch_on(patch)
             outcome = play(seed)
@@ -52,11 +53,11 @@ def catch(plant: Plant) -> Outcome | None:
     return None
 
 
-def planted(*words: str, seeds: int = 200) -> Callable[[Patch], Patch]:
-    """Keep a bug under its function's name."""
+def planted(*words: str, first: int = 0, seeds: int = 200) -> Callable[[Patch], Patch]:
+    """Keep a bug under its function's name; before `first` no seed has caught it."""
 
     def keep(switch_on: Patch) -> Patch:
-        PLANTS[switch_on.__name__] = Plant(switch_on, words, seeds)
+        PLANTS[switch_on.__name__] = Plant(switch_on, words, range(first, first + seeds))
         return switch_on
 
     return keep
@@ -73,8 +74,8 @@ def fold_short_of_the_end(patch: pytest.MonkeyPatch) -> None:
 
 @planted("repeated")
 def fold_to_the_end_before_the_fence(patch: pytest.MonkeyPatch) -> None:
-    """The high watermark is asked for before the writer is opened: what the last owner commits in between
-    is not read.
+    """The high watermark is asked for a while before the writer is opened: what the last owner commits in
+    between is not read.
     """
     ends: dict[str, int] = {}
     opened = EmbeddedLog.writer
@@ -83,6 +84,7 @@ def fold_to_the_end_before_the_fence(patch: pytest.MonkeyPatch) -> None:
         journal, number = writer_id.rsplit("/", 1)
         with suppress(NoesiumError):
             ends[writer_id] = (await self.end(journal))[int(number)]
+        await asyncio.sleep(15.0)
         return await opened(self, writer_id, **options)
 
     patch.setattr(EmbeddedLog, "writer", writer)
@@ -156,7 +158,7 @@ def skip_the_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EmbeddedLog, "writer", writer)
 
 
-@planted("fenced", "repeated", "torn", "lost")
+@planted("epoch", "fenced", "repeated", "torn", "lost")
 def keep_the_writer_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
     """The partition is read anew after a commit of unknown outcome, and the writer is the old one."""
     opened = EmbeddedLog.writer
@@ -264,7 +266,7 @@ def _judge_otherwise(
 # -- runs --------------------------------------------------------------------------------------------------
 
 
-@planted("lost")
+@planted("lost", first=100)
 def drop_a_pending_timer(patch: pytest.MonkeyPatch) -> None:
     """A run's timers are set while it begins, and not when it is taken over."""
     true_waits = PartitionOwner.waits
@@ -314,7 +316,7 @@ def call_again_after_a_takeover(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Effect, "_make", make)
 
 
-@planted("effect")
+@planted("effect", first=45)
 def call_before_the_intent_is_on_the_log(patch: pytest.MonkeyPatch) -> None:
     """An effect is called while its intent is on the way."""
     true_intend = Effect._intend

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.log import kafka_group
+from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.kafka_group import KafkaSubscription
 from noesium_stream.log.port import TopicPartition
 from noesium_stream.log.record import Record
+from tests.support.envelopes import open_catalogue
 from tests.support.reading import eventually
 
 TP = TopicPartition("t", 0)
@@ -54,6 +57,8 @@ class Client:
     """A consumer whose polls answer what the test has written down: a message, or a change of partitions."""
 
     script: list[Message | Callable[[Client], None] | threading.Event]
+    more: list[Message | Callable[[Client], None]]
+    """What `consume` answers, one at a time."""
 
     def __init__(self, config: dict[str, Any], logger: Any) -> None:
         self.committed_offsets: list[int] = []
@@ -79,6 +84,12 @@ class Client:
         return None
 
     def consume(self, most: int, timeout_s: float) -> list[Message]:
+        if not (most and self.more):
+            return []
+        answer = self.more.pop(0)
+        if isinstance(answer, Message):
+            return [answer]
+        answer(self)
         return []
 
     def committed(self, parts: list[KafkaPartition], timeout: float) -> list[KafkaPartition]:
@@ -113,6 +124,7 @@ async def test_a_partition_that_comes_back_beside_a_slow_handler_begins_where_it
     came_back = threading.Event()
     monkeypatch.setattr(kafka_group, "Consumer", Client)
     monkeypatch.setattr(kafka_group, "_POLL_AFTER_S", 0.0)
+    Client.more = []
     Client.script = [
         lambda client: client.change("on_assign"),
         Message(5),
@@ -155,3 +167,44 @@ async def test_a_partition_that_comes_back_beside_a_slow_handler_begins_where_it
     assert handled == [5, 0, 1]
     assert member.position(TP) == 2
     assert member._consumer.committed_offsets == [1, 2]
+
+
+async def test_what_was_read_of_a_partition_that_goes_before_all_is_read_is_not_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_group, "Consumer", Client)
+    monkeypatch.setattr(kafka_group, "_SIFTED_AT_ONCE", 1)
+
+    def come_back(client: Client) -> None:
+        client.change("on_revoke")
+        client.change("on_assign")
+
+    Client.script = [lambda client: client.change("on_assign"), Message(5), Message(0), Message(2)]
+    Client.more = [Message(6), come_back, Message(1)]
+    handled: list[list[int]] = []
+    starts = [5, 0]
+
+    async def handler(records: Sequence[Record]) -> None:
+        handled.append([record.offset for record in records])
+
+    async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        return {TP: starts.pop(0)}
+
+    member = KafkaSubscription(
+        Settings(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        "group",
+        "me/1/x",
+        ["t"],
+        EnvelopeCodec(open_catalogue()),
+        handler,
+        on_assigned,
+        None,
+        TypeFilter(["demo.anything"]),  # none of these can be read: all are handed over
+    )
+    await eventually(lambda: len(handled) == 2)
+    await member.close()
+    await member.wait()
+    assert handled == [[0, 1], [2]]
+    assert member.position(TP) == 3
+    assert member._consumer.committed_offsets == [5, 2, 3]

@@ -142,6 +142,60 @@ def test_types_are_told_by_what_values_begin_with() -> None:
     assert not any(message.asked for message in messages)
 
 
+def two_kinds() -> list[bytes]:
+    """An event that is wanted, and one that is not."""
+    other = EVENT.replace(event_type="demo.other")
+    known = open_catalogue()
+    known.register_schema("demo.other", "1.0.0", {})
+    return [EnvelopeCodec(known).encode(event) for event in (EVENT, other)]
+
+
+A, B, GONE = ("t", 0), ("t", 1), ("t", 2)
+YES, NO = two_kinds()
+USUAL = [
+    Message(3, A, YES),
+    Message(9, B, NO),
+    Message(4, A, NO),
+    Message(1, GONE, YES),
+    Message(10, B, YES),
+    Message(11, B, NO),
+]
+
+
+@pytest.mark.parametrize(
+    ("more", "kept", "read"),
+    [
+        ([], [(0, 3), (1, 10)], {A: 5, B: 12}),
+        ([Message(5, A, None, [(CE_TYPE, b"demo.other")])], [(0, 3), (1, 10)], {A: 6, B: 12}),
+        ([Message(5, A, b"?")], [(0, 3), (1, 10), (0, 5)], {A: 6, B: 12}),
+        ([Message(5, A, YES[:17])], [(0, 3), (1, 10), (0, 5)], {A: 6, B: 12}),
+        ([end(14, B)], [(0, 3), (1, 10)], {A: 5, B: 14}),
+        ([Message(7, ("u", 0), YES)], [(0, 3), (1, 10), (0, 7)], {A: 5, B: 12, ("u", 0): 8}),
+        ([Message(7, ("u", 1), NO)], [(0, 3), (1, 10)], {A: 5, B: 12}),
+    ],
+)
+def test_messages_of_known_types_are_told_apart_at_once_as_they_are_one_by_one(
+    more: list[Message], kept: list[tuple[int, int]], read: dict[tuple[str, int], int]
+) -> None:
+    wanted = sieve(WANTED, CODEC)
+    for _ in range(2):  # of which the first knows no types yet
+        batch = sorted_batch([*USUAL, *more], {A, B, ("u", 0)}, wanted)
+        assert [(record.partition, record.offset) for record in batch.records] == kept
+        assert batch.read == read
+
+
+def test_no_messages_lead_nowhere() -> None:
+    batch = sorted_batch([], {A}, sieve(WANTED, CODEC))
+    assert (batch.records, batch.read) == ([], {})
+
+
+def test_a_batch_forgets_what_it_has_of_partitions_that_go() -> None:
+    batch = sorted_batch(USUAL, {A, B})
+    batch.forget([B, GONE])
+    assert [(record.partition, record.offset) for record in batch.records] == [(0, 3), (0, 4)]
+    assert batch.read == {A: 5}
+
+
 @pytest.mark.parametrize(
     ("value", "headers", "kept"),
     [

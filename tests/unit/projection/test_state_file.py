@@ -516,3 +516,14 @@ def test_what_a_writer_remembers_of_its_rows_is_bounded_and_right(
         model = {k: v for k, v in {**model, **changes}.items() if v is not None}
         assert dict(file.scan(b"")) == model
     file.close()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_from_its_making_on_a_file_is_written_in_an_order_that_survives_a_power_loss(
+    path: Path, again: bool
+) -> None:
+    if again:
+        opened(path).close()
+    with closing(opened(path)) as file:
+        normal = 1
+        assert file._db.execute("PRAGMA synchronous").fetchone() == (normal,)

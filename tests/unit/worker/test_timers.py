@@ -138,3 +138,20 @@ async def test_a_forgotten_deadline_that_is_set_again_is_called_once() -> None:
     assert due == ["run"]
     assert len(timers) == 1
     await timers.close()
+
+
+async def test_who_is_cancelled_while_it_waits_for_the_end_of_its_timers_hears_of_it() -> None:
+    clock, went_on = HandClock(), list[str]()
+    timers = Timers(clock, went_on.append)
+
+    async def give_up() -> None:
+        await timers.close()
+        went_on.append("as if nothing had been")
+
+    await settle()
+    giving_up = asyncio.create_task(give_up())
+    await asyncio.sleep(0)
+    giving_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await giving_up
+    assert went_on == []
