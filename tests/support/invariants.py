@@ -163,17 +163,24 @@ def broken_runs(journal: Sequence[Record]) -> Iterator[str]:
 
 
 def broken_copies(journal: Sequence[Record]) -> Iterator[str]:
-    """Copies of the same inbox record, and copies out of order."""
-    last: dict[tuple[int, str], int] = {}
+    """Copies of the same inbox record, and copies of one run's that are out of order.
+
+    Between runs the order is that of turns, not that of the inbox.
+    """
+    taken: set[tuple[int, str, int]] = set()
+    last: dict[tuple[str, str], int] = {}
     for record in journal:
         source = record.header(SOURCE)
         if source is None:
             continue
-        place, _, offset = source.decode().rpartition("/")
-        before = last.get((record.partition, place), -1)
-        if int(offset) <= before:
+        place, _, text = source.decode().rpartition("/")
+        offset, before = int(text), last.get((record.key, place), -1)
+        if (record.partition, place, offset) in taken:
+            yield f"repeated: {_at(record)} is a second copy of {place}/{offset}"
+        elif offset < before:
             yield f"repeated: {_at(record)} is a copy of {place}/{offset}, after one of offset {before}"
-        last[record.partition, place] = int(offset)
+        taken.add((record.partition, place, offset))
+        last[record.key, place] = max(offset, before)
 
 
 def fenced_writers(journal: Sequence[Record]) -> Iterator[str]:
