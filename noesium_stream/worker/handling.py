@@ -125,6 +125,10 @@ class HandlerPartition:
             ProjectionError: the state cannot be written on this machine.
             EventHeldError: an event of before cannot be folded any more.
         """
+        async with self._lock:  # who releases it meanwhile finds it taken as a whole, or not at all
+            return await self._take_or_give_up()
+
+    async def _take_or_give_up(self) -> int | None:
         while not self._released:
             try:
                 return await self._acquire()
@@ -304,7 +308,7 @@ class HandlerPartition:
     async def _take_again(self) -> None:
         """Take the partition in the middle of its events; a log that is away is waited for."""
         try:
-            await self.acquire_or_recover()
+            await self._take_or_give_up()
         except (LogUnavailableError, LogFullError) as error:
             self._progress(f"{self._key}: waiting for the log: {error.message}")
             await self._let_go()

@@ -19,7 +19,7 @@ from noesium_stream.log.port import EventLog, LogWriter, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.projection import Projection
 from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.worker import handling
+from noesium_stream.worker import Worker, handling
 from noesium_stream.worker.handling import HandlerPartition
 
 ME = AgentRef("shop", "shop")
@@ -197,3 +197,54 @@ async def test_a_log_that_is_away_while_a_partition_is_taken_again_is_waited_for
     until = await log.end(journal)
     told = [r.envelope.payload async for r in log.read(journal, {}, until=until, types=("handler.advanced",))]
     assert [(one["next_offset"], one["handled"]) for one in told] == [(1, 1)]
+
+
+async def test_a_partition_that_is_given_up_while_it_is_taken_leaves_nothing_open(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers = Writers(log, monkeypatch)
+    owner = owner_of(log, tmp_path)
+    asked, go, topic_id = asyncio.Event(), asyncio.Event(), log.topic_id
+
+    async def slowly(topic: str) -> str:
+        asked.set()
+        await go.wait()
+        return await topic_id(topic)
+
+    monkeypatch.setattr(log, "topic_id", slowly)
+    taking = asyncio.create_task(owner.acquire_or_recover())
+    await asked.wait()
+    releasing = asyncio.create_task(owner.release())
+    await asyncio.sleep(0)
+    go.set()
+    async with asyncio.timeout(10):
+        await asyncio.gather(taking, releasing)
+    assert not writers.open
+    assert not committers()
+
+
+async def test_a_worker_whose_one_state_cannot_be_written_gives_up_its_other_partitions_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log("memory://?partitions=4")
+    writers = Writers(log, monkeypatch)
+    let_go, failed = HandlerPartition._let_go, list[HandlerPartition]()
+
+    async def failing(owner: HandlerPartition, *, write: bool = False) -> None:
+        if not failed:
+            failed.append(owner)
+            await let_go(owner, write=write)
+            raise ProjectionError("no space is left")
+        for _ in range(100):
+            await asyncio.sleep(0)  # the others take longer
+        await let_go(owner, write=write)
+
+    async with asyncio.timeout(20), Worker(log, [(Watcher, None)], home=tmp_path) as worker:
+        while len(worker.health().partitions["watcher"]) < 4:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(HandlerPartition, "_let_go", failing)
+        await worker.close()
+        assert not [one for one in writers.open if "/" in one.writer_id]
+        assert not committers()
+    assert failed
+    await log.close()
