@@ -335,7 +335,10 @@ class HandlerPartition:
         if self._unwritten >= FLUSH_EVENTS:
             await self._write(fold, committer)
         if failure is not None:
-            raise failure
+            raise EventHeldError(
+                f"The handler {self._agent.agent_type} stops. {failure.message}",
+                hint="Mend `handle` or its state's `apply`, and start the worker again: nothing is skipped.",
+            ) from failure
 
     async def _commit(
         self, committer: Committer, cursor: int, handled: int, outgoing: Sequence[Outgoing]
