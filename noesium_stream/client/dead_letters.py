@@ -259,6 +259,8 @@ async def _origin(log: EventLog, position: Position) -> bytes | None:
     """Whose journal has the event, as its record in the inbox says, if that is still there."""
     until = {position.partition: position.offset + 1}
     try:
+        if (await log.end(position.topic)).get(position.partition, 0) <= position.offset:
+            return None  # the inbox was made anew
         async for record in log.read(position.topic, {position.partition: position.offset}, until=until):
             if record.offset == position.offset:
                 return record.header(ORIGIN)

@@ -81,18 +81,21 @@ class Run:
         """Wait for the end of the run and return its result.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits for ever, 0 looks at what is there.
 
         Raises:
             RunFailedError: it ended with an error, or its command expired.
             RunCancelledError: it was cancelled.
             RunTimeoutError: no outcome in time; the run goes on.
         """
+        waits = timeout != 0
         try:
-            async with asyncio.timeout(timeout):
-                async with aclosing(self._records(follow=True, types=ENDED)) as records:
+            async with asyncio.timeout(timeout if waits else None):
+                async with aclosing(self._records(follow=waits, types=ENDED)) as records:
                     async for record in records:
                         return _outcome(record.unchecked)
+            if not waits:
+                raise TimeoutError
         except TimeoutError:
             raise RunTimeoutError(
                 f"Run {self.id} of {self.agent_type} has no outcome after {timeout} s.",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -48,6 +48,14 @@ class _Row(NamedTuple):
     next: bytes
     written: int
     sum: bytes
+
+
+class _Tip(NamedTuple):
+    """A row that is new, and may lead to another new one yet."""
+
+    key: bytes
+    value: bytes
+    next: bytes
 
 
 class Rows:
@@ -147,32 +155,52 @@ class Rows:
                     after = row.key
                 rows = self._db.execute(_CHANGED, (after, since)).fetchall()
 
-    def write(self, key: bytes, value: bytes | None, stamp: int) -> None:
-        """Write one row (None removes it), as a part of the open transaction.
+    def write(self, changes: Mapping[bytes, bytes | None], stamp: int) -> None:
+        """Write rows (None removes one), as a part of the open transaction.
 
         Raises:
             StateFileError: what is there is not what was written.
             sqlite3.Error
         """
+        tip: _Tip | None = None
+        for key in sorted(changes):
+            value = changes[key]
+            following = self._following(key)
+            if value is not None and following is None:
+                # Between it and the new row before it lies none, and that one is put once, leading here.
+                if tip is None or _HEAD != tip.next <= key:
+                    self._put_tip(tip, stamp)
+                    tip = _Tip(*self._before(key, absent=True)[:3])
+                self._put(tip.key, tip.value, key, stamp)
+                tip = _Tip(key, value, tip.next)
+                continue
+            self._put_tip(tip, stamp)
+            tip = None
+            if value is None:
+                self._remove(key, following, stamp)
+            elif following is not None:
+                self._put(key, value, following, stamp)
+        self._put_tip(tip, stamp)
+
+    def _following(self, key: bytes) -> bytes | None:
+        """The key after this one; None: there is no such row."""
         if key in self._next:
-            following = self._next[key]
-        else:
-            found = self._row(key)
-            following = None if found is None else found.next
-        if value is None:
-            before = self._before(key, absent=following is None)
-            if following is not None:
-                if before.next != key:
-                    raise self._broken(f"the row {_shown(before.key)} does not lead to {_shown(key)}")
-                self._put(before.key, before.value, following, stamp)
-                self._db.execute(_DELETE, (key,))
-                self._next[key] = None
-        elif following is not None:
-            self._put(key, value, following, stamp)
-        else:
-            before = self._before(key, absent=True)
-            self._put(before.key, before.value, key, stamp)
-            self._put(key, value, before.next, stamp)
+            return self._next[key]
+        found = self._row(key)
+        return None if found is None else found.next
+
+    def _remove(self, key: bytes, following: bytes | None, stamp: int) -> None:
+        before = self._before(key, absent=following is None)
+        if following is not None:
+            if before.next != key:
+                raise self._broken(f"the row {_shown(before.key)} does not lead to {_shown(key)}")
+            self._put(before.key, before.value, following, stamp)
+            self._db.execute(_DELETE, (key,))
+            self._next[key] = None
+
+    def _put_tip(self, tip: _Tip | None, stamp: int) -> None:
+        if tip is not None:
+            self._put(*tip, stamp)
 
     def settle(self) -> None:
         """Keep what is remembered bounded, between commits."""

@@ -201,8 +201,7 @@ class StateFile:
             self._db.execute("BEGIN IMMEDIATE")
             self._rows.newest = stamp
             try:
-                for key in sorted(changes):
-                    self._rows.write(key, changes[key], stamp)
+                self._rows.write(changes, stamp)
                 put_manifest(self._db, manifest)
                 self._db.execute("COMMIT")
             except BaseException:

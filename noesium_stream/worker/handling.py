@@ -20,7 +20,13 @@ from typing import Any, Final
 
 from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.clock import Clock
-from noesium_stream.errors import EventHeldError, LogTruncatedError, StateBusyError
+from noesium_stream.errors import (
+    EventHeldError,
+    LogFullError,
+    LogTruncatedError,
+    LogUnavailableError,
+    StateBusyError,
+)
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import HandlerAdvanced, PartitionAcquired, PartitionStatus
@@ -119,6 +125,10 @@ class HandlerPartition:
             ProjectionError: the state cannot be written on this machine.
             EventHeldError: an event of before cannot be folded any more.
         """
+        async with self._lock:  # who releases it meanwhile finds it taken as a whole, or not at all
+            return await self._take_or_give_up()
+
+    async def _take_or_give_up(self) -> int | None:
         while not self._released:
             try:
                 return await self._acquire()
@@ -151,14 +161,31 @@ class HandlerPartition:
         return self._next
 
     async def release(self) -> None:
-        """Give the partition up: the open commit ends, the state is written, the writer closes."""
+        """Give the partition up: the open commit ends, the state is written, the writer closes.
+
+        A commit that waits for a log that is away is not waited for: whoever has the partition next does it.
+
+        Raises:
+            EventHeldError: an event has made a state that cannot be stored.
+            ProjectionError: the state cannot be written on this machine.
+        """
         self._released = True
-        async with self._lock:
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await self._lock.acquire()
+        except TimeoutError:
+            if self._committer is not None:
+                await self._committer.close()  # who accepts hears that, and lets go
+            await self._lock.acquire()
+        try:
             await self._let_go(write=True)
+        finally:
+            self._lock.release()
 
     async def _let_go(self, *, write: bool = False) -> None:
         committer, self._committer = self._committer, None
         fold, self._fold = self._fold, None
+        writer, self._writer = self._writer, None
         try:
             if write and fold is not None and committer is not None and fold.cursor == self._next:
                 with suppress(*NO_LONGER_OWNER, TimeoutError):  # the next owner folds it again
@@ -167,12 +194,13 @@ class HandlerPartition:
         finally:
             if fold is not None:
                 fold.file.close()
-        if committer is not None:
-            await committer.drain(DRAIN_S)
-            await committer.close()
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            await writer.close()
+            try:
+                if committer is not None:
+                    await committer.drain(DRAIN_S)
+                    await committer.close()
+            finally:
+                if writer is not None:
+                    await writer.close()
 
     async def _acquired(self, writer: LogWriter) -> Outgoing:
         event = PartitionAcquired(
@@ -267,15 +295,24 @@ class HandlerPartition:
         async with self._lock:
             while not self._released:
                 if self._fold is None or self._committer is None:
-                    await self.acquire_or_recover()
+                    await self._take_again()
                     continue
                 todo = [record for record in records if record.offset >= self._next]
                 try:
                     await self._accept(self._fold, self._committer, todo)
                     return
-                except NO_LONGER_OWNER as error:
+                except (*NO_LONGER_OWNER, LogUnavailableError) as error:
                     self._progress(f"{self._key}: taking it again after: {error}")
-                    await self._let_go()
+                    await self._let_go()  # what was folded and is not on the log is folded again
+
+    async def _take_again(self) -> None:
+        """Take the partition in the middle of its events; a log that is away is waited for."""
+        try:
+            await self._take_or_give_up()
+        except (LogUnavailableError, LogFullError) as error:
+            self._progress(f"{self._key}: waiting for the log: {error.message}")
+            await self._let_go()
+            await self.clock.sleep(_PAUSE_S)
 
     async def _accept(self, fold: PartitionFold[Any], committer: Committer, todo: Sequence[Record]) -> None:
         if not todo:
@@ -298,7 +335,10 @@ class HandlerPartition:
         if self._unwritten >= FLUSH_EVENTS:
             await self._write(fold, committer)
         if failure is not None:
-            raise failure
+            raise EventHeldError(
+                f"The handler {self._agent.agent_type} stops. {failure.message}",
+                hint="Mend `handle` or its state's `apply`, and start the worker again: nothing is skipped.",
+            ) from failure
 
     async def _commit(
         self, committer: Committer, cursor: int, handled: int, outgoing: Sequence[Outgoing]

@@ -79,7 +79,7 @@ class HealthServer:
     async def __aenter__(self) -> Self:
         try:
             self._server = ThreadingHTTPServer(self._address, self._handler())
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, TypeError, UnicodeError) as error:  # no host's name
             host, port = self._address
             raise ConfigError(
                 f"Nobody can listen at {host}:{port}: {str(error).rstrip('.')}.",

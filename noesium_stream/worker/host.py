@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from noesium_stream.agent import BaseAgent
 from noesium_stream.capability import CapabilityRegistry
@@ -20,6 +20,8 @@ from noesium_stream.log.port import EventLog, Subscription, TopicPartition, Type
 from noesium_stream.log.record import Record
 from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.telling import Telling
+
+_T = TypeVar("_T")
 
 HEARTBEAT_S: Final = 10.0
 PATIENCE_S: Final = 5.0
@@ -226,7 +228,7 @@ class Host(ABC):
             async with few:
                 return place, await owner.acquire_or_recover()
 
-        starts = await asyncio.gather(*(own(place) for place in sorted(partitions)))
+        starts = await _all(own(place) for place in sorted(partitions))
         self._moved.set()
         return {place: start for place, start in starts if start is not None}
 
@@ -236,7 +238,7 @@ class Host(ABC):
 
     async def _release(self, places: Iterable[TopicPartition]) -> None:
         owners = [self._owners.pop(place) for place in places if place in self._owners]
-        await asyncio.gather(*(owner.release() for owner in owners))
+        await _all(owner.release() for owner in owners)
 
     def _failed(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():
@@ -260,3 +262,14 @@ class Host(ABC):
         key = self._context.agent_ref.agent_id
         envelope = event.to_envelope(self._context.agent_ref, trace, partition_key=key, clock=clock)
         await self._log.append([envelope])
+
+
+async def _all(calls: Iterable[Awaitable[_T]]) -> list[_T]:
+    """What all return; where some fail, the first error, once none is under way any more."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    returned = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        returned.append(result)
+    return returned

@@ -36,7 +36,7 @@ from noesium_stream.worker.session import BRIEF_S, RunSession
 IDLE_S: Final = 60.0
 """For so long a run has to have waited, by the owner's clock, before it is parked."""
 
-CROWD: Final = 8
+CROWD: Final = 6
 """More waiting runs than these of a partition are parked sooner, the one that waits longest first."""
 
 CROWDED_IDLE_S: Final = BRIEF_S

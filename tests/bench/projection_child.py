@@ -81,8 +81,8 @@ async def follow(asked: Mapping[str, Any], log: EventLog, projection: AnyProject
     await attached.start()
     while not attached.folds:
         await asyncio.sleep(0.005)
-    for partition, offset in asked["until"].items():
-        await attached.barrier(Position(asked["topic"], int(partition), offset))
+    ends = [Position(asked["topic"], int(partition), offset) for partition, offset in asked["until"].items()]
+    await asyncio.gather(*map(attached.barrier, ends))
     attached.flush()
     done = time.perf_counter()
     if watching is not None:

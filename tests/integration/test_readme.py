@@ -336,7 +336,6 @@ def test_an_agent_delegates_waits_for_a_signal_and_acts_once(clone: Clone) -> No
 
 def test_a_handler_makes_events_of_events(clone: Clone) -> None:
     clone.save("file alarms.py")
-    clone.ok("run", "agents.researcher", "What is a handler?")
 
     async def alarms() -> list[str]:
         log = await open_log(f"sqlite:///{clone.path / '.noesium' / 'log.db'}")

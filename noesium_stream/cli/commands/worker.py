@@ -108,7 +108,7 @@ def _served(worker: Worker, health: tuple[str, int] | None) -> AbstractAsyncCont
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not port.isdigit():
+    if not (port.isascii() and port.isdigit() and len(port) <= 5):
         raise ConfigError(f"--health {text}: {port!r} is no port.", hint="Write [HOST:]PORT, such as 8080.")
     return host or "127.0.0.1", int(port)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,21 @@ async def test_what_cannot_be_read_can_only_be_dropped(log: EventLog, tmp_path: 
 
 async def test_a_log_without_letters_has_none(log: EventLog) -> None:
     assert await dead_letters(log) == []
+
+
+async def test_a_letter_goes_to_an_inbox_that_was_made_anew_and_is_shorter(
+    log: EventLog, tmp_path: Path
+) -> None:
+    """Whose journal has the event was said in the old inbox: nobody waits for it to grow as long again."""
+    event = command(RUN)
+    async with worker(log, tmp_path):
+        await misplaced(log, event)
+        (letter,) = await letters(log, 1)
+    inbox = log.topology.inbox("sample")
+    end = (await log.end(inbox))[letter.position.partition]
+    beyond = replace(letter, position=letter.position._replace(offset=end))
+    deciding = await decider(log)
+    async with asyncio.timeout(10):
+        await deciding.redrive(beyond)
+    await deciding.close()
+    assert await in_inbox(log, event.event_id) == 2

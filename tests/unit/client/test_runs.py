@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.client import Client
-from noesium_stream.errors import InputDiffersError, RunNotFoundError
+from noesium_stream.errors import InputDiffersError, RunNotFoundError, RunTimeoutError
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.standard import RunRequested
 from noesium_stream.log import open_log
@@ -120,4 +121,27 @@ async def test_the_first_input_of_a_key_counts_before_and_after_a_worker_has_it(
                 await first.check_input({"n": 5})
             async with Worker(log, [(agent_of(single()), None)], home=tmp_path):
                 await first.result(timeout=10)
+    await log.close()
+
+
+async def test_a_run_that_has_ended_has_its_result_also_for_who_waits_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log("memory://")
+    end = log.end
+
+    async def of_a_broker(topic: str) -> dict[int, int]:
+        for _ in range(5):
+            await asyncio.sleep(0)  # an answer that does not come in the same turn of the event loop
+        return await end(topic)
+
+    monkeypatch.setattr(log, "end", of_a_broker)
+    async with Client(log) as client:
+        async with Worker(log, [(agent_of(single()), None)], home=tmp_path):
+            run = await client.start("sample", {})
+            await run.result(timeout=10)
+        assert (await (await client.run(run.id)).result(timeout=0))["done"]
+        open_run = await client.start("sample", {})
+        with pytest.raises(RunTimeoutError, match="no outcome after 0 s"):
+            await open_run.result(timeout=0)
     await log.close()

@@ -216,8 +216,10 @@ async def test_an_event_that_cannot_be_handled_stops_the_worker_and_is_named(
 ) -> None:
     await pay(log, 12, -1, 9, customers=["a"])
     async with worker(log, tmp_path) as working:
-        with pytest.raises(EventHeldError, match="nobody pays less than nothing"):
+        with pytest.raises(EventHeldError, match="nobody pays less than nothing") as stopped:
             await asyncio.wait_for(working.wait(), 20)
+    assert stopped.value.message.startswith("The handler loyalty stops. ")
+    assert "Mend `handle`" in (stopped.value.hint or "")
     assert [event.payload["total"] for event in await all_reached(log)] == [12]
     assert [one.payload["next_offset"] for one in await advanced(log)] == [1]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from noesium_stream.cli.commands.worker import _address
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import ConfigError
 from noesium_stream.worker.health import Health, HealthServer
@@ -66,3 +67,15 @@ async def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
         with pytest.raises(ConfigError, match=f"listen at 127.0.0.1:{port}"):
             async with HealthServer(("127.0.0.1", port), Health, VirtualClock()):
                 pass
+
+
+async def test_a_host_that_can_have_no_name_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="Nobody can listen at"):
+        async with HealthServer(("ä" * 64, 0), Health, VirtualClock()):
+            pass
+
+
+@pytest.mark.parametrize("text", ["", "host:", "\N{SUPERSCRIPT TWO}", "9" * 5_000, "-1", "80 "])
+def test_what_is_no_port_is_an_error_that_says_so(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no port"):
+        _address(text)

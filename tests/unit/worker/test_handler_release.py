@@ -1,0 +1,250 @@
+"""A handler's partition is given up at once and wholly, whatever stands in the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noesium_stream.agent import AgentContext, BaseHandler
+from noesium_stream.clock import SystemClock
+from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailableError, ProjectionError
+from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.log import open_log
+from noesium_stream.log.port import EventLog, LogWriter, TopicPartition
+from noesium_stream.log.record import Record
+from noesium_stream.projection import Projection
+from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.worker import Worker, handling
+from noesium_stream.worker.handling import HandlerPartition
+
+ME = AgentRef("shop", "shop")
+
+
+class Sold(DomainEvent, event_type="sales.sold"):
+    amount: int
+
+
+class Sum(Projection[int]):
+    """What was sold."""
+
+    name = "sum"
+    topics = ("events.sales",)
+    events = (Sold,)
+
+    def key(self, event: EventEnvelope) -> str | None:
+        return event.partition_key
+
+    def initial_state(self) -> int:
+        return 0
+
+    def apply(self, state: int, event: EventEnvelope) -> int:
+        return state + int(event.payload["amount"])
+
+
+class Watcher(BaseHandler):
+    agent_type = "watcher"
+    state = Sum
+
+    def handle(self, event: EventEnvelope, state: int) -> Iterable[DomainEvent]:
+        return []
+
+
+class Here:
+    """The group leaves the partition to this process."""
+
+    async def tenure(self) -> None:
+        return None
+
+    async def still_here(self) -> bool:
+        return True
+
+
+class Writers:
+    """Those that were opened and are not closed; while `away`, none of them can commit."""
+
+    def __init__(self, log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open: set[LogWriter] = set()
+        self.away = False
+        self.tried = asyncio.Event()
+        self._opened = log.writer
+        monkeypatch.setattr(log, "writer", self._writer)
+
+    async def _writer(self, writer_id: str, **options: Any) -> LogWriter:
+        writer = await self._opened(writer_id, **options)
+        commit, close = writer.commit, writer.close
+
+        async def committing(outgoing: Any) -> Any:
+            if self.away:
+                self.tried.set()
+                raise LogUnavailableError("nobody answers")
+            return await commit(outgoing)
+
+        async def closing() -> None:
+            self.open.discard(writer)
+            await close()
+
+        writer.commit, writer.close = committing, closing  # type: ignore[method-assign]
+        self.open.add(writer)
+        return writer
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[EventLog]:
+    log = await open_log("memory://?partitions=1")
+    log.catalogue.register(Sold)
+    await log.ensure_topics([log.topology.spec(log.topology.journal("watcher"))])
+    clock = SystemClock()
+    trace = TraceContext(clock.token(16), clock.token(8))
+    await log.append([Sold(amount=1).to_envelope(ME, trace, partition_key="a", clock=clock)])
+    yield log
+    await log.close()
+
+
+def owner_of(log: EventLog, home: Path) -> HandlerPartition:
+    reference = AgentRef("watcher", "watcher", "local", "1")
+    context = AgentContext(
+        home=home, log=log, clock=SystemClock(), progress=lambda line: None, agent_ref=reference
+    )
+    place = TopicPartition(log.topology.events("sales"), 0)
+    return HandlerPartition(log, Watcher(Watcher.Options(), context), place, Here(), home)  # type: ignore[arg-type]
+
+
+async def sold(log: EventLog) -> list[Record]:
+    topic = log.topology.events("sales")
+    return [record async for record in log.read(topic, {}, until=await log.end(topic))]
+
+
+def committers() -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if task.get_name().startswith("committer ")]
+
+
+async def test_a_state_that_cannot_be_written_leaves_no_writer_and_no_task_behind(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers = Writers(log, monkeypatch)
+    owner = owner_of(log, tmp_path)
+    await owner.acquire_or_recover()
+    await owner.accept(await sold(log))
+
+    def full(fold: PartitionFold[Any]) -> None:
+        raise ProjectionError("no space is left")
+
+    monkeypatch.setattr(PartitionFold, "flush", full)
+    with pytest.raises(ProjectionError, match="no space"):
+        await owner.release()
+    assert not writers.open
+    assert not committers()
+
+
+async def test_a_partition_that_is_lost_while_the_log_is_away_is_let_go_and_its_event_is_handled_by_the_next(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handling, "DRAIN_S", 0.05)
+    writers = Writers(log, monkeypatch)
+    owner = owner_of(log, tmp_path)
+    assert await owner.acquire_or_recover() == 0
+    writers.away = True
+    accepting = asyncio.create_task(owner.accept(await sold(log)))
+    await writers.tried.wait()
+    async with asyncio.timeout(10):
+        await owner.release()
+        await accepting
+    assert not writers.open
+    assert not committers()
+    writers.away = False
+    following = owner_of(log, tmp_path)
+    assert await following.acquire_or_recover() == 0
+    await following.accept(await sold(log))
+    await following.release()
+
+
+@pytest.mark.parametrize("broken", [CommitUnknownError("told to"), LogUnavailableError("nobody answers")])
+async def test_a_log_that_is_away_while_a_partition_is_taken_again_is_waited_for(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Exception
+) -> None:
+    """What `broken` interrupts is handled once, with the state before it."""
+    writers = Writers(log, monkeypatch)
+    owner = owner_of(log, tmp_path)
+    await owner.acquire_or_recover()
+    outgoing, open_writer, failures = owner._outgoing, log.writer, [broken]
+
+    async def once(made: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await outgoing(made)
+
+    refused = [LogUnavailableError("not yet"), LogFullError("not yet")]
+
+    async def opening(writer_id: str, **options: Any) -> LogWriter:
+        if refused:
+            raise refused.pop()
+        return await open_writer(writer_id, **options)
+
+    monkeypatch.setattr(owner, "_outgoing", once)
+    monkeypatch.setattr(log, "writer", opening)
+    async with asyncio.timeout(20):
+        await owner.accept(await sold(log))
+        await owner.release()
+    assert not refused
+    assert not writers.open
+    assert not committers()
+    journal = log.topology.journal("watcher")
+    until = await log.end(journal)
+    told = [r.envelope.payload async for r in log.read(journal, {}, until=until, types=("handler.advanced",))]
+    assert [(one["next_offset"], one["handled"]) for one in told] == [(1, 1)]
+
+
+async def test_a_partition_that_is_given_up_while_it_is_taken_leaves_nothing_open(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers = Writers(log, monkeypatch)
+    owner = owner_of(log, tmp_path)
+    asked, go, topic_id = asyncio.Event(), asyncio.Event(), log.topic_id
+
+    async def slowly(topic: str) -> str:
+        asked.set()
+        await go.wait()
+        return await topic_id(topic)
+
+    monkeypatch.setattr(log, "topic_id", slowly)
+    taking = asyncio.create_task(owner.acquire_or_recover())
+    await asked.wait()
+    releasing = asyncio.create_task(owner.release())
+    await asyncio.sleep(0)
+    go.set()
+    async with asyncio.timeout(10):
+        await asyncio.gather(taking, releasing)
+    assert not writers.open
+    assert not committers()
+
+
+async def test_a_worker_whose_one_state_cannot_be_written_gives_up_its_other_partitions_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log("memory://?partitions=4")
+    writers = Writers(log, monkeypatch)
+    let_go, failed = HandlerPartition._let_go, list[HandlerPartition]()
+
+    async def failing(owner: HandlerPartition, *, write: bool = False) -> None:
+        if not failed:
+            failed.append(owner)
+            await let_go(owner, write=write)
+            raise ProjectionError("no space is left")
+        for _ in range(100):
+            await asyncio.sleep(0)  # the others take longer
+        await let_go(owner, write=write)
+
+    async with asyncio.timeout(20), Worker(log, [(Watcher, None)], home=tmp_path) as worker:
+        while len(worker.health().partitions["watcher"]) < 4:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(HandlerPartition, "_let_go", failing)
+        await worker.close()
+        assert not [one for one in writers.open if "/" in one.writer_id]
+        assert not committers()
+    assert failed
+    await log.close()
