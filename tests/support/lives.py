@@ -40,6 +40,7 @@ class Life:
         **options: Any,
     ) -> None:
         self.dead = asyncio.Event()
+        self._closing = False
         self._commits = 0
         self._dies_at = dies_at
         self._reaches_log = reaches_log
@@ -83,14 +84,16 @@ class Life:
         lived = work.done() and not self.dead.is_set()
         if lived:
             work.result()
-        for task in (work, dead):
-            task.cancel()
+        dead.cancel()
+        if not self._closing:  # else it ends by itself: who cuts that off leaves a member in the group
+            work.cancel()
         await asyncio.gather(work, dead, return_exceptions=True)
         return lived
 
     async def _work(self, until: Callable[[], Awaitable[object]]) -> None:
         async with self.worker:
             await until()
+            self._closing = True
 
 
 def state_files(home: Path) -> list[Path]:
