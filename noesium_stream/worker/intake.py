@@ -132,8 +132,7 @@ class Intake:
         self._closed = True
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait((self._task,))  # not the task itself: its cancellation is not that of who waits
         self._slots.leave(self._holder)
 
     def resume(self, run_ids: Iterable[str]) -> None:
