@@ -3,6 +3,7 @@
     python -m tests.bench log [--events 100000] [--only append,read,...] [--bootstrap HOST:PORT] [--json]
     python -m tests.bench kernel [--nodes 300] [--only chain,history,...] [--json]
     python -m tests.bench projection [--events 100000] [--keys 1000000] [--only fold,...] [--json]
+    python -m tests.bench worker [--events 100000] [--runs 20000] [--only handler,graph,...] [--json]
 
 Figures are reported, not asserted: the exit code is 0 when all could be measured, 1 when one could not. A run
 of everything at full size adds a line to `history.jsonl`.
@@ -29,6 +30,8 @@ from tests.bench import append, kernel, projection, projection_state, read, sqli
 from tests.bench.harness import HISTORY, Figure, history_line, keep, progress
 from tests.bench.projection_settings import ProjectionSettings
 from tests.bench.settings import Settings
+from tests.bench.worker import OF_WORKER
+from tests.bench.worker_settings import WorkerSettings
 from tests.support.kafka import KafkaServer, start_kafka
 
 Group = Callable[[Settings, KafkaServer], Awaitable[list[Figure]]]
@@ -131,10 +134,31 @@ def _projection(asked: argparse.Namespace, folder: Path) -> Outcome:
     return figures, failed, described, full and not failed and len(asked.only) == len(OF_PROJECTION)
 
 
+def _worker(asked: argparse.Namespace, folder: Path) -> Outcome:
+    default = WorkerSettings(folder)
+    sizes = {name: getattr(asked, name) for name in asdict(default) if name != "folder"}
+    settings = replace(default, **sizes)
+    figures: list[Figure] = []
+    failed: dict[str, str] = {}
+    described: dict[str, Any] = dict(sizes)
+    with ExitStack() as stack:
+        kafka = _broker(stack, folder, asked.bootstrap)
+        described["broker"] = kafka.source
+        progress(f"Kafka: {kafka.source} at {kafka.bootstrap}")
+        for name in asked.only:
+            try:
+                figures += asyncio.run(_of(OF_WORKER[name](settings, kafka)))
+            except Exception as error:
+                _failed(failed, name, error)
+    full = replace(settings, runs=default.runs) == default and settings.runs >= default.runs
+    return figures, failed, described, full and not failed and len(asked.only) == len(OF_WORKER)
+
+
 MEASURE: dict[str, Callable[[argparse.Namespace, Path], Outcome]] = {
     "log": _log,
     "kernel": _kernel,
     "projection": _projection,
+    "worker": _worker,
 }
 
 
@@ -221,7 +245,27 @@ def _parser() -> argparse.ArgumentParser:
         "--shipped", type=_positive, default=ProjectionSettings.shipped, help="events behind the snapshot"
     )
     folds.add_argument("--bootstrap", help="a broker that is there; without one, one is started")
-    known = ((log, GROUPS), (steps, tuple(OF_KERNEL)), (folds, tuple(OF_PROJECTION)))
+    works = commands.add_parser(
+        "worker", help="the worker: handlers, runs, commits, memory, takeover, fairness"
+    )
+    works.add_argument("--repetitions", type=_positive, default=WorkerSettings.repetitions)
+    works.add_argument("--events", type=_positive, default=WorkerSettings.events, help="that are handled")
+    works.add_argument("--graph-runs", type=_positive, default=WorkerSettings.graph_runs)
+    works.add_argument("--steps", type=_positive, default=WorkerSettings.steps, help="lone ones")
+    works.add_argument("--runs", type=_positive, default=WorkerSettings.runs, help="memory is watched over")
+    works.add_argument(
+        "--finished", type=_positive, default=WorkerSettings.finished, help="before a takeover"
+    )
+    works.add_argument("--open-runs", type=_positive, default=WorkerSettings.open_runs, help="the same")
+    works.add_argument("--queued", type=_positive, default=WorkerSettings.queued, help="of the large tenant")
+    works.add_argument("--asked", type=_positive, default=WorkerSettings.asked, help="by the small tenant")
+    works.add_argument("--bootstrap", help="a broker that is there; without one, one is started")
+    known = (
+        (log, GROUPS),
+        (steps, tuple(OF_KERNEL)),
+        (folds, tuple(OF_PROJECTION)),
+        (works, tuple(OF_WORKER)),
+    )
     for bench, groups in known:
         some = partial(_groups, groups)
         bench.add_argument("--only", type=some, default=groups, help=f"some of {','.join(groups)}")

@@ -15,9 +15,10 @@ from tests.support.kafka import KafkaServer
 
 
 @asynccontextmanager
-async def kafka_log(kafka: KafkaServer) -> AsyncIterator[EventLog]:
-    """A log on the broker; its topics are gone at the end."""
-    log = await open_log(kafka.url(f"bench{secrets.token_hex(4)}"), catalogue=catalogue())
+async def kafka_log(kafka: KafkaServer, parameters: str = "") -> AsyncIterator[EventLog]:
+    """A log on the broker, with more parameters of its URL; its topics are gone at the end."""
+    url = kafka.url(f"bench{secrets.token_hex(4)}") + parameters
+    log = await open_log(url, catalogue=catalogue())
     try:
         yield log
     finally:

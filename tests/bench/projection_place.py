@@ -90,15 +90,16 @@ class BenchTopic:
 
 async def child(what: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Run `projection_child`; what it has found."""
-    return await _run([sys.executable, "-m", "tests.bench.projection_child", what, json.dumps(asked)])
+    return await run_alone([sys.executable, "-m", "tests.bench.projection_child", what, json.dumps(asked)])
 
 
-async def quix(python: Path, asked: dict[str, Any]) -> dict[str, Any]:
+async def quix(python: Path, asked: dict[str, Any], script: str = "projection_quix.py") -> dict[str, Any]:
     """Run Quix's side; what it has found."""
-    return await _run([str(python), str(Path(__file__).with_name("projection_quix.py")), json.dumps(asked)])
+    return await run_alone([str(python), str(Path(__file__).with_name(script)), json.dumps(asked)])
 
 
-async def _run(command: Sequence[str]) -> dict[str, Any]:
+async def run_alone(command: Sequence[str]) -> dict[str, Any]:
+    """Run a process to its end; what its last line says."""
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     process = await create_subprocess_exec(*command, cwd=_ROOT, stdout=PIPE, env=environment)
     try:

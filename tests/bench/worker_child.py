@@ -1,0 +1,135 @@
+"""A worker in a process of its own.
+
+    python -m tests.bench.worker_child handler '{"url": …, "name": …, "topic": …, "until": {…}, "home": …}'
+    python -m tests.bench.worker_child work    '{"url": …, "agent": …, "home": …}'
+    python -m tests.bench.worker_child bare    '{"runs": …, "at_once": …}'
+
+`handler`: from joining the group until all of `until` is handled and committed; prints one line of JSON.
+`work`: until it is killed or standard input ends; prints a line when it has joined its group, what became of
+its partitions (`{"assigned": …}`, `{"owned": …}`, by the machine's monotonic clock in seconds), and one for
+each line that it is given: how many runs are open, and how many of them are not loaded.
+`bare`: the graph of two nodes with LangGraph's own saver in memory, so many at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from langgraph.checkpoint.memory import InMemorySaver
+
+from noesium_stream.log.open import open_log
+from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.worker import PartitionOwner, Worker
+from noesium_stream.worker.handler_host import HandlerHost
+from noesium_stream.worker.handling import HandlerPartition
+from noesium_stream.worker.host import Host
+from tests.bench.events import catalogue
+from tests.bench.worker_agents import AGENTS, summing, two_nodes
+
+
+async def handle(asked: Mapping[str, Any], log: EventLog) -> dict[str, Any]:
+    """Handle all of `until`."""
+    first, commits = 0.0, 0
+    take, commit = HandlerHost._handle, HandlerPartition._commit
+
+    async def timed(host: HandlerHost, records: Sequence[Any]) -> None:
+        nonlocal first
+        first = first or time.perf_counter()
+        await take(host, records)
+
+    async def counted(owner: HandlerPartition, *given: Any) -> None:
+        nonlocal commits
+        commits += 1
+        await commit(owner, *given)
+
+    HandlerHost._handle = timed  # type: ignore[method-assign]
+    HandlerPartition._commit = counted  # type: ignore[method-assign]
+    until = {TopicPartition(asked["topic"], int(p)): offset for p, offset in asked["until"].items()}
+    began = time.perf_counter()
+    async with Worker(log, [(summing(asked["name"]), None)], home=Path(asked["home"])) as worker:
+        owners = worker._hosts[0]._owners
+        while not all(_handled(owners.get(place), offset) for place, offset in until.items()):
+            await asyncio.sleep(0.002)
+        done = time.perf_counter()
+        total = sum(_total(owner) for owner in owners.values())
+    return {"seconds": done - began, "from_first": done - first, "commits": commits, "total": total}
+
+
+def _handled(owner: Any, offset: int) -> bool:
+    return isinstance(owner, HandlerPartition) and owner._next > offset
+
+
+def _total(owner: Any) -> int:
+    fold = owner._fold
+    fold.flush()
+    return sum(state for _, state in fold.rows())
+
+
+async def work(asked: Mapping[str, Any], log: EventLog) -> None:
+    """Work until standard input ends; each line of it asks how the runs stand."""
+    assigned, acquire = Host._assigned, PartitionOwner.acquire
+
+    async def told(host: Host, places: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if places:
+            _say({"assigned": len(places), "at_s": time.monotonic()})
+        return await assigned(host, places)
+
+    async def owned(owner: PartitionOwner) -> int:
+        position = await acquire(owner)
+        _say({"owned": owner.partition, "at_s": time.monotonic()})
+        return position
+
+    Host._assigned = told  # type: ignore[method-assign]
+    PartitionOwner.acquire = owned  # type: ignore[method-assign]
+    agent = AGENTS[asked["agent"]]
+    async with Worker(log, [(agent, None)], home=Path(asked["home"])) as worker:
+        _say({"joined": True})
+        while await asyncio.to_thread(sys.stdin.readline):
+            owners: Any = worker._hosts[0]._owners.values()
+            opened, parked = (sum(getattr(o, name) for o in owners) for name in ("open_runs", "parked_runs"))
+            _say({"open": opened, "parked": parked, "unwritten": sum(o._keeper._unwritten for o in owners)})
+
+
+async def bare(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Runs per second of the graph of two nodes, so many at once."""
+    graph = two_nodes().compile(checkpointer=InMemorySaver())
+    numbers = iter(range(asked["runs"]))
+
+    async def one_after_the_other() -> None:
+        for number in numbers:
+            config: Any = {"configurable": {"thread_id": str(number)}}
+            state = await graph.ainvoke({"n": number}, config)
+            assert state["n"] == number + 2
+
+    await graph.ainvoke({"n": 0}, {"configurable": {"thread_id": "first"}})
+    began = time.perf_counter()
+    await asyncio.gather(*(one_after_the_other() for _ in range(asked["at_once"])))
+    return {"seconds": time.perf_counter() - began}
+
+
+def _say(what: Mapping[str, Any]) -> None:
+    print(json.dumps(what), flush=True)
+
+
+async def main(what: str, asked: Mapping[str, Any]) -> None:
+    """Do it; print what was found."""
+    if what == "bare":
+        return _say(await bare(asked))
+    log = await open_log(asked["url"], catalogue=catalogue())
+    try:
+        if what == "handler":
+            _say(await handle(asked, log))
+        else:
+            await work(asked, log)
+    finally:
+        await log.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))
