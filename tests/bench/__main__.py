@@ -1,4 +1,4 @@
-"""`python -m tests.bench log | kernel | projection | worker`: figures, each beside what one would write by hand."""
+"""`python -m tests.bench log | kernel | projection | worker`: figures, each beside one's own way."""
 
 from __future__ import annotations
 
