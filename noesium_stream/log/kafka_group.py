@@ -36,6 +36,10 @@ SESSION_MS: Final = 6_000
 
 HEARTBEAT_MS: Final = 1_000
 
+GOODBYE_S: Final = 3.0
+"""How long a member that has let go of all it had waits for brokers to hear of it. Those that are away leave
+its partitions to others when the session ends; its offset is only advice."""
+
 _POLL_AFTER_S: Final = 10.0
 _WAIT_S: Final = 0.1
 _MOST: Final = 1_000
@@ -86,6 +90,8 @@ class KafkaSubscription:
         self._inside: set[asyncio.Task[Any]] = set()
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._granted: set[TopicPartition] = set()
+        self._calling = False
+        self._unheard = False
         self._requests = Requests()
         self._positions: dict[TopicPartition, int] = {}
         self._busy: Future[Any] | None = None
@@ -157,12 +163,33 @@ class KafkaSubscription:
         if known is not None:
             return known
         try:
-            [part] = self._consumer.committed([KafkaPartition(*tp)], timeout=PATIENCE_S)
+            [part] = self._committed([KafkaPartition(*tp)])
             if part.offset >= 0:
                 return int(part.offset)
             return int(self._consumer.get_watermark_offsets(KafkaPartition(*tp), timeout=PATIENCE_S)[0])
         except KafkaException as error:
             raise translated(error, self._bootstrap, f"asking where the group is in {tp.topic}") from error
+
+    def _committed(self, parts: Sequence[KafkaPartition]) -> list[KafkaPartition]:
+        """The group's offsets; on the thread. A broker that comes up may not know yet that it keeps them.
+
+        Raises:
+            LogUnavailableError: nobody has told them within `PATIENCE_S`.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                found: list[KafkaPartition] = self._consumer.committed(list(parts), timeout=PATIENCE_S)
+                failed = next((part.error for part in found if part.error is not None), None)
+                if failed is None:
+                    return found
+                raise KafkaException(failed)
+            except KafkaException as error:
+                what = f"asking where the group is in {parts[0].topic}"
+                told = translated(error, self._bootstrap, what)
+                if not told.retriable or self._closing.is_set() or time.monotonic() > deadline:
+                    raise told from error
+            self._closing.wait(_WAIT_S)
 
     def _offset_asked(self, tp: TopicPartition) -> int:
         """`_group_offset` for another thread; blocks."""
@@ -175,8 +202,12 @@ class KafkaSubscription:
         """See `Subscription.close`. What the handler raised is `wait`'s to tell."""
         self._closing.set()
         # From within a callback it is the end of that callback that the thread is waiting for.
-        if asyncio.current_task() not in self._inside:
-            await asyncio.wait((self._done,))
+        if asyncio.current_task() in self._inside:
+            return
+        while not self._done.done() and not self._unheard:
+            holds = bool(self._assigned) or self._calling
+            await asyncio.wait((self._done,), timeout=GOODBYE_S)
+            self._unheard = not holds
 
     def _run(self) -> None:
         """The thread: from the first poll to the last goodbye."""
@@ -328,7 +359,7 @@ class KafkaSubscription:
             if self._on_assigned is not None and tps:
                 starts.update(self._call(self._on_assigned(tps)) or {})
             unknown = [KafkaPartition(*tp) for tp in sorted(tps - starts.keys())]
-            for part in consumer.committed(unknown, timeout=PATIENCE_S) if unknown else ():
+            for part in self._committed(unknown) if unknown else ():
                 at = TopicPartition(part.topic, part.partition)
                 starts[at] = part.offset if part.offset >= 0 else OFFSET_BEGINNING
             self._positions.update({tp: starts[tp] for tp in tps})
@@ -345,7 +376,8 @@ class KafkaSubscription:
             self._settle()
             handled = {tp: self._positions[tp] for tp in tps if self._positions[tp] >= 0}
             if handled:
-                self._commit(handled, wait=True)
+                # Of a client that is being closed `close` waits for it, and that not without an end.
+                self._commit(handled, wait=not self._closing.is_set())
             self._drop(tps)
         except BaseException as error:
             self._failure = self._failure or error
@@ -372,15 +404,21 @@ class KafkaSubscription:
                 del self._positions[tp]
                 self._seeks.pop(tp, None)
                 self._after.pop(tp, None)
-        self._assigned = frozenset(self._positions)
         if gone and self._on_revoked is not None:
+            self._calling = True  # before it looks as if nothing were held
+            self._assigned = frozenset(self._positions)
             self._call(self._on_revoked(gone))
+        self._assigned = frozenset(self._positions)
 
     def _call(self, callback: Awaitable[Any]) -> Any:
         """Run a callback of the owner on the event loop and wait; raises what it raises."""
-        future = self._submit(callback)
-        self._wait(future, None)
-        return future.result()
+        self._calling = True
+        try:
+            future = self._submit(callback)
+            self._wait(future, None)
+            return future.result()
+        finally:
+            self._calling = False
 
     def _submit(self, callback: Awaitable[Any]) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(self._entered(callback), self._loop)

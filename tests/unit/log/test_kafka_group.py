@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from noesium_stream.event.codec import EnvelopeCodec
@@ -167,6 +168,56 @@ async def test_a_partition_that_comes_back_beside_a_slow_handler_begins_where_it
     assert handled == [5, 0, 1]
     assert member.position(TP) == 2
     assert member._consumer.committed_offsets == [1, 2]
+
+
+@pytest.mark.parametrize("of_a_partition", [False, True])
+async def test_a_broker_that_does_not_know_yet_that_it_keeps_the_groups_offsets_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, of_a_partition: bool
+) -> None:
+    asked = 0
+
+    class Starting(Client):
+        def committed(self, parts: list[KafkaPartition], timeout: float) -> list[KafkaPartition]:
+            nonlocal asked
+            asked += 1
+            error = KafkaError(
+                [KafkaError.NOT_COORDINATOR, KafkaError.UNSTABLE_OFFSET_COMMIT][of_a_partition]
+            )
+            if asked > 2:
+                return [KafkaPartition(*TP, 7)]
+            if not of_a_partition:
+                raise KafkaException(error)
+            return [Unknown()]
+
+    class Unknown(KafkaPartition):
+        error = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
+
+        def __init__(self) -> None:
+            super().__init__(*TP)
+
+    monkeypatch.setattr(kafka_group, "Consumer", Starting)
+    Client.more = []
+    Client.script = [lambda client: client.change("on_assign")]
+
+    async def handler(records: Sequence[Record]) -> None:
+        pass
+
+    member = KafkaSubscription(
+        Settings(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        "group",
+        "me/1/x",
+        ["t"],
+        None,  # type: ignore[arg-type]
+        handler,
+        None,
+        None,
+        None,
+    )
+    await eventually(lambda: member.position(TP) == 7)
+    await member.close()
+    await member.wait()
+    assert asked == 3
 
 
 async def test_what_was_read_of_a_partition_that_goes_before_all_is_read_is_not_handed_over(
