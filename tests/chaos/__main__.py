@@ -1,0 +1,125 @@
+"""The fault harness by hand.
+
+    python -m tests.chaos --seeds 20                        every point 20 times, on both logs
+    python -m tests.chaos --point during-commit --log kafka --seeds 5
+    python -m tests.chaos --point during-commit --log kafka --seed 3 --keep DIR
+
+Each run is printed on a line: its seed, what was lost, doubled or diverged, and how long it took to catch up
+after the kill. Exit code 1 if anything did not hold. A run does under its seed what it did before: which
+arrival at the point is the last one, who goes on, what is asked; how processes interleave is the machine's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+
+from tests.chaos.check import counted
+from tests.chaos.launcher import Launcher
+from tests.chaos.points import POINTS
+from tests.chaos.stage import Outcome, play
+from tests.support.kafka import start_kafka
+
+LOGS = ("sqlite", "kafka")
+MEMORY = Path("/dev/shm")
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Play what the arguments say; 1 if anything did not hold."""
+    args = _parser().parse_args(given)
+    seeds = range(args.first, args.first + args.seeds) if args.seed is None else [args.seed]
+    points = args.point or list(POINTS)
+    logs = [args.log] if args.log else list(LOGS)
+    plays = [(log, point, seed) for log in logs for point in points for seed in seeds]
+    begun = time.monotonic()
+    with _folder(args.keep) as folder, ExitStack() as stack:
+        bootstrap = ""
+        if "kafka" in logs:
+            bootstrap = stack.enter_context(start_kafka(folder / "broker")).bootstrap
+        outcomes = asyncio.run(_all(folder, bootstrap, plays, args.jobs))
+    failed = [outcome for outcome in outcomes if outcome.faults]
+    totals = counted([fault for outcome in outcomes for fault in outcome.faults])
+    slowest = max((outcome.caught_up_s or 0.0 for outcome in outcomes), default=0.0)
+    told = ", ".join(f"{count} {word}" for word, count in totals.items())
+    took_s = time.monotonic() - begun
+    runs = f"{len(outcomes)} runs in {took_s:.0f} s, {len(failed)} failed"
+    print(f"{runs}: {told}; caught up within {slowest:.1f} s")
+    return 1 if failed else 0
+
+
+async def _all(
+    folder: Path, bootstrap: str, plays: Sequence[tuple[str, str, int]], jobs: int
+) -> list[Outcome]:
+    few = asyncio.Semaphore(jobs)
+
+    async with Launcher(folder) as launcher:
+
+        async def one(log: str, point: str, seed: int) -> Outcome:
+            async with few:
+                outcome = await played(launcher, folder, bootstrap, log, point, seed)
+            print(outcome, flush=True)
+            for fault in outcome.faults:
+                print(f"  seed {seed}: {fault}", flush=True)
+            if outcome.faults:
+                print(f"  again: python -m tests.chaos --point {point} --log {log} --seed {seed}", flush=True)
+            return outcome
+
+        return await asyncio.gather(*(one(*each) for each in plays))
+
+
+async def played(
+    launcher: Launcher, folder: Path, bootstrap: str, log: str, point: str, seed: int
+) -> Outcome:
+    """One run, in a folder and on a log of its own; both are gone afterwards unless something is wrong."""
+    name = f"c{secrets.token_hex(4)}"
+    own = folder / name
+    url = f"sqlite:///{own}/log.db?partitions=2"
+    if log == "kafka":
+        url = f"kafka://{bootstrap}?namespace={name}&partitions=2"
+    try:
+        outcome = await play(launcher, own, url, point, seed, bootstrap if log == "kafka" else None)
+    except Exception as error:
+        outcome = Outcome(seed, point, log, [f"harness: {error!r}"])
+    if not outcome.faults:
+        shutil.rmtree(own, ignore_errors=True)
+    return outcome
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    """A folder in memory where there is one: who is killed loses nothing that the kernel was given."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep.absolute()
+        return
+    folder = Path(mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=2, help="how many of each point")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument(
+        "--point", choices=sorted(POINTS), action="append", help="this point alone; again: more"
+    )
+    parser.add_argument("--log", choices=LOGS, help="this log alone")
+    parser.add_argument("--jobs", type=int, default=4, help="runs at a time")
+    parser.add_argument("--keep", type=Path, help="a folder for what the processes keep and say")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
