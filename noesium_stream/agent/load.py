@@ -17,14 +17,17 @@ from noesium_stream.errors import AgentLoadError
 from noesium_stream.event import Catalogue, standard_catalogue
 
 
-def load_agent(reference: str) -> type[BaseAgent]:
+def load_agent(reference: str, agent_type: str | None = None) -> type[BaseAgent]:
     """Import an agent: `agents.researcher` (its `AGENT`) or `agents.researcher:Researcher`.
 
     A LangGraph graph, compiled or not, is an agent too: `triage:graph` is of the type `triage`, in the
     version that the module's `VERSION` says, and with its `MIGRATIONS`. The current folder is importable.
+    With `agent_type` a graph is of that type, whatever its module is called: `triage_v1:graph` is another
+    version of `triage`.
 
     Raises:
-        AgentLoadError: there is no such module, it fails to import, or it holds no agent.
+        AgentLoadError: there is no such module, it fails to import, or it holds no agent, or none of that
+            type.
     """
     module_name, _, name = reference.partition(":")
     module = load_module(module_name)
@@ -32,7 +35,7 @@ def load_agent(reference: str) -> type[BaseAgent]:
     if isinstance(found, StateGraph | CompiledStateGraph):
         return agent_of(
             found,
-            _type_of(module_name, name),
+            agent_type or _type_of(module_name, name),
             version=getattr(module, "VERSION", "1.0.0"),
             migrations=getattr(module, "MIGRATIONS", ()),
         )
@@ -41,6 +44,11 @@ def load_agent(reference: str) -> type[BaseAgent]:
             f"{module_name} has no agent {name or 'AGENT'}.",
             hint="An agent module names its class: AGENT = MyAgent (a subclass of BaseAgent). "
             "MODULE:NAME may also be a LangGraph graph.",
+        )
+    if agent_type is not None and found.agent_type != agent_type:
+        raise AgentLoadError(
+            f"{reference} is of the type {found.agent_type}, and no version of {agent_type}.",
+            hint="A class says its own: agent_type.",
         )
     return found
 

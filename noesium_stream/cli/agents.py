@@ -26,16 +26,17 @@ from noesium_stream.errors import AgentLoadError, ConfigError
 AgentClass = type[BaseAgent]
 _EXPORT: Final = re.compile(r"^AGENT\b|^from .+ import .*\bAGENT\b|[\"']AGENT[\"']", re.MULTILINE)
 _PREFIX: Final = "agent_option_"
+ALSO: Final = "--also"
 
 
-def find_agent(reference: str) -> AgentClass:
-    """The agent class of `module[:Class]`.
+def find_agent(reference: str, agent_type: str | None = None) -> AgentClass:
+    """The agent class of `module[:Class]`; `agent_type` as in `load_agent`.
 
     Raises:
         AgentLoadError: there is none; names what is there.
     """
     try:
-        found = load_agent(reference)
+        found = load_agent(reference, agent_type)
     except AgentLoadError as error:
         if error.__cause__ is None:
             raise
@@ -43,6 +44,30 @@ def find_agent(reference: str) -> AgentClass:
     if not issubclass(found, BaseGraphicAgent | BaseHandler):
         raise AgentLoadError(f"{reference} has nothing to do: it is no BaseGraphicAgent and no BaseHandler.")
     return found
+
+
+def other_version(reference: str, agents: Iterable[AgentClass]) -> type[BaseGraphicAgent]:
+    """Another version of one of these agents: `[TYPE=]MODULE[:NAME]`.
+
+    A graph is named by its module: it is of the TYPE that is said, or, where no agent has the module's name,
+    of the only one that has a graph.
+
+    Raises:
+        AgentLoadError: there is none, it has no graph, or it is no version of any of them.
+    """
+    types = [agent.agent_type for agent in agents if issubclass(agent, BaseGraphicAgent)]
+    wanted, said, found_at = reference.rpartition("=")
+    if not said:
+        own = with_runs(found_at, find_agent(found_at)).agent_type
+        wanted = own if own in types or len(types) != 1 else types[0]
+    if wanted not in types:
+        raise AgentLoadError(
+            f"{ALSO} {reference} is a version of {wanted}, which this worker does not run.",
+            hint=f"Say whose version it is: {ALSO} TYPE={found_at}, with TYPE one of {', '.join(types)}."
+            if types
+            else "Name the agent that new runs begin with, too.",
+        )
+    return with_runs(found_at, find_agent(found_at, wanted))
 
 
 def with_runs(reference: str, agent: AgentClass) -> type[BaseGraphicAgent]:
@@ -100,11 +125,13 @@ class AgentCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Import the agents that are named, then parse with their options."""
         agents: dict[str, AgentClass] = {}
-        for reference in self._references(ctx, args):
+        named, also = self._references(ctx, args)
+        for reference in named:
             agents[reference] = find_agent(reference)
+        others = [other_version(reference, agents.values()) for reference in also]
         known = click.Command(
             self.name,
-            params=[*self.params, *agent_options(agents.values())],
+            params=[*self.params, *agent_options([*agents.values(), *others])],
             help=self.help,
             callback=self.callback,
             epilog=None if agents else self.epilog,
@@ -117,11 +144,13 @@ class AgentCommand(click.Command):
                 reference not in agents
             ):  # it stood behind a flag of an agent, where the first look cannot tell
                 agents[reference] = find_agent(reference)
-        ctx.obj = AgentChoice(agents, _given_options(ctx))
+        ctx.obj = AgentChoice(agents, _given_options(ctx), others)
         return rest
 
-    def _references(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
-        """What looks like an agent's reference, before anything is known of the agents' options."""
+    def _references(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], list[str]]:
+        """What looks like an agent's reference, before anything is known of the agents' options; and what
+        `--also` is given.
+        """
         takes_value = {
             name: not option.is_flag
             for option in self.get_params(ctx)
@@ -129,28 +158,38 @@ class AgentCommand(click.Command):
             for name in option.opts
         }
         found: list[str] = []
+        also: list[str] = []
         several = any(param.name == "agent" and param.nargs == -1 for param in self.params)
         skip = False
+        before = ""
         for arg in args:
             if skip:
                 skip = False
+                if before == ALSO and ALSO in takes_value:
+                    also.append(arg)
             elif arg == "--":
                 break
             elif arg.startswith("-"):
                 skip = "=" not in arg and takes_value.get(arg, True)
+                before = arg
+                if arg.startswith(f"{ALSO}=") and ALSO in takes_value:
+                    also.append(arg.removeprefix(f"{ALSO}="))
             else:
                 found.append(arg)
                 if not several:
                     break
-        return found
+        return found, also
 
 
 class AgentChoice:
-    """The agents that a command line names, and the values of their options."""
+    """The agents that a command line names, the values of their options, and other versions of them."""
 
-    def __init__(self, agents: Mapping[str, AgentClass], given: Mapping[str, Any]) -> None:
+    def __init__(
+        self, agents: Mapping[str, AgentClass], given: Mapping[str, Any], also: Sequence[AgentClass] = ()
+    ) -> None:
         self.agents = dict(agents)
         self.given = dict(given)
+        self.also = list(also)
 
     def options_for(self, agent: AgentClass, defaults: Mapping[str, Any] | None = None) -> BaseModel:
         """This agent's `Options`: what was given of its fields; `defaults` where nothing was.

@@ -79,10 +79,11 @@ class Host(ABC):
     def _owner(self, place: TopicPartition, assignment: Assignment) -> Owner:
         """Who is to own a partition."""
 
-    def __init__(self, log: EventLog, agent: BaseAgent) -> None:
+    def __init__(self, log: EventLog, agent: BaseAgent, also: Sequence[BaseAgent] = ()) -> None:
         self._log = log
         self._telling = Telling(agent.context.progress, agent.context.clock)
         self._agent = agent
+        self._agents = (agent, *also)
         self._context = agent.context
         self._registry = CapabilityRegistry(log, clock=agent.context.clock)
         self._owners: dict[TopicPartition, Owner] = {}
@@ -90,7 +91,7 @@ class Host(ABC):
         self._failure: asyncio.Future[None] | None = None
         self._joined: asyncio.Future[Subscription] | None = None
         self.agent_type = agent.agent_type
-        self._started = False
+        self._started: list[BaseAgent] = []
         self._answered = True
         self._moved = asyncio.Event()
 
@@ -100,12 +101,14 @@ class Host(ABC):
         Raises what is wrong with the agent or its topics.
         """
         agent, log, topology = self._agent, self._log, self._log.topology
-        for event in agent.events:
-            log.catalogue.register(event)
+        for one in self._agents:
+            for event in one.events:
+                log.catalogue.register(event)
         self._failure = asyncio.get_running_loop().create_future()
         self._joined = asyncio.get_running_loop().create_future()
-        await agent.start()
-        self._started = True
+        for one in self._agents:
+            await one.start()
+            self._started.append(one)
         # What cannot be run is said before anybody hears of the agent.
         self._check()
         names = [topology.journal(agent.agent_type), topology.registry, topology.dlq, topology.heartbeat]
@@ -206,9 +209,8 @@ class Host(ABC):
         # What a subscription that failed did not revoke.
         await self._release(list(self._owners))
         self._telling.close()
-        if self._started:
-            self._started = False
-            await self._agent.stop()
+        while self._started:
+            await self._started.pop().stop()
 
     async def _handle(self, records: Sequence[Record]) -> None:
         by_partition: defaultdict[TopicPartition, list[Record]] = defaultdict(list)

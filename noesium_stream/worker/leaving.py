@@ -10,22 +10,23 @@ from typing import Final
 
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.standard import GraphRef, RunParked, RunResumed
+from noesium_stream.worker.releases import Releases, named
 from noesium_stream.worker.session import RunSession
 
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 """In the text of an object; another one in every process."""
 
 
-def leave(session: RunSession, graph: GraphRef, why: str) -> str:
+def leave(session: RunSession, carried: Releases, why: str) -> str:
     """Let a run wait for a worker that carries its graph; return why, in a line for people.
 
     Args:
         session: the run.
-        graph: what this worker has.
+        carried: what this worker has.
         why: what keeps the run from moving to it.
     """
     pinned = GraphRef.model_validate(session.history.pinned)
-    reason = f"it waits for {_named(pinned)}; the worker has {_named(graph)}, and {why}"
+    reason = f"it waits for {named(pinned)}; the worker has {carried}, and {why}"
     reason = _ADDRESS.sub("", reason)
     if session.history.parked is None or _ADDRESS.sub("", session.history.parked) != reason:
         _say(session, RunParked(run_id=session.run_id, reason=reason, graph=pinned))
@@ -47,7 +48,3 @@ def go_on(session: RunSession, graph: GraphRef) -> None:
 def _say(session: RunSession, event: DomainEvent) -> None:
     session.stage(event, trace=session.identity.trace, causation_id=session.identity.started_event_id)
     session.flush()
-
-
-def _named(graph: GraphRef) -> str:
-    return f"{graph.graph_id} {graph.version} ({graph.fingerprint[:8]})"

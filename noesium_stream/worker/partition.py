@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
-from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.capability import CapabilityRegistry
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
@@ -32,7 +31,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.standard import GraphRef, PartitionStatus, RunStarted
+from noesium_stream.event.standard import PartitionStatus, RunStarted
 from noesium_stream.kernel import NO_LONGER_OWNER, Provider
 from noesium_stream.kernel.stray import failure_of_code
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
@@ -52,6 +51,7 @@ from noesium_stream.worker.grace import GRACE_S, let_calls_end
 from noesium_stream.worker.intake import Intake
 from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
+from noesium_stream.worker.releases import Releases
 from noesium_stream.worker.restore import read_runs
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
@@ -80,7 +80,7 @@ class PartitionOwner:
     def __init__(
         self,
         log: EventLog,
-        agent: BaseGraphicAgent,
+        releases: Releases,
         partition: int,
         registry: CapabilityRegistry,
         assignment: Assignment,
@@ -94,7 +94,8 @@ class PartitionOwner:
         keeps_state: bool = True,
     ) -> None:
         self.log = log
-        self._agent = agent
+        self._releases = releases
+        agent = self._agent = releases.newest.agent
         self._grace_s = grace_s
         self.tell = tell
         self._on_failure = on_failure
@@ -104,8 +105,6 @@ class PartitionOwner:
         self.partition = partition
         self.inbox = log.topology.inbox(agent.agent_type)
         self.journal = log.topology.journal(agent.agent_type)
-        self.graph: GraphRef = agent.versions.versions[-1].ref
-        self._on_failure_of_runs = agent.declared_on_failure
         self._directory = Directory(log, registry, self.clock, agent.context.progress)
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
@@ -113,7 +112,7 @@ class PartitionOwner:
         self._parking: Parking | None = None
         self._runs: dict[str, RunSession] = {}
         self._starting = Starting(self._runs, self._begin_task)
-        self._keeper = StateKeeper(self, agent, bounds or Bounds(), self._lost, in_file=keeps_state)
+        self._keeper = StateKeeper(self, releases, bounds or Bounds(), self._lost, in_file=keeps_state)
         self._slots = slots or Slots()
         self._intake: Intake | None = None
         self._outcomes: dict[str, EventEnvelope] = {}
@@ -315,7 +314,7 @@ class PartitionOwner:
 
     def _leave(self, session: RunSession, why: str) -> None:
         """A run that this worker cannot go on with waits for one that can."""
-        self._agent.context.progress(leave(session, self.graph, why))
+        self._agent.context.progress(leave(session, self._releases, why))
 
     def _restored(self, records: Sequence[Record]) -> RunSession:
         events = [record.envelope for record in records]
@@ -339,9 +338,10 @@ class PartitionOwner:
 
     async def _execute(self, session: RunSession) -> None:
         session.begun = True
-        go_on(session, self.graph)
+        release = self._releases.carrying(session.history.pinned) or self._releases.newest
+        go_on(session, release.graph)
         try:
-            ended = await run_to_end(self._agent, session, self.graph)
+            ended = await run_to_end(release.agent, session, release.graph)
         except MigrationError as error:
             session.begun, session.task = False, None
             if self._intake is not None:
@@ -405,7 +405,7 @@ class PartitionOwner:
         started = session.history.started
         pinned = session.history.pinned if started is not None else None
         ending = session.history.cancel or session.history.compensation  # that takes no graph
-        if ending is None and pinned is not None and not self._agent.versions.since(pinned):
+        if ending is None and pinned is not None and self._releases.carrying(pinned) is None:
             self._leave(session, "no migration from it")
             self._awaited.pop(run_id, None)
         elif run_id not in self._awaited:
@@ -472,15 +472,16 @@ class PartitionOwner:
         copy = session.accept(command, record)
         payload = command.payload
         fork = payload.get("fork") or {}
+        release = self._releases.newest
         started = RunStarted(
             run_id=session.run_id,
             agent_type=self._agent.agent_type,
-            agent_version=self._agent.version,
-            graph=self.graph,
+            agent_version=release.agent.version,
+            graph=release.graph,
             capability_id=payload.get("capability_id") or fork.get("capability_id"),
             reply_to=payload.get("reply_to"),
             forked_from=fork or None,
-            on_failure=self._on_failure_of_runs,
+            on_failure=release.on_failure,
         )
         session.stage(started, trace=session.identity.trace, causation_id=command.event_id)
         return session, [copy, *session.take_staged()]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noesium_stream.agent import BaseGraphicAgent
-from noesium_stream.kernel import graph_ref
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.partition import PartitionOwner
+from noesium_stream.worker.releases import Releases
 from noesium_stream.worker.slots import Slots
 from noesium_stream.worker.state import Bounds
 
@@ -19,7 +19,8 @@ class RunHost(Host):
 
     Args:
         log: an open log.
-        agent: the agent.
+        agent: the agent; new runs begin with it.
+        also: other versions of it, which open runs may be pinned to.
         grace_s: see `Worker`; so for `bounds` and `keeps_state`.
         slots: how many of its runs may be at work at once.
     """
@@ -32,27 +33,31 @@ class RunHost(Host):
         slots: Slots,
         bounds: Bounds,
         *,
+        also: Sequence[BaseGraphicAgent] = (),
         keeps_state: bool,
     ) -> None:
-        super().__init__(log, agent)
-        self._graphic = agent
+        super().__init__(log, agent, also)
+        self._graphic = (agent, *also)
+        self._releases: Releases | None = None
         self._grace_s = grace_s
         self._slots = slots
         self._bounds = bounds
         self._keeps_state = keeps_state
 
     def _check(self) -> None:
-        agent = self._graphic
-        graph_ref(agent.graph, agent.agent_type, agent.version)
-        _ = agent.durable
+        for agent in self._graphic:
+            _ = agent.durable
+        self._releases = Releases(self._graphic[0], self._graphic[1:])
 
     def _must_exist(self) -> Sequence[str]:
         return [self._log.topology.inbox(self.agent_type)]
 
     def _owner(self, place: TopicPartition, assignment: Assignment) -> PartitionOwner:
+        if self._releases is None:
+            raise ValueError("a host has started before it owns anything")
         return PartitionOwner(
             self._log,
-            self._graphic,
+            self._releases,
             place.partition,
             self._registry,
             assignment,

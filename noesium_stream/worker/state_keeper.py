@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
-from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.errors import CommitUnknownError, LogClosedError, ProjectionError, StateFileError
 from noesium_stream.log.port import EventLog, Outgoing, Position
+from noesium_stream.worker.releases import Releases
 from noesium_stream.worker.restore import restore
 from noesium_stream.worker.state import Bounds, PartitionState, entry_of_sent
 
@@ -33,7 +33,7 @@ class StateKeeper:
 
     Args:
         owner: of the partition.
-        agent: whose partition it is.
+        releases: of the agent whose partition it is.
         bounds: of what is known of ended runs.
         on_lost: told when the state is of no use any more.
         in_file: whether the state is kept for the next start.
@@ -42,14 +42,14 @@ class StateKeeper:
     def __init__(
         self,
         owner: KeepingOwner,
-        agent: BaseGraphicAgent,
+        releases: Releases,
         bounds: Bounds,
         on_lost: Callable[[Exception], None],
         *,
         in_file: bool,
     ) -> None:
         self._owner = owner
-        self._agent = agent
+        self._releases = releases
         self._bounds = bounds
         self._on_lost = on_lost
         self._state: PartitionState | None = None
@@ -71,18 +71,19 @@ class StateKeeper:
 
     async def open(self) -> PartitionState:
         """The state as of the journal's end. Raises as `restore`."""
-        context = self._agent.context
+        agent = self._releases.newest.agent
+        context = agent.context
         self._state = state = await restore(
             self._owner.log,
             context.home,
-            self._agent.agent_type,
+            agent.agent_type,
             self._owner.partition,
             self._bounds,
             context.progress,
             in_file=self._in_file,
         )
-        graph = self._agent.versions.versions[-1].ref
-        state.carry(f"{graph.graph_id} {graph.version} {graph.fingerprint}")
+        graphs = self._releases.graphs
+        state.carry("; ".join(f"{graph.graph_id} {graph.version} {graph.fingerprint}" for graph in graphs))
         self._broken = None
         self._unwritten = 0
         self._writes = asyncio.create_task(self._write_regularly(), name="write the worker's state")

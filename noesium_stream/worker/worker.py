@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ class Worker:
 
     Args:
         log: where their topics are; the worker does not close it.
-        agents: agent classes with their options.
+        agents: agent classes with their options; new runs begin with their graphs.
         home: folder for what agents keep on this machine.
         progress: takes one line at a time, for people.
         clock: time and ids.
@@ -39,6 +40,7 @@ class Worker:
         concurrency: how many runs of each agent work at once; those that only wait do not count.
         bounds: for how long, and how many, ended runs are known, so that a command that comes again is no
             second run.
+        also: other versions of these agents, older or newer: open runs that are pinned to one go on with it.
         keeps_state: whether what it knows of its partitions is kept in files below `home`, for next time;
             None: unless the log is in memory.
 
@@ -58,6 +60,7 @@ class Worker:
         grace_s: float = GRACE_S,
         concurrency: int = CONCURRENCY,
         bounds: Bounds | None = None,
+        also: Sequence[tuple[type[BaseAgent], Any]] = (),
         keeps_state: bool | None = None,
     ) -> None:
         self._log = log
@@ -71,10 +74,14 @@ class Worker:
             progress=progress,
             llm_config=llm_config or {},
         )
+        others: defaultdict[str, list[BaseAgent]] = defaultdict(list)
+        for agent, options in also:
+            others[agent.agent_type].append(_make(agent, options, made, runtime_id, instance_id))
         self._hosts = [
             _host(
                 log,
                 _make(agent, options, made, runtime_id, instance_id),
+                others.pop(agent.agent_type, ()),
                 grace_s,
                 Slots(concurrency),
                 bounds or Bounds(),
@@ -82,6 +89,11 @@ class Worker:
             )
             for agent, options in agents
         ]
+        if others:
+            raise ConfigError(
+                f"Another version of {next(iter(others))} is of no use: the worker runs no such agent.",
+                hint="Give the agent that new runs begin with, too.",
+            )
         self._heartbeats: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -138,10 +150,22 @@ class Worker:
 
 
 def _host(
-    log: EventLog, agent: BaseAgent, grace_s: float, slots: Slots, bounds: Bounds, keeps_state: bool
+    log: EventLog,
+    agent: BaseAgent,
+    also: Sequence[BaseAgent],
+    grace_s: float,
+    slots: Slots,
+    bounds: Bounds,
+    keeps_state: bool,
 ) -> Host:
-    if isinstance(agent, BaseGraphicAgent):
-        return RunHost(log, agent, grace_s, slots, bounds, keeps_state=keeps_state)
+    graphic = [other for other in also if isinstance(other, BaseGraphicAgent)]
+    if isinstance(agent, BaseGraphicAgent) and len(graphic) == len(also):
+        return RunHost(log, agent, grace_s, slots, bounds, also=graphic, keeps_state=keeps_state)
+    if also:
+        raise ConfigError(
+            f"Of {agent.agent_type} a worker carries one version: not all that is given of it has a graph.",
+            hint="Only runs of graphs are pinned to a version.",
+        )
     if isinstance(agent, BaseHandler):
         return HandlerHost(log, agent)
     raise ConfigError(

@@ -27,6 +27,12 @@ from noesium_stream.worker.health import HealthServer
     no_args_is_help=True,
 )
 @click.argument("agent", nargs=-1, required=True)
+@click.option(
+    "--also",
+    multiple=True,
+    metavar="[TYPE=]MODULE[:NAME]",
+    help="Another version of one of these agents: open runs that began with it go on with it here.",
+)
 @shared_log_option
 @click.option(
     "--concurrency",
@@ -46,6 +52,7 @@ from noesium_stream.worker.health import HealthServer
 async def worker_command(
     choice: AgentChoice,
     agent: tuple[str, ...],
+    also: tuple[str, ...],
     log_url: str | None,
     concurrency: int | None,
     health: tuple[str, int] | None,
@@ -56,6 +63,9 @@ async def worker_command(
     graph; several may be given. Open runs go on in another worker, or in this one when it is started again;
     what an effect comes to that is under way is recorded first (8 s are waited for it at most). Failed runs,
     unknown outcomes and dead letters are told on standard error.
+
+    New runs begin with the graph of AGENT. A run that began with another version of it goes on when a worker
+    has its partition that carries that one: --also orders_v1:graph.
     """
     loaded = settings(log_url, concurrency=concurrency)
     config = loaded.noesium
@@ -64,11 +74,13 @@ async def worker_command(
             "A log in memory is seen by its own process alone: nobody could ask this worker.",
             hint="Give a log that several processes see with --log: sqlite:///PATH or kafka://HOST:PORT.",
         )
-    agents = _distinct(choice, {"model": loaded.agent.model})
+    defaults = {"model": loaded.agent.model}
+    agents = _distinct(choice, defaults)
+    others = [(kind, choice.options_for(kind, defaults)) for kind in choice.also]
     stop = _Stop()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
     try:
-        await _work(loaded, agents, stop, health)
+        await _work(loaded, agents, others, stop, health)
     except asyncio.CancelledError:
         if not stop.asked.is_set():
             raise
@@ -76,7 +88,11 @@ async def worker_command(
 
 
 async def _work(
-    loaded: Loaded, agents: list[tuple[AgentClass, Any]], stop: _Stop, health: tuple[str, int] | None
+    loaded: Loaded,
+    agents: list[tuple[AgentClass, Any]],
+    others: list[tuple[AgentClass, Any]],
+    stop: _Stop,
+    health: tuple[str, int] | None,
 ) -> None:
     """Open the log, and be at work on it until asked to stop."""
     config = loaded.noesium
@@ -91,10 +107,13 @@ async def _work(
             llm_config=loaded.agent.llm_config,
             concurrency=config.concurrency,
             bounds=Bounds(config.seen_days * 86_400, config.seen_count),
+            also=others,
         )
         async with _served(worker, health), worker:
             stop.started()
             names = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in agents)
+            beside = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in others)
+            names += f" (also {beside})" if beside else ""
             note(f"{names}: at work on {log.url}, process {os.getpid()}; Ctrl-C ends it")
             await _until(stop.asked, worker)
     finally:
