@@ -3,6 +3,8 @@
     python -m tests.chaos --seeds 20                        every point 20 times, on both logs
     python -m tests.chaos --point during-commit --log kafka --seeds 5
     python -m tests.chaos --point during-commit --log kafka --seed 3 --keep DIR
+    python -m tests.chaos --faults --seeds 3                brokers, workers and lines: `cluster_faults`
+    python -m tests.chaos --fault storm --seed 1 --minutes 2
 
 Each run is printed on a line: its seed, what was lost, doubled or diverged, and how long it took to catch up
 after the kill. Exit code 1 if anything did not hold. A run does under its seed what it did before: which
@@ -23,6 +25,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from tests.chaos.check import counted
+from tests.chaos.cluster_faults import FAULTS
+from tests.chaos.cluster_main import faults_main
 from tests.chaos.launcher import Launcher
 from tests.chaos.points import POINTS
 from tests.chaos.stage import Outcome, play
@@ -36,6 +40,8 @@ def main(given: Sequence[str] | None = None) -> int:
     """Play what the arguments say; 1 if anything did not hold."""
     args = _parser().parse_args(given)
     seeds = range(args.first, args.first + args.seeds) if args.seed is None else [args.seed]
+    if args.fault or args.faults:
+        return faults_main(args.fault or list(FAULTS), seeds, args.minutes, args.keep, tells=args.tell)
     points = args.point or list(POINTS)
     logs = [args.log] if args.log else list(LOGS)
     plays = [(log, point, seed) for log in logs for point in points for seed in seeds]
@@ -115,6 +121,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--point", choices=sorted(POINTS), action="append", help="this point alone; again: more"
     )
+    parser.add_argument("--faults", action="store_true", help="all faults of brokers, workers and lines")
+    parser.add_argument(
+        "--fault", choices=sorted(FAULTS), action="append", help="this fault alone; again: more"
+    )
+    parser.add_argument("--minutes", type=float, help="how long a fault goes on [default: 1; storm: 10]")
+    parser.add_argument("--tell", action="store_true", help="of faults, tell what happens as it does")
     parser.add_argument("--log", choices=LOGS, help="this log alone")
     parser.add_argument("--jobs", type=int, default=4, help="runs at a time")
     parser.add_argument("--keep", type=Path, help="a folder for what the processes keep and say")

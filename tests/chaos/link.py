@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from socket import SO_LINGER, SOL_SOCKET, socket
 from typing import Final
@@ -29,10 +30,12 @@ class Lane:
         delay_s: how late bytes are.
         held: whether they wait.
         carried: how many have gone through.
+        sees: called with the API key of each request before it goes on, or None.
     """
 
     delay_s: float = 0.0
     carried: int = 0
+    sees: Callable[[int], None] | None = None
     _open: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -51,6 +54,7 @@ class Lane:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take bytes from here to there until one side ends."""
+        requests = Requests()
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS_HELD)
         loop = asyncio.get_running_loop()
 
@@ -69,6 +73,9 @@ class Lane:
                 await self._open.wait()
                 if not data:
                     break
+                for key in requests.feed(data):
+                    if self.sees is not None:
+                        self.sees(key)
                 writer.write(data)
                 await writer.drain()
                 self.carried += len(data)
@@ -76,6 +83,31 @@ class Lane:
             taking.cancel()
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await taking
+
+
+class Requests:
+    """Finds the requests in a stream of bytes."""
+
+    def __init__(self) -> None:
+        self._rest = 0
+        self._head = b""
+
+    def feed(self, data: bytes) -> Iterator[int]:
+        """The API keys of the requests that begin in the next bytes."""
+        at = 0
+        while at < len(data):
+            if self._rest:
+                skipped = min(self._rest, len(data) - at)
+                self._rest -= skipped
+                at += skipped
+                continue
+            taken = data[at : at + 6 - len(self._head)]
+            self._head += taken
+            at += len(taken)
+            if len(self._head) == 6:
+                size, key = struct.unpack(">ih", self._head)
+                self._head, self._rest = b"", size - 2
+                yield key
 
 
 class Link:
@@ -101,6 +133,16 @@ class Link:
         """Begin to forward."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def strike_at(self, key: int, strike: Callable[[], None]) -> None:
+        """Call `strike` once, when a client sends the next request of this API key."""
+
+        def sees(seen: int) -> None:
+            if seen == key:
+                self.up.sees = None
+                strike()
+
+        self.up.sees = sees
 
     def cut(self) -> None:
         """Break all connections with a reset; until `mend` new ones are broken at once."""
