@@ -35,6 +35,13 @@ _RECHECK_S: Final = 2.0
 _MISSING: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
+_COORDINATOR_MOVES: Final = frozenset(
+    {  # Also on a new broker, which makes the topic of its groups at the first question.
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+    }
+)
 _MOMENTS: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -180,13 +187,19 @@ class KafkaAdmin:
         Raises:
             LogUnavailableError: nobody answers.
         """
-        answer = self._client.describe_consumer_groups([group], request_timeout=_REQUEST_S)[group]
-        try:
-            found = await asyncio.wrap_future(answer)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return []
-            raise translated(error, self.bootstrap, f"the members of {group}") from error
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            answer = self._client.describe_consumer_groups([group], request_timeout=_REQUEST_S)[group]
+            try:
+                found = await asyncio.wrap_future(answer)
+                break
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.GROUP_ID_NOT_FOUND:
+                    return []
+                if code not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                    raise translated(error, self.bootstrap, f"the members of {group}") from error
+                await asyncio.sleep(0.02)
         shares = [
             GroupShare(
                 member.client_id if "/" in member.client_id else f"{member.client_id} at {member.host}",

@@ -22,6 +22,7 @@ async def test_a_broker_keeps_its_data_and_its_port_between_starts(own_broker: L
     assert first.answering
     assert own_broker.up().pid == first.pid, "up again is nothing to do"
     log = await open_log(f"{first.url}?partitions=1", catalogue=catalogue())
+    assert await log.members("nobody") == [], "a broker that has not kept any group yet"
     await log.append([counted(1, "k"), counted(2, "k")])
     await log.close()
     assert own_broker.down() is True
