@@ -40,6 +40,7 @@
     │   ├── ApprovalError               an answer that none of the run's open questions takes
     │   │   └── ApprovalClosedError     its question was answered already, or its deadline has passed
     │   ├── RunFailedError              the run ended with an error
+    │   │   └── DeadlineExceededError   it had not ended by its deadline
     │   ├── RunCancelledError           the run was cancelled
     │   ├── EffectDecisionError         there is nothing to decide about this effect, or not in this way
     │   └── RunTimeoutError             no outcome within the time the caller would wait (retriable)
@@ -334,6 +335,10 @@ class ApprovalClosedError(ApprovalError):
 
 class RunFailedError(RunError):
     """The run ended with an error; the message is the run's own."""
+
+
+class DeadlineExceededError(RunFailedError):
+    """The run had not ended by the deadline that its command gave it, and was ended."""
 
 
 class RunCancelledError(RunError):

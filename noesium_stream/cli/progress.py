@@ -9,6 +9,7 @@ from typing import Any, Final
 from noesium_stream.cli.drawing import counts
 from noesium_stream.cli.eventline import SHORT_ID, event_details
 from noesium_stream.cli.output import dim, duration, shorten
+from noesium_stream.clock import to_rfc3339
 from noesium_stream.event.calls import ANSWERS, CALLS, input_of, output_of
 from noesium_stream.event.envelope import EventEnvelope
 
@@ -104,6 +105,10 @@ def _compensating(payload: dict[str, Any], run_id: str) -> str:
     return f"  {payload['cause']}: what it did is being undone"
 
 
+def _overdue(payload: dict[str, Any], run_id: str) -> str:
+    return f"  its deadline has passed: {to_rfc3339(payload['deadline_ms'])}"
+
+
 def _parked(payload: dict[str, Any], run_id: str) -> str:
     return f"  parked: {payload['reason']}"
 
@@ -125,6 +130,7 @@ _LINES: Final[dict[str, Callable[[dict[str, Any], str], str | None]]] = {
     "effect.outcome.unknown": _effect_unknown,
     "effect.resolved": _effect_resolved,
     "run.compensation.started": _compensating,
+    "run.deadline.passed": _overdue,
     "run.parked": _parked,
     "run.resumed": _resumed,
 }

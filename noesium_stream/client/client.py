@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -13,8 +14,8 @@ from noesium_stream.client.indexed import RunIndex
 from noesium_stream.client.run import Run
 from noesium_stream.client.runs import RUN_TYPES, RunInfo, fold_record
 from noesium_stream.client.workers import OwnedPartition, owned_partitions
-from noesium_stream.clock import Clock, SystemClock, derived_id
-from noesium_stream.errors import RunNotFoundError
+from noesium_stream.clock import Clock, SystemClock, derived_id, to_ms, to_rfc3339
+from noesium_stream.errors import ConfigError, RunNotFoundError
 from noesium_stream.event.calls import FAIRNESS_KEY
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
@@ -84,6 +85,7 @@ class Client:
         ttl_ms: int | None = None,
         fork: ForkRef | None = None,
         fairness_key: str | None = None,
+        deadline: timedelta | datetime | None = None,
     ) -> Run:
         """Ask agents of a type to run on `input`; return as soon as the command is on the log.
 
@@ -93,9 +95,12 @@ class Client:
         `noesium_stream.client.replay.fork`). Commands that wait begin in turns, one of each `fairness_key`;
         without one the client's agent id is it.
 
+        A run that has not ended by its `deadline`, so long from now or at that moment, is ended: what it did
+        is undone, and `Run.result` raises `DeadlineExceededError`. What it delegates has the same deadline.
+
         Raises:
             StateError: the input has no JSON form.
-            ConfigError: `agent_type` is no agent type.
+            ConfigError: `agent_type` is no agent type, or the deadline is no moment to come.
             RecordTooLargeError, LogUnavailableError
         """
         log = self.log
@@ -106,7 +111,11 @@ class Client:
         else:
             run_id = derived_id("run", self._producer.agent_id, agent_type, idempotency_key)
         requested = RunRequested(
-            run_id=run_id, agent_type=agent_type, input=to_json(dict(input), "input"), fork=fork
+            run_id=run_id,
+            agent_type=agent_type,
+            input=to_json(dict(input), "input"),
+            fork=fork,
+            deadline_ms=self._moment_ms(deadline),
         )
         envelope = requested.to_envelope(
             self._producer,
@@ -123,6 +132,20 @@ class Client:
         start = await log.end(journal) if idempotency_key is None else None
         await log.append([envelope])
         return Run(log, agent_type, run_id, self._producer, self._clock, start=start)
+
+    def _moment_ms(self, deadline: timedelta | datetime | None) -> int | None:
+        if deadline is None:
+            return None
+        now_ms = self._clock.now_ms()
+        if isinstance(deadline, timedelta):
+            moment_ms = now_ms + round(deadline.total_seconds() * 1000)
+        elif deadline.tzinfo is None:
+            raise ConfigError(f"The deadline {deadline} has no time zone.", hint="Give one: tzinfo=UTC.")
+        else:
+            moment_ms = to_ms(deadline)
+        if moment_ms <= now_ms:
+            raise ConfigError(f"The deadline {to_rfc3339(moment_ms)} has passed already.")
+        return moment_ms
 
     async def publish(
         self, event: DomainEvent, *, key: str | None = None, idempotency_key: str | None = None

@@ -20,6 +20,7 @@ from noesium_stream.client.runs import ENDED, RUN_TYPES, RunInfo, fold_record
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
     CorruptRecordError,
+    DeadlineExceededError,
     InputDiffersError,
     RunCancelledError,
     RunEndedError,
@@ -351,6 +352,9 @@ def _outcome(event: EventEnvelope) -> Any:
             f"{payload['ttl_ms']} ms."
         )
     where, hint = payload.get("where"), payload.get("hint")
+    late = payload["error_type"] == DeadlineExceededError.__name__
+    if late and "where" not in payload:  # else a node has raised one of its own
+        raise DeadlineExceededError(f"Run {payload['run_id']} failed: {payload['message']}.")
     raise RunFailedError(
         f"Run {payload['run_id']} failed: {payload['error_type']}: {payload['message']}",
         hint="\n".join([*([f"at {where}"] if where else []), *([hint] if hint else [])]) or None,

@@ -27,6 +27,8 @@ class DomainEvent(BaseModel):
 
     TYPE: ClassVar[str] = ""
     VERSION: ClassVar[str] = "1.0.0"
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ()
+    """Fields that are no part of the payload where they are None: events of older releases have none."""
 
     def __init_subclass__(
         cls, event_type: str | None = None, version: str | None = None, **kwargs: Any
@@ -59,7 +61,11 @@ class DomainEvent(BaseModel):
 
     def payload(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        return self.model_dump(mode="json", by_alias=True)
+        payload = self.model_dump(mode="json", by_alias=True)
+        for name in self.LEFT_OUT:
+            if payload[name] is None:
+                del payload[name]
+        return payload
 
     def to_envelope(
         self,

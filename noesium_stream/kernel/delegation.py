@@ -109,6 +109,7 @@ class Delegation:
             "target_agent_id": provider.agent_id,
             "target_agent_type": provider.agent_type,
             "registry_offset": provider.registry_offset,
+            "deadline_ms": journal.history.deadline_ms,
             "reply_to": ReplyTo(agent_type=identity.agent.agent_type, run_id=run_id, call_id=call_id),
         }
         journal.stage(

@@ -33,6 +33,8 @@ class RunHistory(EffectLedger):
             input by the path of a node, of those that a call begins with.
         spent: numbers of the calls that failed attempts of a step have made; the next one makes its own.
         undoing: what each compensation undoes, by the id that the task paths of its graph's nodes carry.
+        stop: why it is to end without a result: a request to cancel it, or that its deadline has passed; the
+            first counts.
         parked: why the owner could not go on with it; None where it could, or has again.
         forgiven: last failures of nodes (event ids) after which a compensating graph was begun again.
         migrated: the last `run.migrated`: the graph that it names begins there, with the state in it.
@@ -45,7 +47,7 @@ class RunHistory(EffectLedger):
     pinned: dict[str, Any] | None = None
     renames: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     terminal: EventEnvelope | None = None
-    cancel: EventEnvelope | None = None
+    stop: EventEnvelope | None = None
     last_event_id: str | None = None
     records: int = 0
     entered: dict[StepKey, EventEnvelope] = field(default_factory=dict)
@@ -73,6 +75,11 @@ class RunHistory(EffectLedger):
     def open(self) -> bool:
         """Whether it was started and has not ended."""
         return self.started is not None and self.terminal is None
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When it is to have ended, in milliseconds since the epoch; None: it may take its time."""
+        return self.started.payload.get("deadline_ms") if self.started is not None else None
 
     def apply(self, event: EventEnvelope) -> None:
         """Take the next record; the first terminal one wins (law 3)."""
@@ -184,8 +191,8 @@ def _migrated(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]
             del history.entered[key]
 
 
-def _cancel(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    history.cancel = history.cancel or event
+def _stop(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.stop = history.stop or event
 
 
 def _entered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -269,7 +276,8 @@ def _fired(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -
 _HANDLERS: dict[str, Callable[[RunHistory, EventEnvelope, dict[str, Any]], None]] = {
     "run.started": _started,
     "run.migrated": _migrated,
-    "run.cancel.requested": _cancel,
+    "run.cancel.requested": _stop,
+    "run.deadline.passed": _stop,
     "run.signalled": _signalled,
     "kernel.node.entered": _entered,
     "kernel.node.completed": _completed,

@@ -1,4 +1,4 @@
-"""Record headers: the CloudEvents Kafka binding, and five of this project's own.
+"""Record headers: the CloudEvents Kafka binding, and six of this project's own.
 
 They are a convenience for filters and foreign tools; what an event says is in its envelope.
 
@@ -39,6 +39,9 @@ event once; a copy without it came from a program that has no journal."""
 INBOX: Final = "noesium_inbox"
 """On a journal's copy of a received event: how far the owner has decided on its inbox, as JSON (see
 `noesium_stream.worker.state`)."""
+
+DEADLINE: Final = "noesium_deadline"
+"""On a journal's copy of a command that has a deadline: its `deadline_ms`, decimal."""
 
 COMMIT: Final = "noesium_commit"
 """`<commit id>:<index>:<count>` of a writer's commit, index and count within the partition."""

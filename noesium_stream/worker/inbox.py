@@ -93,7 +93,7 @@ def _judge_signal(event: EventEnvelope, session: RunSession) -> Verdict | Noesiu
 def _judge_cancel(event: EventEnvelope, session: RunSession) -> Verdict | NoesiumError:
     """Once; not to a run that is ending already."""
     history = session.history
-    return Verdict.DELIVER if (history.cancel or history.compensation) is None else Verdict.PASS
+    return Verdict.DELIVER if (history.stop or history.compensation) is None else Verdict.PASS
 
 
 def _judge_resolution(event: EventEnvelope, session: RunSession) -> Verdict | NoesiumError:

@@ -39,7 +39,7 @@ def go_on(session: RunSession, graph: GraphRef) -> None:
     One that has to be moved to `graph` first, or that is ending, says that by what it writes.
     """
     history = session.history
-    if history.parked is None or history.compensation is not None or history.cancel is not None:
+    if history.parked is None or history.compensation is not None or history.stop is not None:
         return
     if history.pinned == graph.model_dump():
         _say(session, RunResumed(run_id=session.run_id))

@@ -31,9 +31,10 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.standard import PartitionStatus, RunStarted
+from noesium_stream.event.standard import PartitionStatus, RunDeadlinePassed, RunStarted
 from noesium_stream.kernel import NO_LONGER_OWNER, Provider
 from noesium_stream.kernel.stray import failure_of_code
+from noesium_stream.log.headers import DEADLINE
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.observability import events_processed
@@ -305,6 +306,8 @@ class PartitionOwner:
         unrecorded = {outcome.partition_key for outcome in self._outcomes.values()}
         intake.resume(run_id for run_id in state.open if run_id in unrecorded)
         for run_id, run in state.open.items():
+            if run.deadline_ms is not None:
+                timers.set(run_id, run.deadline_ms)
             if run_id in self._awaited or run_id in unrecorded:
                 continue
             if not run.rests:
@@ -338,6 +341,7 @@ class PartitionOwner:
 
     async def _execute(self, session: RunSession) -> None:
         session.begun = True
+        self._end_if_overdue(session)
         release = self._releases.carrying(session.history.pinned) or self._releases.newest
         go_on(session, release.graph)
         try:
@@ -347,7 +351,7 @@ class PartitionOwner:
             if self._intake is not None:
                 self._intake.rests(session.run_id)
             self._leave(session, f"cannot move it: {error.message}")
-            if session.history.cancel is not None:
+            if session.history.stop is not None:
                 self._begin_task(session)  # who asked for it came meanwhile; ending it takes no graph
             return
         except BaseException as error:
@@ -404,7 +408,9 @@ class PartitionOwner:
         self._remember(session)
         started = session.history.started
         pinned = session.history.pinned if started is not None else None
-        ending = session.history.cancel or session.history.compensation  # that takes no graph
+        if session.history.deadline_ms is not None and self._timers is not None:
+            self._timers.set(run_id, session.history.deadline_ms)
+        ending = session.history.stop or session.history.compensation  # that takes no graph
         if ending is None and pinned is not None and self._releases.carrying(pinned) is None:
             self._leave(session, "no migration from it")
             self._awaited.pop(run_id, None)
@@ -460,6 +466,8 @@ class PartitionOwner:
 
     def start(self, session: RunSession) -> None:
         """See `IntakeOwner.start`."""
+        if session.task is not None:
+            return  # it is ending already: its deadline has passed
         if self._intake is not None:
             self._intake.works(session.run_id)
         self._starting.start(session)
@@ -473,6 +481,11 @@ class PartitionOwner:
         payload = command.payload
         fork = payload.get("fork") or {}
         release = self._releases.newest
+        deadline_ms = payload.get("deadline_ms")
+        if deadline_ms is not None:
+            copy = copy._replace(headers=(*copy.headers, (DEADLINE, str(deadline_ms).encode())))
+            if self._timers is not None:
+                self._timers.set(session.run_id, deadline_ms)
         started = RunStarted(
             run_id=session.run_id,
             agent_type=self._agent.agent_type,
@@ -482,6 +495,7 @@ class PartitionOwner:
             reply_to=payload.get("reply_to"),
             forked_from=fork or None,
             on_failure=release.on_failure,
+            deadline_ms=deadline_ms,
         )
         session.stage(started, trace=session.identity.trace, causation_id=command.event_id)
         return session, [copy, *session.take_staged()]
@@ -490,7 +504,11 @@ class PartitionOwner:
         """See `IntakeOwner.deliver`."""
         session.held = False
         self._wake(session)
-        if session.history.cancel is None or session.cancelling or session.run_id not in self._runs:
+        self._stop(session)
+
+    def _stop(self, session: RunSession) -> None:
+        """Let a run end without a result, if it is to."""
+        if session.history.stop is None or session.cancelling or session.run_id not in self._runs:
             return
         if session.history.compensation is not None:
             return  # it is ending already, and what undoes it must not be broken off
@@ -500,7 +518,7 @@ class PartitionOwner:
         elif session.begun:
             # Once: a second time would break off what ends the run. A task that has not begun sees the
             # request by itself; cancelled now it would never begin.
-            session.task.cancel("run.cancel.requested")
+            session.task.cancel(session.history.stop.event_type)
 
     def _wake(self, session: RunSession) -> None:
         if self._intake is not None and session.task is not None:
@@ -512,8 +530,20 @@ class PartitionOwner:
         session = self._runs.get(run_id)
         if session is not None:
             self._wake(session)
+            if self._end_if_overdue(session):
+                self._stop(session)
         elif self._parking is not None and run_id in self._parking:
             self._parking.load((run_id,))
+
+    def _end_if_overdue(self, session: RunSession) -> bool:
+        """Say that the deadline of a run has passed, if it has: from there on that is so for everybody."""
+        history = session.history
+        due_ms = history.deadline_ms
+        ending = history.stop or history.compensation or history.terminal
+        if due_ms is None or ending is not None or self.clock.now_ms() < due_ms:
+            return False
+        self.submit([session.note(RunDeadlinePassed(run_id=session.run_id, deadline_ms=due_ms))])
+        return True
 
     # -- SessionOwner --------------------------------------------------------------------------------
 

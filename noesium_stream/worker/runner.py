@@ -6,7 +6,8 @@ import asyncio
 from typing import Literal, NamedTuple
 
 from noesium_stream.agent import BaseGraphicAgent
-from noesium_stream.errors import failure_of, hint_of
+from noesium_stream.clock import to_rfc3339
+from noesium_stream.errors import DeadlineExceededError, failure_of, hint_of
 from noesium_stream.event.calls import answer_to, input_of
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
@@ -19,6 +20,7 @@ from noesium_stream.event.standard import (
     RunCancelled,
     RunCancelRequested,
     RunCompleted,
+    RunDeadlinePassed,
     RunFailed,
 )
 from noesium_stream.kernel import NO_LONGER_OWNER, Destination
@@ -43,12 +45,12 @@ async def run_to_end(agent: BaseGraphicAgent, session: RunSession, graph: GraphR
     try:
         return await _attempt(agent, session, graph)
     except asyncio.CancelledError:
-        if session.history.cancel is None:
+        if session.history.stop is None:
             return False
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()  # heard: from here on a cancellation is another one
-        return await _end_as_cancelled(agent, session)
+        return await _stop(agent, session)
     except NO_LONGER_OWNER:
         return False
 
@@ -60,8 +62,8 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef
         raise ValueError("a run is executed after run.started")
     if history.compensation is not None:
         return await _undo_and_end(agent, session, history.compensation)
-    if history.cancel is not None:
-        return await _end_as_cancelled(agent, session)
+    if history.stop is not None:
+        return await _stop(agent, session)
     expired = _expired(session)
     if expired is not None and not history.entered:
         return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
@@ -131,7 +133,7 @@ async def _undo_and_end(agent: BaseGraphicAgent, session: RunSession, started: E
 async def _end_for(
     agent: BaseGraphicAgent, session: RunSession, why: _Why, compensated: list[Compensated]
 ) -> bool:
-    cancel = session.history.cancel
+    stop = session.history.stop
     ended: RunFailed | RunCancelled
     if why.cause == "failed":
         ended = RunFailed(
@@ -143,20 +145,20 @@ async def _end_for(
             hint=why.hint,
             where=why.where,
         )
-    elif cancel is None:
+    elif stop is None:
         raise ValueError("nobody asked for the run to be cancelled")
     else:
         ended = RunCancelled(
             run_id=session.run_id,
-            reason=cancel.payload.get("reason"),
-            requested_by=cancel.producer.agent_id,
+            reason=stop.payload.get("reason"),
+            requested_by=stop.producer.agent_id,
             duration_ms=_duration(session),
             compensated=compensated,
         )
     return await _end(agent, session, ended, None, why.message, why.error_type)
 
 
-async def _end_as_cancelled(agent: BaseGraphicAgent, session: RunSession) -> bool:
+async def _stop(agent: BaseGraphicAgent, session: RunSession) -> bool:
     try:
         if session.history.terminal is not None:
             await session.commit()  # its end is on the way to the log already: the first one wins
@@ -164,14 +166,19 @@ async def _end_as_cancelled(agent: BaseGraphicAgent, session: RunSession) -> boo
         if session.history.compensation is not None:
             return await _undo_and_end(agent, session, session.history.compensation)
         session.drop_staged()
-        cancel = session.history.cancel
-        if cancel is None:
-            raise ValueError("nobody asked for the run to be cancelled")
+        stop = session.history.stop
+        if stop is None:
+            raise ValueError("nothing asks for the run to end")
+        if stop.event_type == RunDeadlinePassed.TYPE:
+            # What it has delegated has the same deadline, and ends by itself.
+            said = f"the run had not ended by {to_rfc3339(stop.payload['deadline_ms'])}, its deadline"
+            why = _Why("failed", DeadlineExceededError.__name__, said)
+            return await _end_without_result(agent, session, why, stop.event_id)
         for call_id, invoked in session.history.invoked.items():
             if call_id not in session.history.answered:
-                await _cancel_child(session, call_id, invoked.payload["target_agent_type"], cancel.event_id)
+                await _cancel_child(session, call_id, invoked.payload["target_agent_type"], stop.event_id)
         why = _Why("cancelled", "RunCancelledError", "the run was cancelled")
-        return await _end_without_result(agent, session, why, cancel.event_id)
+        return await _end_without_result(agent, session, why, stop.event_id)
     except NO_LONGER_OWNER:
         return False
 

@@ -139,10 +139,24 @@ class RunSession:
         self.history.apply(event)
         return Outgoing(event, self._owner.journal, self._owner.partition, self.run_id, tuple(headers))
 
+    def note(self, event: DomainEvent) -> Outgoing:
+        """Take what the owner itself says of the run; return its record, which is not staged either."""
+        envelope = event.to_envelope(
+            self.identity.agent,
+            self.identity.trace.child(self.clock.token(8)),
+            self.identity.started_event_id,
+            self.identity.correlation_id,
+            partition_key=self.run_id,
+            idempotency_key=f"{self.run_id}/{event.event_type()}",
+            clock=self.clock,
+        )
+        self.history.apply(envelope)
+        return Outgoing(envelope, self._owner.journal, self._owner.partition, self.run_id, (UNNUMBERED,))
+
     def only_waits(self) -> bool:
         """Whether the run can be forgotten here: all of it waits for others, and all of it is on the log."""
         history = self.history
-        if history.cancel is not None and history.compensation is None:
+        if history.stop is not None and history.compensation is None:
             return False  # it is ending
         if self.held or self._staged or self._sent or self._refused is not None:
             return False

@@ -39,7 +39,7 @@ import orjson
 from noesium_stream.clock import to_ms
 from noesium_stream.errors import CheckpointError
 from noesium_stream.kernel import TERMINAL
-from noesium_stream.log.headers import CE_ID, CE_TIME, INBOX, SEQUENCE, SOURCE
+from noesium_stream.log.headers import CE_ID, CE_TIME, DEADLINE, INBOX, SEQUENCE, SOURCE
 from noesium_stream.log.port import Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.worker.state_file import Manifest, StateFile, row_sum
@@ -71,12 +71,14 @@ class OpenRun:
         spans: where they lie in the journal: first and last offsets, both included.
         rests: it only waits, and its owner has proven it.
         due_ms: when it goes on by itself, if it rests; None: it does not.
+        deadline_ms: when it is to have ended; None: it may take its time.
     """
 
     count: int = 0
     spans: list[list[int]] = field(default_factory=list)
     rests: bool = False
     due_ms: int | None = None
+    deadline_ms: int | None = None
 
 
 class Entry(NamedTuple):
@@ -234,6 +236,9 @@ class PartitionState:
             )
         run.count += 1
         run.rests, run.due_ms = False, None
+        deadline = entry.headers.get(DEADLINE)
+        if deadline is not None:
+            run.deadline_ms = int(deadline)
         self._changed.add(entry.key)
         if run.spans and entry.offset - run.spans[-1][1] <= SPAN_GAP:
             run.spans[-1][1] = entry.offset
@@ -360,7 +365,8 @@ class PartitionState:
             if run is None:
                 self.file.change("DELETE FROM open WHERE run_id = ?", (run_id,))
                 continue
-            body = orjson.dumps((run.count, run.spans, run.rests, run.due_ms))
+            deadline = () if run.deadline_ms is None else (run.deadline_ms,)
+            body = orjson.dumps((run.count, run.spans, run.rests, run.due_ms, *deadline))
             row = (run_id, body, row_sum(run_id, value=body))
             self.file.change("INSERT OR REPLACE INTO open VALUES (?, ?, ?)", row)
         self._changed.clear()

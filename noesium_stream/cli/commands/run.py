@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -28,6 +29,7 @@ from noesium_stream.cli.session import (
     open_configured,
     settings,
 )
+from noesium_stream.cli.spans import Span
 from noesium_stream.client import Client, Run
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
@@ -52,6 +54,12 @@ from noesium_stream.worker import Bounds, Worker
     help="Idempotency key: the same key meets the same run; the input has to be the same, too.",
 )
 @click.option(
+    "--deadline",
+    type=Span(),
+    metavar="TIME",
+    help="End the run, and undo what it did, if it has not ended so long from now: 90s, 10m, 1h30m, 2d.",
+)
+@click.option(
     "--resume", "resumed", metavar="RUN", callback=given_run, help="Go on with a run instead of a new one."
 )
 @click.pass_obj
@@ -64,6 +72,7 @@ async def run_command(
     as_json: bool,
     given: str | None,
     key: str | None,
+    deadline: timedelta | None,
     resumed: str | None,
 ) -> None:
     """Ask an agent a question and print its answer.
@@ -79,6 +88,8 @@ async def run_command(
     """
     if [question, given, resumed].count(None) != 2:
         raise click.UsageError("Give either a QUESTION, or --input JSON, or --resume RUN.")
+    if resumed is not None and deadline is not None:
+        raise click.UsageError("A run keeps the deadline that it began with: --deadline is for a new one.")
     loaded = settings(log_url)
     asked = _Question(choice, agent, loaded)
     # What is wrong with the input is said before anything is opened or made.
@@ -94,7 +105,7 @@ async def run_command(
             # A run that is not there is said before the agents start, who may have much to read.
             found = None if resumed is None else await asked.find(client, resumed)
             worker = await stack.enter_async_context(asked.workers(log))
-            run = found or await asked.begin(client, input_, key)
+            run = found or await asked.begin(client, input_, key, deadline)
             result, events = await asked.follow(run, worker)
             if as_json:
                 out_json(result_json(run.id, result, events, log.url))
@@ -127,9 +138,11 @@ class _Question:
         self._options = choice.options_for(self.agent, self._defaults)
         self._here: frozenset[str] = frozenset()
 
-    async def begin(self, client: Client, input_: dict[str, Any], key: str | None) -> Run:
+    async def begin(
+        self, client: Client, input_: dict[str, Any], key: str | None, deadline: timedelta | None
+    ) -> Run:
         """Start a run."""
-        run = await client.start(self.agent.agent_type, input_, idempotency_key=key)
+        run = await client.start(self.agent.agent_type, input_, idempotency_key=key, deadline=deadline)
         if key is not None:
             await run.check_input(input_)
         return run

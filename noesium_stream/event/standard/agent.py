@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -162,14 +162,18 @@ class ForkRef(BaseModel):
 class RunRequested(DomainEvent, event_type="run.requested"):
     """A command: run an agent on this input; `run_id` is the partition key.
 
-    With `fork` the run shares another one's history and begins where that one was.
+    With `fork` the run shares another one's history and begins where that one was. `deadline_ms` is when it
+    is to have ended (milliseconds since the epoch): one that has not is ended then.
     """
+
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
 
     run_id: str
     agent_type: str
     input: dict[str, Any]
     reply_to: ReplyTo | None = None
     fork: ForkRef | None = None
+    deadline_ms: int | None = Field(default=None, ge=0)
 
 
 class RunStarted(DomainEvent, event_type="run.started"):
@@ -177,8 +181,10 @@ class RunStarted(DomainEvent, event_type="run.started"):
 
     The input is in the command, whose copy comes before this in the same commit. `forked_from`: the run whose
     journal holds what this one shares. `on_failure`: where that is found which the agent does last for a run
-    that ends without a result, as `compensation` in `effect.requested`.
+    that ends without a result, as `compensation` in `effect.requested`. `deadline_ms` is the command's.
     """
+
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
 
     run_id: str
     agent_type: str
@@ -188,6 +194,7 @@ class RunStarted(DomainEvent, event_type="run.started"):
     reply_to: ReplyTo | None = None
     forked_from: ForkRef | None = None
     on_failure: str | None = None
+    deadline_ms: int | None = Field(default=None, ge=0)
 
 
 class RunMigrated(DomainEvent, event_type="run.migrated"):
@@ -278,6 +285,16 @@ class RunCancelRequested(DomainEvent, event_type="run.cancel.requested"):
 
     run_id: str
     reason: str | None = None
+
+
+class RunDeadlinePassed(DomainEvent, event_type="run.deadline.passed"):
+    """The run had not ended by its deadline, by its owner's clock: from here on it is ending, for everybody.
+
+    What it did is undone, and `run.failed` follows with `DeadlineExceededError`.
+    """
+
+    run_id: str
+    deadline_ms: int = Field(ge=0)
 
 
 class RunSignalled(DomainEvent, event_type="run.signalled"):

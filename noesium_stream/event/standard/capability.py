@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -104,8 +104,10 @@ class CapabilityInvoked(DomainEvent, event_type="capability.invoked"):
     """A provider was chosen and is asked: in the caller's journal, and a command in the provider's inbox.
 
     `run_id` is the run that the provider will make of it; `registry_offset` is how much of the registry
-    the choice rests on.
+    the choice rests on. `deadline_ms` is the caller's own: what it waits for has to have ended by then, too.
     """
+
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
 
     run_id: str
     capability_id: str
@@ -118,6 +120,7 @@ class CapabilityInvoked(DomainEvent, event_type="capability.invoked"):
     input: dict[str, Any]
     reply_to: ReplyTo
     attempt: int = Field(default=1, ge=1)
+    deadline_ms: int | None = Field(default=None, ge=0)
 
 
 class CapabilityCompleted(DomainEvent, event_type="capability.completed"):

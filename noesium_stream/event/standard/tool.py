@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -70,6 +70,8 @@ class ToolInvocationRequested(DomainEvent, event_type="tool.invocation.requested
     RFC-1001 §12.1 means the same as there. Without these fields it is nothing that an inbox takes.
     """
 
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
+
     call_id: str
     toolkit_name: str
     tool_name: str
@@ -84,6 +86,7 @@ class ToolInvocationRequested(DomainEvent, event_type="tool.invocation.requested
     registry_offset: int | None = None
     reply_to: ReplyTo | None = None
     attempt: int = Field(default=1, ge=1)
+    deadline_ms: int | None = Field(default=None, ge=0)
 
 
 class ToolInvocationCompleted(DomainEvent, event_type="tool.invocation.completed"):
