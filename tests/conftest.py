@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import signal
 
-pytest_plugins = ["tests.support.kafka", "tests.support.backends"]
+pytest_plugins = [
+    "tests.support.parallel",
+    "tests.support.compiled",
+    "tests.support.kafka",
+    "tests.support.backends",
+]
 
 # A shell starts background jobs with Ctrl-C ignored, and who ignores it passes that on: processes under test
 # would never end.

@@ -23,6 +23,7 @@ from noesium_stream.config import VARIABLES, load_all
 from noesium_stream.log import open_log
 from noesium_stream.log.broker import free_port
 from tests.support.command import Folder
+from tests.support.compiled import compile_in
 from tests.support.readme import OUTPUT, README, ROOT, blocks, snippets
 
 SNIPPETS = snippets()
@@ -100,6 +101,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Clone, str, str
     """A clone in which the first command was run; with what that printed."""
     path = tmp_path_factory.mktemp("readme") / "clone"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(path)], check=True, timeout=120)
+    compile_in(path)
     # The snippets are this file's; the code is the clone's, as it was committed.
     (path / "README.md").write_text(README.read_text(encoding="utf-8"), encoding="utf-8")
     clone = Clone(path)

@@ -26,7 +26,8 @@ class Folder:
         self.path = path
         self.command: tuple[str, ...] = (sys.executable, "-m", "noesium_stream.cli")
         outer = {name: value for name, value in os.environ.items() if not name.startswith("NOESIUM_")}
-        self.env = {**outer, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", **env}
+        # Byte code is looked up by a source's size and second: too coarse for agents that a test changes.
+        self.env = {**outer, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1", **env}
 
     @classmethod
     def with_toys(cls, path: Path, **env: str) -> Folder:

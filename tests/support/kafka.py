@@ -4,30 +4,34 @@
 2. Docker, where a daemon answers and the image (`NOESIUM_KAFKA_IMAGE`) is present or can be pulled;
 3. the Python packages of the extra `kafka-local`.
 
-Where none works the tests fail and say what to install; they never skip. The terminal summary names the
-broker that was used and how many tests ran on it.
+Where none works the tests fail and say what to install; they never skip. One broker serves all processes of
+a run: whoever needs it first starts it, and it is ended with the run. The terminal summary names it and says
+how many tests ran on it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import docker
 import pytest
 from confluent_kafka import Producer
-from docker.errors import DockerException
+from docker.errors import DockerException, NotFound
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from noesium_stream.log.broker import LocalBroker, free_port
+from noesium_stream.log.broker_runtime import locked
 from noesium_stream.log.kafka_probe import answers
+from tests.support.parallel import count, counted, is_first_process, shared_folder
 
 IMAGE = os.environ.get("NOESIUM_KAFKA_IMAGE", "apache/kafka:4.2.0")
 START_TIMEOUT_S = 60.0
@@ -61,21 +65,16 @@ class KafkaServer:
         assert producer.flush(30) == 0
 
 
-_used: dict[str, int] = {}
-
-
 @pytest.fixture(scope="session")
-def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """The session's broker."""
-    with start_kafka(tmp_path_factory.mktemp("kafka")) as server:
-        yield server
+def kafka_server(request: pytest.FixtureRequest) -> KafkaServer:
+    """The broker of this run, which ends it."""
+    return ensure_kafka(shared_folder(request.config))
 
 
 @pytest.fixture
-def kafka(kafka_server: KafkaServer) -> KafkaServer:
-    """The session's broker, for one test, which counts as run on it."""
-    line = f"{kafka_server.source} at {kafka_server.bootstrap}"
-    _used[line] = _used.get(line, 0) + 1
+def kafka(kafka_server: KafkaServer, request: pytest.FixtureRequest) -> KafkaServer:
+    """The broker of this run, for one test, which counts as run on it."""
+    count(request.config, f"kafka: {kafka_server.source} at {kafka_server.bootstrap}")
     return kafka_server
 
 
@@ -86,34 +85,64 @@ def namespace() -> str:
 
 
 @pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[LocalBroker]:
+def own_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
     """A broker of the Python packages for one test alone: it may be killed. Not started yet."""
     broker = LocalBroker(tmp_path, 0, settings=LOCAL_SETTINGS)
-    line = "own brokers of the Python packages"
-    _used[line] = _used.get(line, 0) + 1
+    count(request.config, "kafka: own brokers of the Python packages")
     yield broker
     broker.kill()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which Kafka was used, so that nobody has to guess whether a real one was."""
-    for line, count in sorted(_used.items()):
-        terminalreporter.write_line(f"kafka: {line}, {count} integration tests")
+    for line, tests in sorted(counted(terminalreporter.config).items()):
+        terminalreporter.write_line(f"{line}, {tests} integration tests")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the broker with the process that outlives the others."""
+    if is_first_process(config):
+        end_kafka(shared_folder(config))
 
 
 @contextmanager
 def start_kafka(folder: Path) -> Iterator[KafkaServer]:
     """A broker by the first way that applies, ended afterwards; `folder` is for its data."""
+    try:
+        yield ensure_kafka(folder)
+    finally:
+        end_kafka(folder)
+
+
+def ensure_kafka(folder: Path) -> KafkaServer:
+    """The broker that runs for `folder`; if there is none, one is started by the first way that applies."""
+    folder.mkdir(parents=True, exist_ok=True)
+    note = folder / "kafka.json"
+    with locked(folder / "kafka.lock"):
+        if note.exists():
+            return KafkaServer(**json.loads(note.read_text()))
+        server = _start(folder)
+        note.write_text(json.dumps(asdict(server)))
+        return server
+
+
+def end_kafka(folder: Path) -> None:
+    """End the broker that was started for `folder`, if one was, and drop its data."""
+    containers = folder / "containers"
+    for container in containers.read_text().splitlines() if containers.exists() else ():
+        with client_closing(docker.from_env(timeout=60)) as client, suppress(NotFound):
+            client.containers.get(container).remove(force=True, v=True)
+    LocalBroker(folder, 0).kill()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(folder: Path) -> KafkaServer:
     given = os.environ.get("NOESIUM_KAFKA_BOOTSTRAP")
-    with ExitStack() as stack:
-        if given:
-            if not answers(given, timeout_s=5.0):
-                pytest.fail(f"no Kafka broker answers at NOESIUM_KAFKA_BOOTSTRAP={given}", pytrace=False)
-            yield KafkaServer(given, "a given broker")
-        elif docker_image_at_hand(IMAGE):
-            yield stack.enter_context(_in_docker())
-        else:
-            yield stack.enter_context(_from_packages(folder))
+    if given:
+        if not answers(given, timeout_s=5.0):
+            pytest.fail(f"no Kafka broker answers at NOESIUM_KAFKA_BOOTSTRAP={given}", pytrace=False)
+        return KafkaServer(given, "a given broker")
+    return _in_docker(folder) if docker_image_at_hand(IMAGE) else _from_packages(folder)
 
 
 def docker_daemon_answers() -> bool:
@@ -153,9 +182,8 @@ def client_closing(client: docker.DockerClient) -> Iterator[docker.DockerClient]
         client.close()
 
 
-@contextmanager
-def _in_docker() -> Iterator[KafkaServer]:
-    # The reaper is an image of its own, which may not be at hand; the container is ended below in any case.
+def _in_docker(folder: Path) -> KafkaServer:
+    # The reaper is an image of its own, which may not be at hand; `end_kafka` ends the container.
     testcontainers_config.ryuk_disabled = True
     port = free_port()
     container = DockerContainer(IMAGE).with_bind_ports(9092, port)
@@ -179,22 +207,19 @@ def _in_docker() -> Iterator[KafkaServer]:
     settings.update({name.upper().replace(".", "_"): value for name, value in LOCAL_SETTINGS.items()})
     for name, value in settings.items():
         container.with_env(f"KAFKA_{name}", value)
-    with container.with_env("CLUSTER_ID", "4L6g3nShT-eMCtK--X86sw"):
-        bootstrap = f"127.0.0.1:{port}"
-        wait_until_answering(bootstrap)
-        yield KafkaServer(bootstrap, f"Apache Kafka (docker image {IMAGE})")
+    container.with_env("CLUSTER_ID", "4L6g3nShT-eMCtK--X86sw").start()
+    with (folder / "containers").open("a") as started:  # those too that do not answer, below
+        started.write(f"{container.get_container_id()}\n")
+    container.get_docker_client().client.close()
+    bootstrap = f"127.0.0.1:{port}"
+    wait_until_answering(bootstrap)
+    return KafkaServer(bootstrap, f"Apache Kafka (docker image {IMAGE})")
 
 
-@contextmanager
-def _from_packages(folder: Path) -> Iterator[KafkaServer]:
-    broker = LocalBroker(folder, 0, settings=LOCAL_SETTINGS)
-    try:
-        status = broker.up()
-        bootstrap = status.address.replace("localhost", "127.0.0.1")
-        yield KafkaServer(bootstrap, f"Apache Kafka {status.version} (python packages)")
-    finally:
-        broker.kill()
-        shutil.rmtree(folder, ignore_errors=True)
+def _from_packages(folder: Path) -> KafkaServer:
+    status = LocalBroker(folder, 0, settings=LOCAL_SETTINGS).up()
+    bootstrap = status.address.replace("localhost", "127.0.0.1")
+    return KafkaServer(bootstrap, f"Apache Kafka {status.version} (python packages)")
 
 
 def wait_until_answering(bootstrap: str) -> None:
