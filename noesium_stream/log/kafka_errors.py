@@ -181,6 +181,14 @@ def fenced(what: str) -> FencedError:
     )
 
 
+def let_go(what: str, reason: str) -> FencedError:
+    """The error for a writer whose client cannot go on, and has committed nothing of what is under way."""
+    return FencedError(
+        f"{what} has let go of its id {reason}.",
+        hint="Nothing of this commit is on the log. Open the writer again.",
+    )
+
+
 class ClientLog:
     """Takes librdkafka's log lines in place of a logger, and its errors: nothing is printed, this is noticed.
 

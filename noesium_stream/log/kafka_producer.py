@@ -30,6 +30,7 @@ from noesium_stream.log.kafka_errors import (
     PATIENCE_S,
     ClientLog,
     fenced,
+    let_go,
     refused,
     translated,
     unavailable,
@@ -312,6 +313,10 @@ class TransactionalProducer:
             return self._fatal
         kafka_error: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
         found = translated(kafka_error, self._bootstrap, self.what)
+        if kafka_error.fatal() and type(found) is EventStoreError:
+            # What a broker says of a transaction that it has ended by itself, while it was not heard: a new
+            # producer of this id can go on.
+            found = let_go(self.what, f"({kafka_error.name()}: {kafka_error.str()})")
         if kafka_error.fatal() or isinstance(found, FencedError):
             self.usable = False
             self._fatal = found

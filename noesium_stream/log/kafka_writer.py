@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from noesium_stream.errors import EventStoreError, FencedError, LogClosedError
+from noesium_stream.errors import EventStoreError, LogClosedError
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.log.headers import commit_header
+from noesium_stream.log.kafka_errors import let_go
 from noesium_stream.log.kafka_producer import TransactionalProducer
 from noesium_stream.log.kafka_tenure import KafkaTenure
 from noesium_stream.log.port import Headers, Outgoing, Position, TopicPartition
@@ -164,10 +165,8 @@ class KafkaTransaction:
 
     def _given_up(self) -> EventStoreError:
         writer = self._writer
-        return writer.producer.ended_by or FencedError(
-            f"The writer {writer.writer_id} has let go of its id after a broken connection.",
-            hint="Nothing of this commit is on the log. Open the writer again.",
-        )
+        what = f"The writer {writer.writer_id}"
+        return writer.producer.ended_by or let_go(what, "after a broken connection")
 
     def _commit_headers(self, prepared: Sequence[Prepared]) -> list[Headers]:
         """`noesium_commit` of each record; the count of a transaction in parts is what is written so far."""

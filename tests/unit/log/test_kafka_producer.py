@@ -1,0 +1,44 @@
+"""What a transactional producer makes of errors that no broker of a test gives at will."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from noesium_stream.errors import FencedError
+from noesium_stream.log import kafka_producer
+from noesium_stream.log.kafka_producer import TransactionalProducer
+from noesium_stream.log.kafka_settings import KafkaSettings
+
+
+class Client:
+    """A producer whose transaction the broker has ended by itself while it was not heard."""
+
+    def __init__(self, config: dict[str, Any], logger: Any) -> None:
+        self.failed = False
+
+    def begin_transaction(self) -> None:
+        self.poll(0)
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        self.failed = True
+        raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE))
+
+    def poll(self, timeout_s: float) -> None:
+        if self.failed:
+            raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, "invalid state", fatal=True))
+
+
+def test_who_cannot_abort_what_the_broker_has_ended_lets_go_of_the_id_and_a_new_producer_can_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_producer, "Producer", Client)
+    producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
+    producer.begin()
+    producer.abort()
+    assert not producer.usable
+    assert isinstance(producer.ended_by, FencedError)
+    with pytest.raises(FencedError, match="has let go of its id"):
+        producer.begin()
