@@ -206,11 +206,16 @@ class Load:
         if status == "running" or again in answered:
             return
         answered.add(again)
-        if status == "done":
-            self._send(partial(run.resolve_effect, effect_id, "result", result))
-        else:
-            decision = self._chance.choice(("retry", "retry", "fail"))
-            self._send(partial(run.resolve_effect, effect_id, decision))
+        decision = "result" if status == "done" else self._chance.choice(("retry", "retry", "fail"))
+
+        async def decide() -> None:
+            try:
+                await run.resolve_effect(effect_id, decision, result)
+            except EffectDecisionError:
+                answered.discard(again)  # not in this way: what is being undone is not done again
+                raise
+
+        self._send(decide)
 
     def _send(self, send: Callable[[], Awaitable[Any]]) -> None:
         task = asyncio.create_task(_closed_by_then(send))
