@@ -72,6 +72,7 @@ _AWAY: Final = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError._WAIT_COORD,
+        KafkaError._NOENT,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,

@@ -1,0 +1,47 @@
+"""What the admin client makes of answers that no broker of a test gives at will."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from noesium_stream.log.kafka_admin import KafkaAdmin
+from noesium_stream.log.kafka_settings import KafkaSettings
+
+
+class Client:
+    """A broker that comes back: at first nobody leads any partition."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def list_offsets(
+        self, wanted: dict[TopicPartition, OffsetSpec], **options: Any
+    ) -> dict[Any, Future[Any]]:
+        self.asked += 1
+        answer: Future[Any] = Future()
+        if self.asked == 1:
+            answer.set_exception(KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")))
+        else:
+            answer.set_result(SimpleNamespace(offset=7))
+        return dict.fromkeys(wanted, answer)
+
+
+async def test_offsets_are_asked_for_again_while_a_broker_that_comes_back_knows_no_leaders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def one(topic: str) -> int:
+        return 1
+
+    client = Client()
+    with ThreadPoolExecutor(1) as executor:
+        admin = KafkaAdmin(KafkaSettings("127.0.0.1:1"), executor)
+        monkeypatch.setattr(admin, "_client", client)
+        monkeypatch.setattr(admin, "existing", one)
+        assert await admin.offsets("t", OffsetSpec.latest()) == {0: 7}
+        assert client.asked == 2
