@@ -52,6 +52,7 @@ _MOMENTS: Final = frozenset(
         KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
         KafkaError._WAIT_CACHE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError._NOENT,  # no leaders are known, of a broker that comes back
     }
 )

@@ -15,10 +15,11 @@ from noesium_stream.log.kafka_settings import KafkaSettings
 
 
 class Client:
-    """A broker that comes back: at first nobody leads any partition."""
+    """A broker that comes back: at first nobody leads any partition, or who leads has just begun to."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: int) -> None:
         self.asked = 0
+        self.error = error
 
     def list_offsets(
         self, wanted: dict[TopicPartition, OffsetSpec], **options: Any
@@ -26,19 +27,20 @@ class Client:
         self.asked += 1
         answer: Future[Any] = Future()
         if self.asked == 1:
-            answer.set_exception(KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")))
+            answer.set_exception(KafkaException(KafkaError(self.error)))
         else:
             answer.set_result(SimpleNamespace(offset=7))
         return dict.fromkeys(wanted, answer)
 
 
-async def test_offsets_are_asked_for_again_while_a_broker_that_comes_back_knows_no_leaders(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("error", [KafkaError._NOENT, KafkaError.OFFSET_NOT_AVAILABLE])
+async def test_offsets_are_asked_for_again_while_nobody_leads_a_partition_or_has_just_begun_to(
+    monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     async def one(topic: str) -> int:
         return 1
 
-    client = Client()
+    client = Client(error)
     with ThreadPoolExecutor(1) as executor:
         admin = KafkaAdmin(KafkaSettings("127.0.0.1:1"), executor)
         monkeypatch.setattr(admin, "_client", client)
