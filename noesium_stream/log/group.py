@@ -13,10 +13,11 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from noesium_stream.clock import Clock
-from noesium_stream.errors import EventStoreError, TenureEndedError
+from noesium_stream.errors import EventStoreError, LogUnavailableError, TenureEndedError
 from noesium_stream.log.port import GroupShare, Handler, OnAssigned, OnRevoked, Tenure, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.log.wakeup import Signal
@@ -100,6 +101,9 @@ class Coordinator(Protocol):
 
     beat_s: float | None
     """How often the lease has to be renewed; None where members cannot vanish."""
+
+    def hurry(self) -> None:
+        """The member leaves: a log that is away is not waited for as long as otherwise."""
 
     def changed(self) -> bool:
         """Whether the table has changed since the last `poll`; cheap."""
@@ -245,6 +249,7 @@ class Member:
     async def close(self) -> None:
         """See `Subscription.close`. What the handler raised is `wait`'s to tell."""
         self._closing = True
+        self._coordinator.hurry()
         self._changes.notify()
         if asyncio.current_task() is not self._task:
             await asyncio.wait((self._task,))
@@ -257,8 +262,13 @@ class Member:
             while not self._closing:
                 if beats is not None and beats.done():
                     await beats
-                await self._step()
+                try:
+                    await self._step()
+                except LogUnavailableError:
+                    if not self._closing:
+                        raise
         finally:
+            self._coordinator.hurry()
             # Let go in the order of a rebalance: the owner first, who may take longer than a lease, then the
             # table, then the others.
             try:
@@ -266,7 +276,8 @@ class Member:
             finally:
                 if beats is not None:
                     beats.cancel()
-                await self._coordinator.leave()
+                with suppress(LogUnavailableError):  # its lease runs out
+                    await self._coordinator.leave()
                 self._changes.notify()
 
     async def _step(self) -> None:
@@ -314,7 +325,9 @@ class Member:
 
     async def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
         gone = partitions & self._positions.keys()
-        await self._commit()
+        # Where the log is away the owner lets go all the same: nothing moves the group's offset then.
+        with suppress(LogUnavailableError):
+            await self._commit()
         for tp in partitions:
             self._positions.pop(tp, None)
             self._seeks.pop(tp, None)

@@ -41,7 +41,7 @@ _REQUEST_TIMEOUT_MS: Final = 15_000
 PUBLISH_S: Final = 30.0
 """How long the acknowledgement of a lone envelope is waited for; a broker that restarts is back by then."""
 
-_CLOSE_TIMEOUT_S: Final = 5.0
+_CLOSE_TIMEOUT_S: Final = 2.0
 
 
 class Publisher:

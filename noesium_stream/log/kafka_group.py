@@ -36,7 +36,7 @@ SESSION_MS: Final = 6_000
 
 HEARTBEAT_MS: Final = 1_000
 
-GOODBYE_S: Final = 3.0
+GOODBYE_S: Final = 2.0
 """How long a member that has let go of all it had waits for brokers to hear of it. Those that are away leave
 its partitions to others when the session ends; its offset is only advice."""
 
@@ -206,7 +206,7 @@ class KafkaSubscription:
             return
         while not self._done.done() and not self._unheard:
             holds = bool(self._assigned) or self._calling
-            await asyncio.wait((self._done,), timeout=GOODBYE_S)
+            await asyncio.wait((self._done,), timeout=_WAIT_S if holds else GOODBYE_S)
             self._unheard = not holds
 
     def _run(self) -> None:

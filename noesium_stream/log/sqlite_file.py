@@ -76,11 +76,16 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
     return connection
 
 
-async def patiently(path: Path, work: Callable[[], T]) -> T:
+async def patiently(path: Path, work: Callable[[], T], patience_s: Callable[[], float] | None = None) -> T:
     """Do `work`, again and again while another process holds the lock.
 
+    Args:
+        path: of the file, for errors.
+        work: what to do.
+        patience_s: how long it is waited for, asked each time; None: `PATIENCE_S`.
+
     Raises:
-        LogUnavailableError: it was locked for longer than `PATIENCE_S`.
+        LogUnavailableError: it was locked for longer than that.
         LogFullError, LogCorruptError: see `translate`.
     """
     waited_s = 0.0
@@ -93,9 +98,10 @@ async def patiently(path: Path, work: Callable[[], T]) -> T:
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise translate(path, error) from error
-            if waited_s >= PATIENCE_S:
+            limit_s = PATIENCE_S if patience_s is None else patience_s()
+            if waited_s >= limit_s:
                 raise LogUnavailableError(
-                    f"{path} has been locked by another process for {PATIENCE_S:.0f} s.",
+                    f"{path} has been locked by another process for {limit_s:.0f} s.",
                     hint="Find who holds it (an open sqlite3 shell?) and let it finish.",
                 ) from error
         waited_s += BUSY_S + 0.005

@@ -16,10 +16,12 @@ from noesium_stream.clock import Clock
 from noesium_stream.log.embedded import Topic
 from noesium_stream.log.group import Claim, MemberTenure, Plan, assign, shares
 from noesium_stream.log.port import GroupShare, TopicPartition
-from noesium_stream.log.sqlite_file import patiently, translate
+from noesium_stream.log.sqlite_file import PATIENCE_S, patiently, translate
 
 BEAT_S: Final = 1.0
 LEASE_S: Final = 4.0
+GOODBYE_S: Final = 1.0
+"""How long a member that leaves waits for the lock: where it stays away, the lease runs out."""
 
 T = TypeVar("T")
 
@@ -72,6 +74,11 @@ class SqliteCoordinator:
         self._member = member
         self._read({topic.name: topic.partitions for topic in topics})
         self._seen = -1
+        self._patience_s = PATIENCE_S
+
+    def hurry(self) -> None:
+        """From now on the lock is not waited for any longer than `GOODBYE_S`."""
+        self._patience_s = GOODBYE_S
 
     def _read(self, topics: Mapping[str, int]) -> None:
         self._topics = json.dumps(sorted(topics))
@@ -244,4 +251,4 @@ class SqliteCoordinator:
                 raise
             return result
 
-        return await patiently(self._path, whole)
+        return await patiently(self._path, whole, lambda: self._patience_s)

@@ -27,6 +27,12 @@ HEARTBEAT_S: Final = 10.0
 PATIENCE_S: Final = 5.0
 """For a sign of life to be written: a worker that ends does not wait for a broker that is gone."""
 
+FAREWELL_S: Final = 2.0
+"""For the last sign of life of a worker that ends: its group has been told by then."""
+
+STOPPING: Final = "ending what it has open (stop)"
+"""What a host is doing that closes, and waits for its agent."""
+
 _OPENING_AT_ONCE: Final = 8
 
 
@@ -93,6 +99,7 @@ class Host(ABC):
         self.agent_type = agent.agent_type
         self._started: list[BaseAgent] = []
         self._answered = True
+        self.leaving = ""
         self._moved = asyncio.Event()
 
     async def start(self) -> None:
@@ -196,6 +203,7 @@ class Host(ABC):
     async def close(self) -> None:
         """Leave the group: every partition is given up in order."""
         if self._subscription is not None:
+            self.leaving = f"giving up its partitions on {self._log.url}"
             await self._subscription.close()
             self._subscription = None
             await self._say_if_possible(
@@ -204,13 +212,16 @@ class Host(ABC):
                     agent_type=self._agent.agent_type,
                     instance_id=self._context.agent_ref.instance_id,
                     reason="closed",
-                )
+                ),
+                FAREWELL_S,
             )
         # What a subscription that failed did not revoke.
         await self._release(list(self._owners))
         self._telling.close()
         while self._started:
+            self.leaving = STOPPING
             await self._started.pop().stop()
+        self.leaving = ""
 
     async def _handle(self, records: Sequence[Record]) -> None:
         by_partition: defaultdict[TopicPartition, list[Record]] = defaultdict(list)
@@ -246,16 +257,16 @@ class Host(ABC):
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 
-    async def _say_if_possible(self, event: DomainEvent) -> bool:
+    async def _say_if_possible(self, event: DomainEvent, patience_s: float = PATIENCE_S) -> bool:
         """As `_say`; a log that does not answer now is reported, and does not end the worker."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(patience_s):
                 await self._say(event)
                 return True
         except (LogUnavailableError, LogFullError, CommitUnknownError) as error:
             self._context.progress(f"{event.TYPE} was not written: {error.message}")
         except TimeoutError:
-            self._context.progress(f"{event.TYPE} was not written: no answer for {PATIENCE_S:.0f} s")
+            self._context.progress(f"{event.TYPE} was not written: no answer for {patience_s:.0f} s")
         return False
 
     async def _say(self, event: DomainEvent) -> None:

@@ -119,6 +119,10 @@ class Worker:
             {host.agent_type: [status.partition for status in host.partitions()] for host in self._hosts},
         )
 
+    def leaving(self) -> dict[str, str]:
+        """What each agent is doing that is closing, by agent type; of those that are done nothing."""
+        return {host.agent_type: host.leaving for host in self._hosts if host.leaving}
+
     async def wait(self) -> None:
         """Return when the worker is closed; raise what ended it before.
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
+import sqlite3
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from noesium_stream.client import Client
+from noesium_stream.log import open_log
+from noesium_stream.log.broker import LocalBroker
 from tests.support.command import Folder, Running
 
 TILL = """
@@ -30,6 +37,7 @@ graph.add_node("till", till)
 graph.add_edge(START, "till")
 """
 SOON_S = 10.0
+SOON_ON_A_BUSY_MACHINE_S = 12.0
 
 
 @pytest.fixture
@@ -90,3 +98,88 @@ def test_a_thread_without_an_end_does_not_keep_a_process_from_ending(folder: Fol
         run.wait()
         assert time.monotonic() - told < SOON_S
         assert any("1 effect did not end in time" in line for line in run.err)
+
+
+class LogAway:
+    """A log that stops answering, and comes back."""
+
+    def __init__(self, url: str, away: Callable[[], object], back: Callable[[], object]) -> None:
+        self.url, self.away, self.back = url, away, back
+
+
+@pytest.fixture(params=["kafka stands still", "sqlite is locked"])
+def log(request: pytest.FixtureRequest, folder: Folder) -> Iterator[LogAway]:
+    if request.param == "sqlite is locked":
+        path = folder.path / "log.db"
+        url = f"sqlite:///{path}?partitions=1"
+        asyncio.run(_made(url))
+        other = sqlite3.connect(path, isolation_level=None, timeout=30)
+        yield LogAway(url, lambda: other.execute("BEGIN IMMEDIATE"), lambda: other.execute("ROLLBACK"))
+        return other.close()
+    broker: LocalBroker = request.getfixturevalue("own_broker")
+    url = f"{broker.up().url}?partitions=1"
+    pid = broker.status().pid
+    assert pid is not None
+
+    def send(number: int) -> Callable[[], object]:
+        return lambda: os.kill(pid, number)
+
+    yield LogAway(url, send(signal.SIGSTOP), send(signal.SIGCONT))
+    return None
+
+
+async def _made(url: str) -> None:
+    await (await open_log(url)).close()
+
+
+async def _started(url: str) -> str:
+    log = await open_log(url)
+    async with Client(log) as client:
+        run = await client.start("till", {}, idempotency_key="k")
+    await log.close()
+    return run.id
+
+
+def test_a_worker_that_is_told_to_stop_while_the_log_is_away_leaves_in_time_and_the_next_one_goes_on(
+    folder: Folder, log: LogAway
+) -> None:
+    with folder.running("worker", "till:graph", "--log", log.url) as worker:
+        worker.wait_for_error_line("at work")
+        run_id = asyncio.run(_started(log.url))
+        begun(folder, worker)
+        log.away()
+        (folder.path / "go").touch()
+        worker.signal(signal.SIGTERM)
+        told = time.monotonic()
+        assert worker.wait() == 3
+        assert time.monotonic() - told < SOON_ON_A_BUSY_MACHINE_S
+        assert any("left without handing over: till is giving up its partitions" in one for one in worker.err)
+        assert not any("Traceback" in line for line in worker.err)
+        log.back()
+    with folder.running("worker", "till:graph", "--log", log.url) as worker:
+        effects: list[dict[str, str]] = []
+
+        def unknown(_: Running) -> bool:
+            effects[:] = folder.json("effects", "--json", "--log", log.url)
+            return bool(effects)
+
+        worker.wait_for(unknown)
+        effect = effects[0]["effect_id"]
+        folder.ok("effect", "resolve", run_id, effect, "--result", '"paid"', "--log", log.url)
+        assert '"paid"' in folder.ok("wait", run_id, "--log", log.url)
+    assert (folder.path / "begun").read_text() == "once "
+
+
+def test_a_worker_without_work_that_is_told_to_stop_while_the_log_is_away_has_nothing_to_hand_over(
+    folder: Folder, log: LogAway
+) -> None:
+    with folder.running("worker", "till:graph", "--log", log.url) as worker:
+        worker.wait_for_error_line("at work")
+        log.away()
+        worker.signal(signal.SIGTERM)
+        told = time.monotonic()
+        code = worker.wait()
+        assert time.monotonic() - told < SOON_ON_A_BUSY_MACHINE_S
+        log.back()
+        # On a machine that is busy all of that may take too long; then it says so.
+        assert code == (0 if worker.err[-1] == "stopped" else 3), worker.err

@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand
+from noesium_stream.cli.exits import FAILED, OK, UNAVAILABLE
+from noesium_stream.cli.last_call import LEAVE_S, LastCall
 from noesium_stream.cli.output import note
 from noesium_stream.cli.session import asynchronous, open_configured, settings, shared_log_option
 from noesium_stream.clock import SystemClock
@@ -18,6 +20,7 @@ from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
 from noesium_stream.worker import Bounds, Worker
 from noesium_stream.worker.health import HealthServer
+from noesium_stream.worker.host import STOPPING
 
 
 @click.command(
@@ -109,6 +112,7 @@ async def _work(
             bounds=Bounds(config.seen_days * 86_400, config.seen_count),
             also=others,
         )
+        stop.worker = worker
         async with _served(worker, health), worker:
             stop.started()
             names = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in agents)
@@ -133,24 +137,45 @@ def _address(text: str) -> tuple[str, int]:
 
 
 class _Stop:
-    """What SIGTERM does: it cancels a worker that is still starting, and lets one at work end in order.
+    """What SIGTERM does: it cancels a worker that is still starting, and lets one at work end in order, or,
+    where that takes longer than it may, as it is.
 
     Made in the task that starts the worker.
     """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
+        self.worker: Worker | None = None
         self._starting = asyncio.current_task()
+        self._over = False
+        self._last_call = LastCall(self._last_words)
 
     def __call__(self) -> None:
         if not self.asked.is_set():
             note("told to stop: nothing new begins, open runs go on in the next worker")
+            self._last_call.begin()
             if self._starting is not None:
                 self._starting.cancel()
         self.asked.set()
 
     def started(self) -> None:
         self._starting = None
+
+    def ended(self) -> None:
+        """All is handed over; what is left, such as threads that wait for a broker, does not matter."""
+        self._over = True
+
+    def _last_words(self) -> tuple[str, int]:
+        if self._over:
+            return "", OK
+        leaving = {} if self.worker is None else self.worker.leaving()
+        doing = "; ".join(f"{agent} is {what}" for agent, what in leaving.items()) or "the log is not closed"
+        text = (
+            f"error: not done {LEAVE_S:g} s after it was told to stop, left without handing over: {doing}."
+            "\n  Nothing that the log has acknowledged is lost: the next worker goes on from there. "
+            "Look whether the log answers: noesium topics"
+        )
+        return text, FAILED if STOPPING in leaving.values() else UNAVAILABLE
 
 
 def _distinct(choice: AgentChoice, defaults: dict[str, Any]) -> list[tuple[AgentClass, Any]]:
