@@ -19,6 +19,7 @@ from noesium_stream.errors import (
 from noesium_stream.event.answers import refusal_of
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import ApprovalAnswered
+from noesium_stream.log.generations import generations
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import partition_of
 
@@ -152,12 +153,11 @@ async def read_questions(log: EventLog, agent_type: str, run_id: str | None = No
         LogUnavailableError, CorruptRecordError
     """
     questions = Questions(agent_type)
-    topology = log.topology
-    for topic, types in (
-        (topology.journal(agent_type), _TYPES),
-        (topology.inbox(agent_type), ("approval.answered",)),
-    ):
-        await log.ensure_topics([topology.spec(topic)])
+    found = await generations(log, agent_type)
+    journals = {generation.journal: _TYPES for generation in found}
+    # An answer may lie in the inbox of an earlier generation than its question.
+    inboxes = {generation.inbox: ("approval.answered",) for generation in found}
+    for topic, types in (journals | inboxes).items():
         until = await log.end(topic)
         if run_id is not None:
             partition = partition_of(run_id, len(until))
@@ -165,7 +165,7 @@ async def read_questions(log: EventLog, agent_type: str, run_id: str | None = No
         async for record in log.read(topic, {}, until=until, types=types):
             if run_id is not None and record.key != run_id:
                 continue
-            if topic == topology.journal(agent_type):
+            if topic in journals:
                 questions.take_journal(record.unchecked)
                 continue
             try:

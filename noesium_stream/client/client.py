@@ -10,6 +10,8 @@ from typing import Any, Final, Self
 
 from noesium_stream.client.approvals import Approval, open_ones, read_questions
 from noesium_stream.client.effects import OpenEffect, open_effects, open_ledgers
+from noesium_stream.client.following import Since
+from noesium_stream.client.growth import grow
 from noesium_stream.client.indexed import RunIndex
 from noesium_stream.client.run import Run
 from noesium_stream.client.runs import RUN_TYPES, RunInfo, fold_record
@@ -21,10 +23,13 @@ from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import ForkRef, RunRequested
+from noesium_stream.log.generations import Generation, generations
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position
 
 CLIENT_TYPE: Final = "client"
+KNOWN_S: Final = 5.0
+"""For so long a client does not ask again whether an agent type has grown."""
 
 
 class Client:
@@ -55,6 +60,7 @@ class Client:
         self._log: EventLog | None = self._given
         self._folder = index
         self._published: set[type[DomainEvent]] = set()
+        self._generations: dict[str, tuple[float, Generation]] = {}
         self._producer = AgentRef(agent_id, CLIENT_TYPE, "local", self._clock.uuid7())
 
     async def __aenter__(self) -> Self:
@@ -104,8 +110,6 @@ class Client:
             RecordTooLargeError, LogUnavailableError
         """
         log = self.log
-        topology = log.topology
-        journal = topology.journal(agent_type)
         if idempotency_key is None:
             run_id = self._clock.uuid7()
         else:
@@ -127,11 +131,24 @@ class Client:
             metadata={"to": agent_type, **({} if fairness_key is None else {FAIRNESS_KEY: fairness_key})},
             clock=self._clock,
         )
-        await log.ensure_topics([topology.spec(topology.inbox(agent_type)), topology.spec(journal)])
-        # A run with a key of its own may have begun long ago: only a fresh id starts at the end.
-        start = await log.end(journal) if idempotency_key is None else None
-        await log.append([envelope])
-        return Run(log, agent_type, run_id, self._producer, self._clock, start=start)
+        newest = await self._newest(agent_type)
+        if idempotency_key is not None:
+            # It may have begun long ago, and in an earlier generation, whose owner knows it then.
+            await log.append([envelope])
+            return Run(log, agent_type, run_id, self._producer, self._clock)
+        since = Since(newest, await log.end(newest.journal))
+        await log.append([envelope], topic=newest.inbox)
+        return Run(log, agent_type, run_id, self._producer, self._clock, since=since)
+
+    async def _newest(self, agent_type: str) -> Generation:
+        """Where new runs belong; to learn of a growth late does no harm."""
+        now_s = self._clock.monotonic()
+        known = self._generations.get(agent_type)
+        if known is not None and now_s - known[0] < KNOWN_S:
+            return known[1]
+        newest = (await generations(self.log, agent_type))[-1]
+        self._generations[agent_type] = now_s, newest
+        return newest
 
     def _moment_ms(self, deadline: timedelta | datetime | None) -> int | None:
         if deadline is None:
@@ -247,11 +264,11 @@ class Client:
         found: list[RunInfo] = []
         for kind in [agent_type] if agent_type else await self.agent_types():
             runs: dict[str, RunInfo] = {}
-            for topic in (self.log.topology.inbox(kind), self.log.topology.journal(kind)):
-                await self.log.ensure_topics([self.log.topology.spec(topic)])
-                until = await self.log.end(topic)
-                async for record in self.log.read(topic, starts.get(topic, {}), until=until, types=RUN_TYPES):
-                    fold_record(runs, record, kind)
+            for generation in await generations(self.log, kind):
+                for topic in (generation.inbox, generation.journal):
+                    until, start = await self.log.end(topic), starts.get(topic, {})
+                    async for record in self.log.read(topic, start, until=until, types=RUN_TYPES):
+                        fold_record(runs, record, kind)
             found += runs.values()
         return found
 
@@ -277,6 +294,12 @@ class Client:
         """
         types = await self.agent_types() if agent_type is None else [agent_type]
         return await owned_partitions(self.log, self._clock, types)
+
+    async def grow(self, agent_type: str, partitions: int) -> Generation:
+        """Start a new generation of an agent type's topics; see `noesium_stream.client.growth.grow`."""
+        generation = await grow(self.log, agent_type, partitions, self._clock, self._producer)
+        self._generations.pop(agent_type, None)
+        return generation
 
     async def agent_types(self) -> Sequence[str]:
         """The agent types that have topics on this log, by name."""

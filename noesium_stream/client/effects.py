@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -11,8 +12,10 @@ from noesium_stream.errors import EffectDecisionError
 from noesium_stream.event.effects import EFFECT_HANDLERS, EffectLedger, refusal, undecided
 from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import EffectResolved
+from noesium_stream.log.generations import generations
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.port import EventLog
+from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 
 Decision = Literal["result", "retry", "fail"]
@@ -59,16 +62,10 @@ async def open_ledgers(
     """The effects of the open runs of an agent type (`ended`: of those that have ended), by run id; of one
     run alone, if it is such.
     """
-    journal = log.topology.journal(agent_type)
-    await log.ensure_topics([log.topology.spec(journal)])
-    until = await log.end(journal)
-    if run_id is not None:
-        partition = partition_of(run_id, len(until))
-        until = {partition: until[partition]}
     seen: defaultdict[str, int] = defaultdict(int)
     found: dict[str, EffectLedger] = {}
     over: dict[str, EffectLedger] = {}
-    async for record in log.read(journal, {}, until=until, types=_TYPES):
+    async for record in _journaled(log, agent_type, run_id):
         number = record.header(SEQUENCE)
         if number is None or int(number) < seen[record.key] or run_id not in (None, record.key):
             continue  # not of a run, or a repeated record (law 2)
@@ -83,6 +80,16 @@ async def open_ledgers(
         elif record.key in found:
             EFFECT_HANDLERS[event.event_type](found[record.key], event, event.payload)
     return over if ended else found
+
+
+async def _journaled(log: EventLog, agent_type: str, run_id: str | None) -> AsyncIterator[Record]:
+    for generation in await generations(log, agent_type):
+        until = await log.end(generation.journal)
+        if run_id is not None:
+            partition = partition_of(run_id, len(until))
+            until = {partition: until[partition]}
+        async for record in log.read(generation.journal, {}, until=until, types=_TYPES):
+            yield record
 
 
 def open_effects(ledger: EffectLedger, agent_type: str, *, ended: bool = False) -> list[OpenEffect]:

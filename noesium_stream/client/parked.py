@@ -15,6 +15,7 @@ from noesium_stream.client.run import Run
 from noesium_stream.client.runs import GOES_ON
 from noesium_stream.clock import Clock
 from noesium_stream.errors import RunParkedError, RunTimeoutError
+from noesium_stream.log.generations import generations
 
 PATIENCE_S: Final = 15.0
 """How long a run may have been parked by somebody else before its reason is raised."""
@@ -85,7 +86,8 @@ async def result_of(
 
 async def _watch(run: Run, left: Left, clock: Clock, found: asyncio.Future[str]) -> None:
     """Follow the run's journal; the reason why it is parked is `found` when it is so for good."""
-    until = await run.log.end(run.log.topology.journal(run.agent_type))
+    journals = [generation.journal for generation in await generations(run.log, run.agent_type)]
+    until = {journal: await run.log.end(journal) for journal in journals}
     patience: asyncio.Task[None] | None = None
     try:
         async with aclosing(run.records()) as records:
@@ -93,7 +95,7 @@ async def _watch(run: Run, left: Left, clock: Clock, found: asyncio.Future[str])
                 if patience is not None and record.event_type in ("run.parked", *GOES_ON):
                     patience.cancel()
                 if record.event_type == "run.parked":
-                    is_news = record.offset >= until[record.partition]
+                    is_news = record.offset >= until.get(record.topic, {}).get(record.partition, 0)
                     reason = record.unchecked.payload["reason"]
                     patience = asyncio.create_task(_patience(run.id, left, clock, reason, found, is_news))
     finally:

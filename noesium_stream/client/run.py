@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
 from noesium_stream.client.approvals import Approval, question_to_answer, read_questions
@@ -15,6 +15,7 @@ from noesium_stream.client.effects import (
     open_ledgers,
     resolution,
 )
+from noesium_stream.client.following import RunReader, Since, closing
 from noesium_stream.client.indexed import RunIndex
 from noesium_stream.client.runs import ENDED, RUN_TYPES, RunInfo, fold_record
 from noesium_stream.clock import Clock
@@ -35,7 +36,7 @@ from noesium_stream.event.effects import EffectLedger
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import EffectResolved, RunCancelRequested, RunSignalled
-from noesium_stream.log.headers import SEQUENCE
+from noesium_stream.log.generations import generations
 from noesium_stream.log.port import EventLog, Types
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
@@ -54,7 +55,7 @@ class Run:
         producer: AgentRef,
         clock: Clock,
         *,
-        start: dict[int, int] | None = None,
+        since: Since | None = None,
         index: RunIndex | None = None,
     ) -> None:
         self.id = run_id
@@ -62,9 +63,8 @@ class Run:
         self._log = log
         self._producer = producer
         self._clock = clock
-        self._start = start
+        self._since = since
         self._index = index
-        self._journal = log.topology.journal(agent_type)
 
     @property
     def log(self) -> EventLog:
@@ -120,29 +120,10 @@ class Run:
                 yield record
 
     async def _records(self, *, follow: bool, types: Types = None) -> AsyncGenerator[Record, None]:
-        topology = self._log.topology
-        await self._log.ensure_topics([topology.spec(self._journal)])
-        ends = await self._log.end(self._journal)
-        partition = partition_of(self.id, len(ends))
-        first = (self._start or await self._log.beginning(self._journal))[partition]
-        if self._start is None and self._index is not None:
-            first = max(first, await self._index.start(self._journal, self.id) or 0)
-        seen = 0
-        until = None if follow else {partition: ends[partition]}
-        source = self._log.read(
-            self._journal, {partition: first}, until=until, types=types, partitions=(partition,)
-        )
-        async with _closing(source) as records:
+        reader = RunReader(self._log, self.agent_type, self.id, types, self._since, self._index)
+        async with aclosing(reader.read(follow=follow)) as records:
             async for record in records:
-                if record.key != self.id:
-                    continue
-                number = int(record.header(SEQUENCE) or seen)
-                if number < seen:
-                    continue  # a repeated record (law 2)
-                seen = number + 1
                 yield record
-                if record.event_type in ENDED:
-                    return
 
     async def info(self) -> RunInfo:
         """The run at a glance, as the log has it now.
@@ -151,14 +132,9 @@ class Run:
             RunNotFoundError: neither inbox nor journal know it.
         """
         runs: dict[str, RunInfo] = {}
-        topology = self._log.topology
-        for topic in (topology.inbox(self.agent_type), self._journal):
-            await self._log.ensure_topics([topology.spec(topic)])
-            ends = await self._log.end(topic)
-            partition = partition_of(self.id, len(ends))
-            until = {partition: ends[partition]}
-            async for record in self._log.read(topic, {}, until=until, types=RUN_TYPES):
-                if record.key == self.id:
+        for generation in await generations(self._log, self.agent_type):
+            for topic in (generation.inbox, generation.journal):
+                async for record in self._own(topic, RUN_TYPES):
                     fold_record(runs, record, self.agent_type)
         if self.id not in runs:
             raise RunNotFoundError(f"There is no run {self.id} of {self.agent_type} on this log.")
@@ -171,19 +147,24 @@ class Run:
                 yield event
 
     async def _in_inbox(self, types: Types) -> AsyncGenerator[EventEnvelope, None]:
-        inbox = self._log.topology.inbox(self.agent_type)
-        await self._log.ensure_topics([self._log.topology.spec(inbox)])
-        ends = await self._log.end(inbox)
-        partition = partition_of(self.id, len(ends))
-        source = self._log.read(inbox, {}, until={partition: ends[partition]}, types=types)
-        async with _closing(source) as records:
-            async for record in records:
-                if record.key == self.id:
+        for generation in await generations(self._log, self.agent_type):
+            async with aclosing(self._own(generation.inbox, types)) as records:
+                async for record in records:
                     try:
                         event = record.unchecked
                     except CorruptRecordError:
                         continue  # no command: its owner makes it a dead letter
                     yield event
+
+    async def _own(self, topic: str, types: Types) -> AsyncGenerator[Record, None]:
+        """Yield what a topic has for the run now."""
+        ends = await self._log.end(topic)
+        partition = partition_of(self.id, len(ends))
+        source = self._log.read(topic, {}, until={partition: ends[partition]}, types=types)
+        async with closing(source) as records:
+            async for record in records:
+                if record.key == self.id:
+                    yield record
 
     async def check_input(self, input: Mapping[str, Any]) -> None:
         """Refuse a run that was asked something else under the same idempotency key.
@@ -327,16 +308,6 @@ class Run:
             clock=self._clock,
         )
         await self._log.append([envelope])
-
-
-@asynccontextmanager
-async def _closing(source: AsyncIterator[Record]) -> AsyncIterator[AsyncIterator[Record]]:
-    """Close a reader that is left early: it holds a consumer, which must not wait for the collector."""
-    try:
-        yield source
-    finally:
-        if isinstance(source, AsyncGenerator):
-            await source.aclose()
 
 
 def _outcome(event: EventEnvelope) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from noesium_stream.clock import Clock
 from noesium_stream.errors import TopicNotFoundError
 from noesium_stream.event.standard import AgentHeartbeat
+from noesium_stream.log.generations import generations_in
 from noesium_stream.log.port import EventLog, TopicPartition, process_of
 
 MISSED: Final = 3
@@ -50,7 +51,7 @@ async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[st
 
     Raises `LogUnavailableError`.
     """
-    beats = await _last_beats(log, clock.now_ms())
+    beats, layout = await _last_beats(log, clock.now_ms()), await log.layout()
     now, found = clock.now_ms(), []
     for agent_type in sorted(agent_types):
         inbox = log.topology.inbox(agent_type)
@@ -60,7 +61,8 @@ async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[st
             for place in share.partitions
         }
         ends: dict[TopicPartition, int] = {}
-        for topic in sorted({place.topic for place in owners} or {inbox}):
+        later = {one.inbox for one in generations_in(layout, log.topology, agent_type)[1:]}
+        for topic in sorted(({place.topic for place in owners} or {inbox}) | later):
             with suppress(TopicNotFoundError):  # a handler has no inbox
                 for partition, end in (await log.end(topic)).items():
                     ends[TopicPartition(topic, partition)] = end

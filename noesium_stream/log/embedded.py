@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
 from noesium_stream.clock import Clock
@@ -318,7 +319,7 @@ class EmbeddedLog:
         await self._store.pause()
         for spec in specs:
             check_spec(spec, self._store.topic(spec.name))
-        await self._store.create(specs)
+        await self._store.create([self._like(spec) for spec in specs])
         for spec in specs:
             check_spec(spec, self._store.topic(spec.name))
 
@@ -370,6 +371,11 @@ class EmbeddedLog:
         self._closed = True
         self._store.changes.notify()
         await self._store.close()
+
+    def _like(self, spec: TopicSpec) -> TopicSpec:
+        if spec.like is None:
+            return spec
+        return replace(spec, retention_ms=self._topic(spec.like).retention_ms)
 
     def _check_open(self) -> None:
         if self._closed:

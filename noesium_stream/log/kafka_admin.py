@@ -9,7 +9,14 @@ from concurrent.futures import Executor, Future
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from noesium_stream.errors import LogUnavailableError, TopicNotFoundError
 from noesium_stream.log.kafka_errors import (
@@ -319,6 +326,9 @@ class KafkaAdmin:
         for spec in specs:
             replication = self._replication or min(brokers, 3)
             config = topic_settings(spec, replication)
+            if spec.like is not None:
+                replication, own = await self._settings_of(spec.like)
+                config |= own
             new.append(NewTopic(spec.name, spec.partitions, replication, config=config))
         there = set()
         for name, answer in self._client.create_topics(new, request_timeout=_REQUEST_S).items():
@@ -331,6 +341,16 @@ class KafkaAdmin:
         for spec in specs:
             await self._visible(spec.name)
         return [spec for spec in specs if spec.name in there]
+
+    async def _settings_of(self, topic: str) -> tuple[int, dict[str, str]]:
+        """A topic's copies, and the settings that are its own, not the brokers'."""
+        described = (await self._blocking(self._metadata, topic)).topics[topic]
+        copies = min((len(partition.replicas) for partition in described.partitions.values()), default=1)
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        answer = self._client.describe_configs([resource], request_timeout=_REQUEST_S)[resource]
+        entries = await self._answer(answer, f"the settings of {topic}")
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return copies, {name: entry.value for name, entry in entries.items() if entry.source == own}
 
     async def _visible(self, topic: str) -> None:
         """Return when every broker's metadata may be expected to show a topic just made."""

@@ -17,7 +17,7 @@ from noesium_stream.event.envelope import EventEnvelope
 
 DEFAULT_PARTITIONS: Final = 8
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_GENERATION: Final = re.compile(r"g[1-9]\d*")
+_GENERATION: Final = re.compile(r"g([1-9]\d*)")
 """A partition count never changes: growth is a new generation of a topic, `….journal.g2`."""
 
 _REGISTRY_TYPES: Final = frozenset(
@@ -49,12 +49,16 @@ class TopicKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic as it has to be: `retention_ms` None keeps it for good."""
+    """A topic as it has to be: `retention_ms` None keeps it for good.
+
+    `like`: where it is missing it is made with the settings of this topic, which has to be there.
+    """
 
     name: str
     kind: TopicKind
     partitions: int
     retention_ms: int | None
+    like: str | None = None
 
 
 _DAY_MS: Final = 86_400_000
@@ -84,13 +88,13 @@ class Topology:
                 hint="Use lower-case letters, digits, - and _, beginning with a letter.",
             )
 
-    def inbox(self, agent_type: str) -> str:
+    def inbox(self, agent_type: str, generation: int = 1) -> str:
         """Topic of requests to agents of this type."""
-        return f"{self.namespace}.agent.{agent_name(agent_type)}.inbox"
+        return _of_generation(f"{self.namespace}.agent.{agent_name(agent_type)}.inbox", generation)
 
-    def journal(self, agent_type: str) -> str:
+    def journal(self, agent_type: str, generation: int = 1) -> str:
         """Topic of all that agents of this type received, did and sent."""
-        return f"{self.namespace}.agent.{agent_name(agent_type)}.journal"
+        return _of_generation(f"{self.namespace}.agent.{agent_name(agent_type)}.journal", generation)
 
     def workers(self, agent_type: str) -> str:
         """The consumer group of those who run agents of this type; it reads their inbox."""
@@ -147,6 +151,22 @@ class Topology:
             if len(parts) == 3 and parts[1] == "events":
                 return TopicKind.EVENTS
         raise ConfigError(f"{topic} is no topic of the namespace {self.namespace}.")
+
+
+def generation_of(topic: str) -> int:
+    """Which generation of an inbox or a journal a topic is: 1 is the first."""
+    found = _GENERATION.fullmatch(topic.rpartition(".")[2])
+    return 1 if found is None else int(found[1])
+
+
+def first_generation(topic: str) -> str:
+    """The topic that this one is a generation of."""
+    head, _, tail = topic.rpartition(".")
+    return head if _GENERATION.fullmatch(tail) else topic
+
+
+def _of_generation(topic: str, generation: int) -> str:
+    return topic if generation == 1 else f"{topic}.g{generation}"
 
 
 def agent_name(agent_type: str) -> str:

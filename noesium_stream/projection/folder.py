@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError, brief
 from noesium_stream.log.port import EventLog, TopicPartition
-from noesium_stream.log.topics import TopicKind, Topology
+from noesium_stream.log.topics import TopicKind, Topology, first_generation
 from noesium_stream.projection.base import AnyProjection, BaseProjection
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.manifest import Identity
@@ -44,10 +44,16 @@ def version_folder(folder: Path, projection: AnyProjection) -> Path:
 
 
 def matching(topics: Iterable[str], projection: AnyProjection, topology: Topology) -> list[str]:
-    """Those of `topics` that the projection folds, by name."""
+    """Those of `topics` that the projection folds, by name: who folds a topic folds its later generations."""
     patterns = [f"{topology.namespace}.{pattern}" for pattern in projection.topics]
     return sorted(
-        topic for topic in topics if any(fnmatch.fnmatchcase(topic, pattern) for pattern in patterns)
+        topic
+        for topic in topics
+        if any(
+            fnmatch.fnmatchcase(name, pattern)
+            for pattern in patterns
+            for name in {topic, first_generation(topic)}
+        )
     )
 
 

@@ -13,7 +13,7 @@ from noesium_stream.event.answers import refusal_of
 from noesium_stream.event.calls import ANSWERS, CALLS, COMMANDS
 from noesium_stream.event.effects import refusal
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.standard import EventValidationFailed, ToolInvocationRequested
+from noesium_stream.event.standard import EventValidationFailed, PartitionOutgrown, ToolInvocationRequested
 from noesium_stream.log.headers import SOURCE
 from noesium_stream.log.port import EventLog, Outgoing
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES
@@ -29,11 +29,14 @@ COPY_BYTES: Final = 2_048
 
 
 class Verdict(Enum):
-    """Start a run with it, deliver it to an open run, or pass over it (a repetition, or too late)."""
+    """Start a run with it, deliver it to an open run, or pass over it (a repetition, or too late); or it is
+    about the partition itself.
+    """
 
     START = "start"
     DELIVER = "deliver"
     PASS = "pass"
+    OUTGROWN = "outgrown"
 
 
 def judge(
@@ -51,6 +54,8 @@ def judge(
             f"{event.event_type} {event.event_id} has {len(record.value):,} bytes: with its copy's headers "
             "it does not fit into a journal."
         )
+    if event.event_type == PartitionOutgrown.TYPE:
+        return Verdict.OUTGROWN
     run_id = event.payload.get("caller_run_id" if event.event_type in ANSWERS else "run_id")
     if event.partition_key != run_id or not run_id:
         return EventValidationError("partition_key", f"is {event.partition_key}, but the run is {run_id}")

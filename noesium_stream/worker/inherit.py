@@ -9,6 +9,7 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import ForkRef
 from noesium_stream.kernel.canonical_history import RecordedRun, recorded_run
 from noesium_stream.kernel.fork import inherit, initial_of, shared_history
+from noesium_stream.log.generations import generations
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
@@ -25,8 +26,18 @@ async def read_recorded(log: EventLog, agent_type: str, run_id: str, graph: str 
         CheckpointError: the journal does not hold the run from its beginning.
         CorruptRecordError: a record cannot be decoded.
     """
-    journal = log.topology.journal(agent_type)
-    await log.ensure_topics([log.topology.spec(journal)])
+    records: list[Record] = []
+    for generation in await generations(log, agent_type):
+        if not records:
+            records = await _records(log, generation.journal, run_id)
+    run = recorded_run(records, graph)
+    fork = run.started.payload.get("forked_from")
+    if fork is None:
+        return run
+    return recorded_run(records, graph, await shared_of(log, agent_type, fork))
+
+
+async def _records(log: EventLog, journal: str, run_id: str) -> list[Record]:
     ends = await log.end(journal)
     partition = partition_of(run_id, len(ends))
     records: list[Record] = []
@@ -34,11 +45,7 @@ async def read_recorded(log: EventLog, agent_type: str, run_id: str, graph: str 
         for record in batch:
             if record.key == run_id and int(record.header(SEQUENCE) or -1) == len(records):
                 records.append(record)
-    run = recorded_run(records, graph)
-    fork = run.started.payload.get("forked_from")
-    if fork is None:
-        return run
-    return recorded_run(records, graph, await shared_of(log, agent_type, fork))
+    return records
 
 
 async def shared_of(log: EventLog, agent_type: str, fork: dict[str, Any]) -> tuple[EventEnvelope, ...]:

@@ -14,6 +14,9 @@ The two never happen at the same time.
 
 A command that has waited for half of what an inbox keeps is accepted out of turn, so that the inbox need not
 keep it any more; its run begins when there is a slot.
+
+Once the agent type has grown (`forwarding`), commands are handed on instead, those that wait first in their
+turns; so is what comes in for runs that are not known here.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from noesium_stream.log.headers import SOURCE
 from noesium_stream.log.port import EventLog, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.worker.fairness import fairness_key
+from noesium_stream.worker.forwarding import Forwarding
 from noesium_stream.worker.inbox import Verdict, dead_letter, judge
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.session import RunSession
@@ -55,7 +59,11 @@ class IntakeOwner(Protocol):
     inbox: str
     journal: str
     partition: int
+    generation: int
     log: EventLog
+
+    async def open_next(self, partitions: int) -> None:
+        """Return when the inbox of the next generation is there."""
 
     def submit(self, records: list[Outgoing]) -> Submission:
         """Queue records for the next commit of the partition."""
@@ -115,6 +123,7 @@ class Intake:
         self._slots = slots
         self._holder = slots.join()
         self._waiting = Waiting(state, owner.inbox, owner.partition, owner.log.decoder)
+        self._forwarding = Forwarding(owner, state.manifest.successor)
         self._resuming: deque[str] = deque()
         self._turn = asyncio.Lock()
         kept_ms = owner.log.topology.spec(owner.inbox).retention_ms
@@ -183,6 +192,7 @@ class Intake:
             for record in records
             if record.offset >= position and not self._state.is_decided(record.offset)
         ]
+        await self._forwarding.prepare(new)
         await self._outcomes_known({record.key for record in new})
         accepted, waits = _Accepted(), _Waits(self._state, self._waiting)
         for record in new:
@@ -193,7 +203,7 @@ class Intake:
         self._state.read_to(max(position, records[-1].offset + 1))
         self._follow(accepted)
         self._owner.answered(self._state.manifest.position)
-        if waits.new:
+        if waits.new or (self._forwarding.grown and len(self._waiting)):
             self._holder.wake.set()
 
     async def _outcomes_known(self, run_ids: Iterable[str]) -> None:
@@ -208,6 +218,10 @@ class Intake:
         verdict = self._judged(record, waits)
         if isinstance(verdict, NoesiumError):
             self._refuse(record, verdict, accepted)
+        elif verdict is Verdict.OUTGROWN:
+            self._outgrow(record, accepted)
+        elif self._goes_on(record.key, verdict, waits):
+            accepted.outgoing += self._forwarding.forwarded(record)
         elif verdict is Verdict.START:
             waits.put(record, fairness_key(record.envelope))
         elif verdict is Verdict.DELIVER:
@@ -217,6 +231,21 @@ class Intake:
         else:
             self._state.pass_over(record.offset)
         record.release()
+
+    def _outgrow(self, record: Record, accepted: _Accepted) -> None:
+        copies = self._forwarding.outgrown(record)
+        if isinstance(copies, NoesiumError):
+            self._refuse(record, copies, accepted)
+        elif copies:
+            accepted.outgoing += copies
+        else:
+            self._state.pass_over(record.offset)
+
+    def _goes_on(self, run_id: str, verdict: Verdict, known: _Waits | PartitionState) -> bool:
+        """Whether it is for the next generation: a new command, or for a run that is not known here."""
+        if not self._forwarding.grown or verdict is Verdict.DELIVER:
+            return False
+        return verdict is Verdict.START or not (run_id in self._runs or run_id in known)
 
     def _judged(self, record: Record, known: _Waits | PartitionState) -> Verdict | NoesiumError:
         try:
@@ -272,6 +301,8 @@ class Intake:
     async def _admit(self) -> bool:
         """Let some begin; whether there may be more."""
         await self._admit_aged()
+        if self._forwarding.grown and len(self._waiting):
+            return await self._hand_on()
         self._holder.hungry = bool(self._resuming or len(self._waiting))
         room = min(AT_ONCE, self._slots.room(self._holder)) if self._holder.hungry else 0
         if not room:
@@ -285,6 +316,12 @@ class Intake:
             begun = await self._take_up(commands, last)
         self._follow(begun)
         return bool(commands)
+
+    async def _hand_on(self) -> bool:
+        """What waits goes on to the next generation, in the turns in which it would have begun."""
+        async with self._turn:
+            self._follow(await self._take_up(*self._waiting.next_ones(AT_ONCE)))
+        return True
 
     async def _admit_aged(self) -> None:
         if self._patience_ms is None:
@@ -303,10 +340,13 @@ class Intake:
 
     async def _take_up(self, commands: Sequence[Record], fair: str | None) -> _Accepted:
         accepted = _Accepted()
+        await self._forwarding.prepare()
         for record in commands:
             verdict = self._judged(record, self._state)
             if isinstance(verdict, NoesiumError):
                 self._refuse(record, verdict, accepted)
+            elif self._goes_on(record.key, verdict, self._state):
+                accepted.outgoing += self._forwarding.forwarded(record)
             elif verdict is Verdict.START:
                 session, first = self._owner.begin(record)
                 accepted.outgoing += first
@@ -323,6 +363,8 @@ class Intake:
         verdict = self._judged(record, self._state)
         if isinstance(verdict, NoesiumError):
             self._refuse(record, verdict, accepted)
+        elif self._goes_on(record.key, verdict, self._state):
+            accepted.outgoing += self._forwarding.forwarded(record)
         elif verdict is Verdict.DELIVER:
             self._accept(record, self._runs[record.key], accepted)
         else:

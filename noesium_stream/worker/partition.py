@@ -34,9 +34,11 @@ from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import PartitionStatus, RunDeadlinePassed, RunStarted
 from noesium_stream.kernel import NO_LONGER_OWNER, Provider
 from noesium_stream.kernel.stray import failure_of_code
+from noesium_stream.log.generations import Generation, next_specs
 from noesium_stream.log.headers import DEADLINE
-from noesium_stream.log.port import EventLog, LogWriter, Outgoing
+from noesium_stream.log.port import EventLog, LogWriter, Outgoing, TopicPartition
 from noesium_stream.log.record import Record
+from noesium_stream.log.topics import generation_of
 from noesium_stream.observability import events_processed
 from noesium_stream.worker.acquiring import (
     Assignment,
@@ -48,6 +50,7 @@ from noesium_stream.worker.acquiring import (
 )
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.directory import Directory
+from noesium_stream.worker.forwarding import outgrown
 from noesium_stream.worker.grace import GRACE_S, let_calls_end
 from noesium_stream.worker.intake import Intake
 from noesium_stream.worker.leaving import go_on, leave
@@ -82,7 +85,7 @@ class PartitionOwner:
         self,
         log: EventLog,
         releases: Releases,
-        partition: int,
+        place: TopicPartition,
         registry: CapabilityRegistry,
         assignment: Assignment,
         *,
@@ -93,6 +96,7 @@ class PartitionOwner:
         bounds: Bounds | None = None,
         slots: Slots | None = None,
         keeps_state: bool = True,
+        successor: Generation | None = None,
     ) -> None:
         self.log = log
         self._releases = releases
@@ -103,9 +107,11 @@ class PartitionOwner:
         self._on_recovered = on_recovered
         self.agent_ref: AgentRef = agent.context.agent_ref
         self.clock: Clock = agent.context.clock
-        self.partition = partition
-        self.inbox = log.topology.inbox(agent.agent_type)
-        self.journal = log.topology.journal(agent.agent_type)
+        self.partition = place.partition
+        self.generation = generation_of(place.topic)
+        self.inbox = place.topic
+        self.journal = log.topology.journal(agent.agent_type, self.generation)
+        self._successor = successor
         self._directory = Directory(log, registry, self.clock, agent.context.progress)
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
@@ -150,6 +156,7 @@ class PartitionOwner:
             next_offset=self._keeper.state.dealt_with(handled or 0),
             open_runs=self.open_runs,
             oldest_step_ms=min(at_work, default=None),
+            topic=None if self.generation == 1 else self.inbox,
         )
 
     # -- ownership -----------------------------------------------------------------------------------
@@ -174,6 +181,9 @@ class PartitionOwner:
         )
         committer.sequences.update((run_id, run.count) for run_id, run in state.open.items())
         self._committer = committer
+        if self._successor is not None and state.manifest.successor is None:
+            # Nobody has told it so far: retention may have removed the news from the inbox.
+            await committer.submit([outgrown(self, self._successor.partitions)]).wait()
         self._timers = Timers(self.clock, self._due)
         self._parking = Parking(self, self._runs, self._on_failure)
         # 4. Resume; not yet what people have answered meanwhile: a deadline that has passed since must not
@@ -297,6 +307,19 @@ class PartitionOwner:
         )
         self._released = True
         self._ready.set()
+
+    async def open_next(self, partitions: int) -> None:
+        """See `ForwardingOwner.open_next`; whoever reads for this agent type hears of it."""
+        inbox, _ = next_specs(self.log.topology, self._agent.agent_type, self.generation + 1, partitions)
+        while True:
+            if self._committer is None or self._writer_lost.is_set():
+                raise LogClosedError(f"{self.journal}/{self.partition} was given up")
+            try:
+                await self.log.ensure_topics([inbox])
+                break
+            except LogUnavailableError as error:
+                await self._directory.wait_for_log(error)
+        self._on_recovered()
 
     # -- runs ----------------------------------------------------------------------------------------
 

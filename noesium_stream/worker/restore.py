@@ -32,6 +32,7 @@ async def restore(
     bounds: Bounds,
     progress: Callable[[str], None],
     *,
+    generation: int = 1,
     in_file: bool = True,
 ) -> PartitionState:
     """The state of a partition as of its journal's high watermark; the writer must be open, so that nobody
@@ -49,14 +50,15 @@ async def restore(
         partition: of the journal.
         bounds: of what is known of ended runs.
         progress: takes one line: why a file was not used.
+        generation: of the journal.
         in_file: whether the state is to be kept in a file.
 
     Raises:
         CheckpointError: a run's sequence has a gap: the journal lost a record.
         LogTruncatedError, LogUnavailableError, CorruptRecordError
     """
-    journal = log.topology.journal(agent_type)
-    inbox = log.topology.inbox(agent_type)
+    journal = log.topology.journal(agent_type, generation)
+    inbox = log.topology.inbox(agent_type, generation)
     identity = Identity(journal, await log.topic_id(journal), partition)
     if not in_file:
         return await _folded(log, in_memory(identity), inbox, bounds)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noesium_stream.agent import BaseGraphicAgent
-from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.log.generations import Generation, generations
+from noesium_stream.log.port import EventLog, Subscription, TopicPartition
+from noesium_stream.log.topics import generation_of
 from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.partition import PartitionOwner
@@ -43,6 +45,7 @@ class RunHost(Host):
         self._slots = slots
         self._bounds = bounds
         self._keeps_state = keeps_state
+        self._generations: Sequence[Generation] = ()
 
     def _check(self) -> None:
         for agent in self._graphic:
@@ -52,13 +55,27 @@ class RunHost(Host):
     def _must_exist(self) -> Sequence[str]:
         return [self._log.topology.inbox(self.agent_type)]
 
+    async def _topics(self) -> Sequence[str]:
+        self._generations = await generations(self._log, self.agent_type)
+        return [generation.inbox for generation in self._generations]
+
+    async def _follow(self, subscription: Subscription) -> None:
+        before = self._generations
+        topics = await self._topics()
+        if self._generations != before:
+            subscription.change_topics(topics)
+
+    def _successor(self, topic: str) -> Generation | None:
+        number = generation_of(topic) + 1
+        return next((later for later in self._generations if later.number == number), None)
+
     def _owner(self, place: TopicPartition, assignment: Assignment) -> PartitionOwner:
         if self._releases is None:
             raise ValueError("a host has started before it owns anything")
         return PartitionOwner(
             self._log,
             self._releases,
-            place.partition,
+            place,
             self._registry,
             assignment,
             on_failure=self._failed,
@@ -68,4 +85,5 @@ class RunHost(Host):
             slots=self._slots,
             bounds=self._bounds,
             keeps_state=self._keeps_state,
+            successor=self._successor(place.topic),
         )

@@ -84,7 +84,7 @@ class OpenRun:
 class Entry(NamedTuple):
     """What the fold looks at of a journal's record.
 
-    `ms`: when a terminal event happened, by its owner's clock; `payload`: of `partition.acquired`.
+    `ms`: when a terminal event happened, by its owner's clock; `payload`: of what is said of the partition.
     """
 
     place: str
@@ -106,7 +106,7 @@ def entry_of(record: Record) -> Entry:
     if event_type in TERMINAL:
         time = headers.get(CE_TIME)
         ms = record.envelope.timestamp_ms if time is None else to_ms(datetime.fromisoformat(time.decode()))
-    elif event_type == "partition.acquired":
+    elif event_type in _OF_PARTITION:
         payload = record.envelope.payload
     place = f"{record.topic}/{record.partition}"
     return Entry(place, record.offset, event_id, record.key, event_type, headers, ms, payload)
@@ -165,8 +165,8 @@ class PartitionState:
             StateFileError, ProjectionError: the file cannot be read or written.
         """
         manifest = self.manifest
-        if entry.event_type == "partition.acquired" and entry.payload is not None:
-            self._acquired(entry.payload)
+        if entry.event_type in _OF_PARTITION and entry.payload is not None:
+            _OF_PARTITION[entry.event_type](self, entry.payload)
         headers = entry.headers
         source = headers.get(SOURCE)
         if source is not None:
@@ -191,6 +191,9 @@ class PartitionState:
             for table in ("waiting", "decided"):
                 self.file.change(f"DELETE FROM {table}")
                 manifest.counts[table] = 0
+
+    def _outgrown(self, payload: Mapping[str, Any]) -> None:
+        self.manifest.successor = payload["generation"], payload["partitions"]
 
     def _decided(self, offset: int) -> None:
         manifest = self.manifest
@@ -388,6 +391,12 @@ class PartitionState:
         """
         changed = self.file.change(statement, values)
         self.manifest.counts[table] += -changed if statement.startswith("DELETE") else changed
+
+
+_OF_PARTITION: Final = {
+    "partition.acquired": PartitionState._acquired,
+    "partition.outgrown": PartitionState._outgrown,
+}
 
 
 def spans_of(runs: Iterable[OpenRun], gap: int) -> list[list[int]]:

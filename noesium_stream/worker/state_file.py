@@ -72,6 +72,7 @@ class Manifest:
         last_fair: whose command was accepted last, by fairness key.
         newest_ms: when the last run ended, by its owner's clock.
         graph: of the worker that says which runs rest.
+        successor: number and partitions of the next generation, if there is one.
         counts: rows by table.
     """
 
@@ -86,6 +87,7 @@ class Manifest:
     last_fair: str = ""
     newest_ms: int = 0
     graph: str | None = None
+    successor: tuple[int, int] | None = None
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_TABLES, 0))
     format: int = FORMAT
 
@@ -238,6 +240,8 @@ def _read_manifest(db: sqlite3.Connection, path: Path) -> Manifest:
     fields = orjson.loads(found[0])
     if fields.get("format") != FORMAT:
         raise StateFileError(f"{path} has the format {fields.get('format')}, not {FORMAT}.")
+    if fields.get("successor") is not None:
+        fields["successor"] = tuple(fields["successor"])
     manifest = Manifest(**{**fields, "identity": Identity(**fields["identity"])})
     for table in _TABLES:
         [(count,)] = db.execute(f"SELECT count(*) FROM {table} NOT INDEXED")

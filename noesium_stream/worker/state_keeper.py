@@ -23,6 +23,7 @@ class KeepingOwner(Protocol):
 
     log: EventLog
     partition: int
+    generation: int
 
 
 class StateKeeper:
@@ -80,6 +81,7 @@ class StateKeeper:
             self._owner.partition,
             self._bounds,
             context.progress,
+            generation=self._owner.generation,
             in_file=self._in_file,
         )
         graphs = self._releases.graphs

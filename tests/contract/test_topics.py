@@ -82,3 +82,14 @@ async def test_reading_a_partition_that_is_not_there_is_an_error(log: EventLog) 
     await log.append([counted(1, "k")])
     with pytest.raises(EventValidationError, match="partition"):
         await anext(log.read(name, {PARTITIONS: 0}, until={PARTITIONS: 1}))
+
+
+async def test_a_topic_that_is_made_like_another_keeps_its_records_as_long(log: EventLog) -> None:
+    old, new = log.topology.inbox("tester"), log.topology.inbox("tester", 2)
+    days_20 = 20 * 86_400_000
+    await log.ensure_topics([TopicSpec(old, TopicKind.INBOX, 2, days_20)])
+    like = TopicSpec(new, TopicKind.INBOX, 5, 86_400_000, like=old)
+    await log.ensure_topics([like])
+    await log.ensure_topics([like])
+    infos = {info.name: (info.partitions, info.retention_ms) for info in await log.topics()}
+    assert infos == {old: (2, days_20), new: (5, days_20)}

@@ -58,6 +58,7 @@ class Life:
                 await commit(outgoing)
             self.kill()
         if self.dead.is_set():
+            self.kill()  # also the partitions that it was given since
             raise FencedError("dead")
         return await commit(outgoing)
 

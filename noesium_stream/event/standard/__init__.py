@@ -58,6 +58,7 @@ from noesium_stream.event.standard.effect import (
     EffectRequested,
     EffectResolved,
 )
+from noesium_stream.event.standard.growth import PartitionOutgrown, RequestForwarded
 from noesium_stream.event.standard.human import ApprovalAnswered, ApprovalExpired, ApprovalRequested
 from noesium_stream.event.standard.kernel import (
     CheckpointCreated,
@@ -138,9 +139,11 @@ __all__ = [
     "NodeRetried",
     "PartitionAcquired",
     "PartitionConfirmed",
+    "PartitionOutgrown",
     "PartitionStatus",
     "ProjectionMigrated",
     "ReplyTo",
+    "RequestForwarded",
     "RunCancelRequested",
     "RunCancelled",
     "RunCompleted",

@@ -1,0 +1,88 @@
+"""The generations of an agent type's topics: a partition count never changes, so an agent type grows by new
+topics, `….inbox.g2` and `….journal.g2`.
+
+Decision record. A run lies in one generation, from its command to its outcome. Who sends does not have to
+know in which: the inbox of the first generation is the door of all. An owner there deals with what is its
+own; what it does not know goes on to the next generation, in the commit that says so in its journal
+(`request.forwarded`), and so on. Hence what holds within a partition holds across a growth:
+
+- A command that may come twice (its run's id is derived, from an idempotency key or a call) goes through the
+  door. If its run began before the growth, the owner there knows it, for as long as it would have without;
+  otherwise both go on to the same partition of the next generation, and meet there.
+- All that is sent to a run that is there goes through the door, so it stays in order. Only a command with a
+  fresh id, which nobody can have sent before, goes to the newest generation at once.
+- Who does not know of a growth writes to the door, as everybody does.
+
+An owner learns of a growth from its inbox (`partition.outgrown`, written to all partitions in one transaction
+before anybody can know the new inbox): nobody who sent what lies before it can have known of the growth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from noesium_stream.log.port import EventLog, TopicShape
+from noesium_stream.log.topics import TopicKind, TopicSpec, Topology
+
+
+class Generation(NamedTuple):
+    """One generation of an agent type: topics with `partitions` partitions each; `number` counts from 1."""
+
+    number: int
+    inbox: str
+    journal: str
+    partitions: int
+
+
+def generations_in(layout: Mapping[str, TopicShape], topology: Topology, agent_type: str) -> list[Generation]:
+    """Those that are open, the first one first; none where the agent type has no inbox.
+
+    A generation opens with its inbox, which is made last.
+
+    Raises:
+        ConfigError: `agent_type` is no agent type.
+    """
+    found: list[Generation] = []
+    while True:
+        number = len(found) + 1
+        inbox, journal = topology.inbox(agent_type, number), topology.journal(agent_type, number)
+        if inbox not in layout:
+            return found
+        found.append(Generation(number, inbox, journal, layout[inbox].partitions))
+
+
+async def generations(log: EventLog, agent_type: str) -> list[Generation]:
+    """As `generations_in`, of a log as it is now; topics of the first one that are missing are made.
+
+    Raises:
+        ConfigError: `agent_type` is no agent type.
+        TopicConfigError, LogUnavailableError
+    """
+    topology = log.topology
+    first = [topology.inbox(agent_type), topology.journal(agent_type)]
+    await log.ensure_topics([topology.spec(topic) for topic in first])
+    found = generations_in(await log.layout(), topology, agent_type)
+    # A broker may be a moment late to tell of topics that were just made.
+    return found or [Generation(1, first[0], first[1], len(await log.end(first[0])))]
+
+
+def next_specs(
+    topology: Topology, agent_type: str, number: int, partitions: int
+) -> tuple[TopicSpec, TopicSpec]:
+    """Inbox and journal of generation `number`, to be made like those of the one before."""
+    inbox = TopicSpec(
+        topology.inbox(agent_type, number),
+        TopicKind.INBOX,
+        partitions,
+        topology.spec(topology.inbox(agent_type)).retention_ms,
+        like=topology.inbox(agent_type, number - 1),
+    )
+    journal = TopicSpec(
+        topology.journal(agent_type, number),
+        TopicKind.JOURNAL,
+        partitions,
+        None,
+        like=topology.journal(agent_type, number - 1),
+    )
+    return inbox, journal

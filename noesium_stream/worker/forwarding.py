@@ -1,0 +1,140 @@
+"""What a partition hands on once its agent type has grown (see `noesium_stream.log.generations`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import CorruptRecordError, EventValidationError
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.envelope import AgentRef, TraceContext
+from noesium_stream.event.standard import PartitionOutgrown, RequestForwarded
+from noesium_stream.log.headers import ORIGIN, SOURCE
+from noesium_stream.log.port import EventLog, Outgoing
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import partition_of
+
+
+class ForwardingOwner(Protocol):
+    """Whose partition it is."""
+
+    clock: Clock
+    agent_ref: AgentRef
+    journal: str
+    partition: int
+    generation: int
+    log: EventLog
+
+    async def open_next(self, partitions: int) -> None:
+        """Return when the inbox of the next generation is there."""
+
+
+class Forwarding:
+    """The way from a partition to the next generation.
+
+    Args:
+        owner: of the partition.
+        successor: number and partitions of the next generation, as the journal has it.
+    """
+
+    def __init__(self, owner: ForwardingOwner, successor: tuple[int, int] | None) -> None:
+        self._owner = owner
+        self._partitions = None if successor is None else successor[1]
+        self._ready = False
+
+    @property
+    def grown(self) -> bool:
+        """Whether there is a next generation."""
+        return self._partitions is not None
+
+    async def prepare(self, records: Sequence[Record] = ()) -> None:
+        """Return when there is a place to hand on to, should these records tell of one.
+
+        Before they are decided on: what is decided goes to the log without a pause.
+        """
+        if self._ready:
+            return
+        partitions = self._partitions
+        for record in records:
+            if partitions is None and record.event_type == PartitionOutgrown.TYPE:
+                with suppress(CorruptRecordError):
+                    news = record.envelope.payload
+                    partitions = None if self._refused(news) else news["partitions"]
+        if partitions is not None:
+            await self._owner.open_next(partitions)
+            self._ready = True
+
+    def outgrown(self, record: Record) -> list[Outgoing] | EventValidationError:
+        """Learn of a growth; the journal's copy of the news, nothing where it is none."""
+        owner, payload = self._owner, record.envelope.payload
+        refused = self._refused(payload)
+        if refused is not None:
+            return refused
+        if self._partitions is not None:
+            return []
+        self._partitions = payload["partitions"]
+        key = f"partition-{owner.partition}"
+        return [Outgoing(record.envelope, owner.journal, owner.partition, key, (_source(record),))]
+
+    def _refused(self, news: Mapping[str, Any]) -> EventValidationError | None:
+        owner = self._owner
+        if news["agent_type"] != owner.agent_ref.agent_type:
+            return EventValidationError("payload.agent_type", f"is {news['agent_type']}")
+        if news["generation"] != owner.generation + 1:
+            return EventValidationError("payload.generation", f"does not follow {owner.generation}")
+        return None
+
+    def forwarded(self, record: Record) -> list[Outgoing]:
+        """A request as it goes on, and what the journal says of that; one commit."""
+        owner, event = self._owner, record.envelope
+        assert self._partitions is not None, "only who has been outgrown hands on"
+        origin = record.header(ORIGIN)
+        inbox = owner.log.topology.inbox(owner.agent_ref.agent_type, owner.generation + 1)
+        said = RequestForwarded(
+            agent_type=owner.agent_ref.agent_type,
+            run_id=record.key,
+            request_type=event.event_type,
+            request_event_id=event.event_id,
+            generation=owner.generation + 1,
+            partitions=self._partitions,
+        )
+        return [
+            Outgoing(
+                event,
+                inbox,
+                partition_of(record.key, self._partitions),
+                record.key,
+                () if origin is None else ((ORIGIN, origin),),
+            ),
+            _said(owner, said, event.trace, event.event_id, (_source(record),)),
+        ]
+
+
+def outgrown(owner: ForwardingOwner, partitions: int) -> Outgoing:
+    """The news for a journal whose inbox has lost them."""
+    event = PartitionOutgrown(
+        agent_type=owner.agent_ref.agent_type,
+        partition=owner.partition,
+        generation=owner.generation + 1,
+        partitions=partitions,
+    )
+    trace = TraceContext(owner.clock.token(16), owner.clock.token(8))
+    return _said(owner, event, trace, None, ())
+
+
+def _source(record: Record) -> tuple[str, bytes]:
+    return SOURCE, f"{record.topic}/{record.partition}/{record.offset}".encode()
+
+
+def _said(
+    owner: ForwardingOwner,
+    event: DomainEvent,
+    trace: TraceContext,
+    causation_id: str | None,
+    headers: tuple[tuple[str, bytes], ...],
+) -> Outgoing:
+    key = f"partition-{owner.partition}"
+    envelope = event.to_envelope(owner.agent_ref, trace, causation_id, partition_key=key, clock=owner.clock)
+    return Outgoing(envelope, owner.journal, owner.partition, key, headers)

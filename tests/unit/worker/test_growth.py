@@ -1,0 +1,337 @@
+"""An agent type that grows while it works: each command once, each run's messages in order, old and new."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.graph import END, START, StateGraph
+
+from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.client import Client, Run
+from noesium_stream.client.run import RunInfo
+from noesium_stream.kernel import current_step
+from noesium_stream.log import open_log
+from noesium_stream.log.generations import generations
+from noesium_stream.log.port import EventLog
+from noesium_stream.testing import agent_of
+from noesium_stream.worker import Worker, host
+from tests.support.lives import Life
+from tests.support.reading import eventually
+from tests.support.sample_agents import Asker, Echo
+
+WAIT_S = 20
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "HEARTBEAT_S", 0.05)
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[EventLog]:
+    Listener.bodies.clear()
+    log = await open_log("memory://?partitions=2")
+    yield log
+    await log.close()
+
+
+class Bodies:
+    """How often a run's node has begun, by what it was asked."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+
+    def clear(self) -> None:
+        self.begun.clear()
+
+
+def _listener() -> StateGraph[Any]:
+    async def listen(state: dict[str, Any]) -> dict[str, Any]:
+        heard = [await current_step().signal("word") for _ in range(state["words"])]
+        Listener.bodies.begun.append(state["name"])
+        return {"name": state["name"], "heard": heard}
+
+    graph = StateGraph(dict)
+    graph.add_node("listen", listen)
+    graph.add_edge(START, "listen")
+    graph.add_edge("listen", END)
+    return graph
+
+
+class Listener:
+    """Waits for as many words as its input says; `bodies`: who has come to the end of it."""
+
+    bodies = Bodies()
+    agent: type[BaseGraphicAgent] = agent_of(_listener(), "listener")
+
+
+def worker(log: EventLog, home: Path, **options: Any) -> Worker:
+    return Worker(log, [(Listener.agent, None)], home=home, **options)
+
+
+async def started(run: Run) -> None:
+    async def running() -> bool:
+        return (await run.info()).status == "running"
+
+    await eventually(running)
+
+
+async def journal_of(run: Run) -> str:
+    topics = {record.topic async for record in run.records(follow=False)}
+    (topic,) = topics
+    return topic
+
+
+async def forwarded(log: EventLog, agent_type: str = "listener") -> list[str]:
+    journal = log.topology.journal(agent_type)
+    until = await log.end(journal)
+    found = log.read(journal, {}, until=until, types=("request.forwarded",))
+    return [record.envelope.payload["run_id"] async for record in found]
+
+
+async def test_new_runs_go_to_the_new_generation_and_old_ones_end_where_they_are(
+    log: EventLog, tmp_path: Path
+) -> None:
+    async with worker(log, tmp_path), Client(log) as client:
+        old = await client.start("listener", {"name": "old", "words": 2})
+        await started(old)
+        await old.signal("word", 1)
+        grown = await client.grow("listener", 5)
+        assert (grown.number, grown.partitions) == (2, 5)
+        new = await client.start("listener", {"name": "new", "words": 2})
+        await asyncio.gather(*(run.signal("word", n) for run in (new,) for n in (1, 2)))
+        await old.signal("word", 2)
+        assert (await old.result(WAIT_S))["heard"] == [1, 2]
+        assert (await new.result(WAIT_S))["heard"] == [1, 2]
+        assert await journal_of(old) == log.topology.journal("listener")
+        assert await journal_of(new) == log.topology.journal("listener", 2)
+        assert {info.run_id for info in await client.list()} == {old.id, new.id}
+        assert {info.status for info in await client.list()} == {"completed"}
+    assert [one.partitions for one in await generations(log, "listener")] == [2, 5]
+
+
+async def test_a_command_that_comes_again_after_the_growth_meets_the_run_of_before(
+    log: EventLog, tmp_path: Path
+) -> None:
+    async with worker(log, tmp_path), Client(log) as client:
+        asked = {"name": "ended", "words": 0}
+        ended = await client.start("listener", asked, idempotency_key="ended")
+        await ended.result(WAIT_S)
+        open_ = await client.start("listener", {"name": "open", "words": 1}, idempotency_key="open")
+        await started(open_)
+        await client.grow("listener", 5)
+        again = [
+            await client.start("listener", {"name": "again", "words": 9}, idempotency_key=key)
+            for key in ("ended", "open", "ended", "open")
+        ]
+        assert [run.id for run in again] == [ended.id, open_.id] * 2
+        later = await client.start("listener", {"name": "later", "words": 0}, idempotency_key="later")
+        assert await later.result(WAIT_S) == {"name": "later", "heard": []}
+        twice = await client.start("listener", {"name": "twice", "words": 9}, idempotency_key="later")
+        assert (await twice.result(WAIT_S))["name"] == "later"
+        assert (await again[0].result(WAIT_S))["name"] == "ended"
+        await open_.signal("word", "go")
+        assert (await again[1].result(WAIT_S))["name"] == "open"
+        assert await journal_of(open_) == log.topology.journal("listener")
+        assert await journal_of(later) == log.topology.journal("listener", 2)
+
+        async def both_handed_on() -> bool:
+            return await forwarded(log) == [later.id, later.id]
+
+        await eventually(both_handed_on)
+    assert sorted(Listener.bodies.begun) == ["ended", "later", "open"]
+
+
+async def test_what_waits_is_handed_on_with_what_was_sent_to_it_since(log: EventLog, tmp_path: Path) -> None:
+    async with Client(log) as client:
+        async with worker(log, tmp_path, concurrency=1):
+            first = await client.start("listener", {"name": "first", "words": 0})
+            await first.result(WAIT_S)
+        waiting = [
+            await client.start("listener", {"name": f"{n}", "words": 3}, idempotency_key=f"{n}")
+            for n in range(20)
+        ]
+        for run in waiting:
+            await run.signal("word", 1)
+        await client.grow("listener", 5)
+        for run in waiting:
+            await run.signal("word", 2)
+        async with worker(log, tmp_path, concurrency=1):
+            for run in waiting:
+                await run.signal("word", 3)
+            for run in waiting:
+                assert (await run.result(WAIT_S))["heard"] == [1, 2, 3]
+        places = {await journal_of(run) for run in waiting}
+    assert log.topology.journal("listener", 2) in places
+    assert sorted(Listener.bodies.begun) == sorted(["first", *(f"{n}" for n in range(20))])
+
+
+async def test_commands_that_wait_for_a_slot_do_not_wait_for_the_old_generation(
+    log: EventLog, tmp_path: Path
+) -> None:
+    async def block(state: dict[str, Any]) -> dict[str, Any]:
+        begun.append(state["name"])
+        await go_on.wait()
+        return {"done": True}
+
+    begun: list[str] = []
+    go_on = asyncio.Event()
+    graph = StateGraph(dict)
+    graph.add_node("block", block)
+    graph.add_edge(START, "block")
+    agent = agent_of(graph, "listener")
+    async with (
+        Client(log) as client,
+        Worker(log, [(agent, None)], home=tmp_path, concurrency=2) as process,
+    ):
+        runs = [await client.start("listener", {"name": f"{n}"}, idempotency_key=f"{n}") for n in range(9)]
+        await eventually(lambda: len(begun) == 2)
+        owners = [owner for one in process._hosts for owner in one._owners.values()]
+
+        def all_wait() -> bool:
+            return sum(owner._keeper.state.manifest.counts["waiting"] for owner in owners) == 7
+
+        await eventually(all_wait)
+        await client.grow("listener", 5)
+
+        async def handed_on() -> bool:
+            return len(await forwarded(log)) == 7
+
+        await eventually(handed_on)
+        go_on.set()
+        for run in runs:
+            assert (await run.result(WAIT_S))["done"] is True
+        assert sorted(begun) == [f"{n}" for n in range(9)]
+
+
+async def test_who_has_not_heard_of_the_growth_is_served_all_the_same(log: EventLog, tmp_path: Path) -> None:
+    async with worker(log, tmp_path), Client(log) as client, Client(log) as operator:
+        early = await client.start("listener", {"name": "early", "words": 0})
+        await early.result(WAIT_S)
+        await operator.grow("listener", 5)
+        late = await client.start("listener", {"name": "late", "words": 2})
+        waits = asyncio.create_task(late.result(WAIT_S))
+        await late.signal("word", 1)
+        await late.signal("word", 2)
+        assert (await waits)["heard"] == [1, 2]
+        assert (await late.result(WAIT_S))["heard"] == [1, 2]
+        assert await journal_of(late) == log.topology.journal("listener", 2)
+        assert await forwarded(log) == [late.id] * 3
+
+
+async def test_a_run_that_was_not_there_yet_is_followed_to_where_it_was_handed_on(
+    log: EventLog, tmp_path: Path
+) -> None:
+    async with Client(log) as client:
+        run = await client.start("listener", {"name": "it", "words": 0}, idempotency_key="it")
+        waits = asyncio.create_task(client.handle("listener", run.id).result(WAIT_S))
+        await asyncio.sleep(0)
+        await client.grow("listener", 5)
+        await client.grow("listener", 7)
+        async with worker(log, tmp_path):
+            assert (await waits)["name"] == "it"
+        assert await journal_of(run) == log.topology.journal("listener", 3)
+        info: RunInfo = await run.info()
+        assert info.status == "completed"
+
+
+async def test_a_partition_whose_inbox_has_lost_the_news_learns_of_the_growth(
+    log: EventLog, tmp_path: Path
+) -> None:
+    async with Client(log) as client:
+        async with worker(log, tmp_path):
+            first = await client.start("listener", {"name": "first", "words": 0})
+            await first.result(WAIT_S)
+        await client.grow("listener", 5)
+        inbox = log.topology.inbox("listener")
+        await log.truncate(inbox, await log.end(inbox))
+        new = await client.start("listener", {"name": "new", "words": 1})
+        await new.signal("word", 1)
+        async with worker(log, tmp_path):
+            assert (await new.result(WAIT_S))["heard"] == [1]
+        assert await forwarded(log) == [new.id]
+
+
+async def test_an_agent_that_grows_is_called_and_calls_as_before(log: EventLog, tmp_path: Path) -> None:
+    Echo.bodies.clear()
+    async with Client(log) as client, Worker(log, [(Echo, None), (Asker, None)], home=tmp_path):
+        before = await client.start("asker", {"words": ["a"]})
+        await before.result(WAIT_S)
+        await client.grow("echo", 3)
+        await client.grow("asker", 4)
+        runs = [
+            await client.start("asker", {"words": [f"{n}", "x"]}, idempotency_key=f"{n}") for n in range(6)
+        ]
+        runs += [await client.start("asker", {"words": [f"{n}", "x"]}) for n in range(6)]
+        for n, run in enumerate(runs):
+            assert (await run.result(WAIT_S))["replies"] == [f"{n % 6}", "X"]
+            assert await journal_of(run) == log.topology.journal("asker", 2)
+    assert Echo.bodies["echo x"] == 12
+
+
+async def begun(log: EventLog) -> int:
+    """How often a run has begun."""
+    count = 0
+    for one in await generations(log, "listener"):
+        until = await log.end(one.journal)
+        async for _ in log.read(one.journal, {}, until=until, types=("run.started",)):
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("reaches_log", [False, True])
+async def test_a_worker_that_dies_while_it_hands_on_hands_on_once(tmp_path: Path, reaches_log: bool) -> None:
+    """Each commit of the first partition's life is one that it dies at, in turn."""
+    handed_on = set()
+    for dies_at in range(1, 20):
+        Listener.bodies.clear()
+        log = await open_log(f"memory://growth-{reaches_log}-{dies_at}?partitions=1")
+        home = tmp_path / f"{dies_at}"
+        async with Client(log) as client:
+            life = Life(log, Listener.agent, home, dies_at=dies_at, reaches_log=reaches_log)
+            asked = [("a", 0), ("b", 2), ("c", 1)]
+            runs = await _asked(client, asked)
+            await runs[1].signal("word", 1)
+
+            async def all_of_it(
+                client: Client = client, runs: Sequence[Run] = runs, asked: list[tuple[str, int]] = asked
+            ) -> None:
+                await client.grow("listener", 3)
+                again = await _asked(client, [*asked, ("d", 1)])
+                await runs[1].signal("word", 2)
+                await runs[2].signal("word", 1)
+                await again[3].signal("word", 1)
+                for run in again:
+                    await run.result(WAIT_S)
+
+            if not await life.live(all_of_it):
+                async with worker(log, home, keeps_state=True):
+                    await all_of_it_again(client, asked)
+            heard = [(await run.result(WAIT_S))["heard"] for run in await _asked(client, asked)]
+            assert heard[0] == []
+            assert heard[1][:1] == [1]
+            assert await begun(log) == 4, dies_at
+            handed_on.add(len(await forwarded(log)) > 0)
+        await log.close()
+    assert True in handed_on
+
+
+async def all_of_it_again(client: Client, asked: list[tuple[str, int]]) -> None:
+    found = [one.number for one in await generations(client.log, "listener")]
+    if found == [1]:
+        await client.grow("listener", 3)
+    for run, (_, words) in zip(await _asked(client, [*asked, ("d", 1)]), [*asked, ("d", 1)], strict=True):
+        for n in range(words):
+            await run.signal("word", n + 1)
+        await run.result(WAIT_S)
+
+
+async def _asked(client: Client, names: list[tuple[str, int]]) -> list[Run]:
+    return [
+        await client.start("listener", {"name": name, "words": words}, idempotency_key=name)
+        for name, words in names
+    ]
