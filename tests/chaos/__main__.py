@@ -3,6 +3,7 @@
     python -m tests.chaos --seeds 20                        every point 20 times, on both logs
     python -m tests.chaos --point during-commit --log kafka --seeds 5
     python -m tests.chaos --point during-commit --log kafka --seed 3 --keep DIR
+    python -m tests.chaos --planted commit_offsets_early --seeds 20       with a bug, until it is caught
     python -m tests.chaos --faults --seeds 3                brokers, workers and lines: `cluster_faults`
     python -m tests.chaos --fault storm --seed 1 --minutes 2
 
@@ -19,7 +20,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
@@ -28,6 +29,7 @@ from tests.chaos.check import counted
 from tests.chaos.cluster_faults import FAULTS
 from tests.chaos.cluster_main import faults_main
 from tests.chaos.launcher import Launcher
+from tests.chaos.plants import PLANTS
 from tests.chaos.points import POINTS
 from tests.chaos.stage import Outcome, play
 from tests.support.kafka import start_kafka
@@ -42,15 +44,20 @@ def main(given: Sequence[str] | None = None) -> int:
     seeds = range(args.first, args.first + args.seeds) if args.seed is None else [args.seed]
     if args.fault or args.faults:
         return faults_main(args.fault or list(FAULTS), seeds, args.minutes, args.keep, tells=args.tell)
-    points = args.point or list(POINTS)
+    points = args.point or (PLANTS[args.planted].points if args.planted else list(POINTS))
     logs = [args.log] if args.log else list(LOGS)
-    plays = [(log, point, seed) for log in logs for point in points for seed in seeds]
+    plays = [(log, point, seed) for seed in seeds for log in logs for point in points]
     begun = time.monotonic()
     with _folder(args.keep) as folder, ExitStack() as stack:
         bootstrap = ""
         if "kafka" in logs:
             bootstrap = stack.enter_context(start_kafka(folder / "broker")).bootstrap
-        outcomes = asyncio.run(_all(folder, bootstrap, plays, args.jobs))
+        outcomes = asyncio.run(play_all(folder, bootstrap, plays, args.jobs, args.planted, shown=print))
+    if args.planted:
+        words = PLANTS[args.planted].words
+        caught = [one for one in outcomes if any(fault.startswith(words) for fault in one.faults)]
+        print(f"{args.planted}: {'caught' if caught else 'not caught'} in {len(outcomes)} runs")
+        return 0 if caught else 1
     failed = [outcome for outcome in outcomes if outcome.faults]
     totals = counted([fault for outcome in outcomes for fault in outcome.faults])
     slowest = max((outcome.caught_up_s or 0.0 for outcome in outcomes), default=0.0)
@@ -61,37 +68,65 @@ def main(given: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-async def _all(
-    folder: Path, bootstrap: str, plays: Sequence[tuple[str, str, int]], jobs: int
+async def play_all(
+    folder: Path,
+    bootstrap: str,
+    plays: Sequence[tuple[str, str, int]],
+    jobs: int,
+    plant: str | None = None,
+    *,
+    shown: Callable[[str], None] = lambda line: None,
 ) -> list[Outcome]:
+    """Play (log, point, seed), so many at a time; with a planted bug only until it is caught.
+
+    Args:
+        folder: for all that is kept meanwhile.
+        bootstrap: of the broker, for Kafka.
+        plays: which.
+        jobs: how many at a time.
+        plant: a bug; see `plants`.
+        shown: takes a line about each.
+    """
     few = asyncio.Semaphore(jobs)
+    words = PLANTS[plant].words if plant is not None else ()
+    outcomes: list[Outcome] = []
+
+    def caught() -> bool:
+        return any(fault.startswith(words) for one in outcomes for fault in one.faults) if words else False
 
     async with Launcher(folder) as launcher:
 
-        async def one(log: str, point: str, seed: int) -> Outcome:
+        async def one(log: str, point: str, seed: int) -> None:
             async with few:
-                outcome = await played(launcher, folder, bootstrap, log, point, seed)
-            print(outcome, flush=True)
-            for fault in outcome.faults:
-                print(f"  seed {seed}: {fault}", flush=True)
-            if outcome.faults:
-                print(f"  again: python -m tests.chaos --point {point} --log {log} --seed {seed}", flush=True)
-            return outcome
+                if caught():
+                    return
+                outcome = await played(launcher, folder, bootstrap, log, point, seed, plant)
+            outcomes.append(outcome)
+            shown("\n".join([str(outcome), *said_of(outcome)]))
 
-        return await asyncio.gather(*(one(*each) for each in plays))
+        await asyncio.gather(*(one(*each) for each in plays))
+    return outcomes
+
+
+def said_of(outcome: Outcome) -> list[str]:
+    """What did not hold in a run, and how to see it again."""
+    if not outcome.faults:
+        return []
+    again = f"python -m tests.chaos --point {outcome.point} --log {outcome.log} --seed {outcome.seed}"
+    return [*(f"  seed {outcome.seed}: {fault}" for fault in outcome.faults), f"  again: {again}"]
 
 
 async def played(
-    launcher: Launcher, folder: Path, bootstrap: str, log: str, point: str, seed: int
+    launcher: Launcher, folder: Path, bootstrap: str, log: str, point: str, seed: int, plant: str | None
 ) -> Outcome:
-    """One run, in a folder and on a log of its own; both are gone afterwards unless something is wrong."""
+    """One run, in a folder and on a log of its own; the folder stays if something is wrong."""
     name = f"c{secrets.token_hex(4)}"
     own = folder / name
     url = f"sqlite:///{own}/log.db?partitions=2"
     if log == "kafka":
         url = f"kafka://{bootstrap}?namespace={name}&partitions=2"
     try:
-        outcome = await play(launcher, own, url, point, seed, bootstrap if log == "kafka" else None)
+        outcome = await play(launcher, own, url, point, seed, bootstrap if log == "kafka" else None, plant)
     except Exception as error:
         outcome = Outcome(seed, point, log, [f"harness: {error!r}"])
     if not outcome.faults:
@@ -127,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--minutes", type=float, help="how long a fault goes on [default: 1; storm: 10]")
     parser.add_argument("--tell", action="store_true", help="of faults, tell what happens as it does")
+    parser.add_argument("--planted", choices=sorted(PLANTS), help="a bug that all workers are to have")
     parser.add_argument("--log", choices=LOGS, help="this log alone")
     parser.add_argument("--jobs", type=int, default=4, help="runs at a time")
     parser.add_argument("--keep", type=Path, help="a folder for what the processes keep and say")

@@ -76,6 +76,7 @@ class Launched:
     Attributes:
         lines: what it has said on its pipe.
         code: its exit code, or minus the signal that ended it; None: it lives.
+        cpu_s: what it has taken of a processor, once it has ended.
     """
 
     def __init__(self, name: str, home: Path, said: Path, zygote: Zygote, pid: int, pipe: int) -> None:
@@ -84,6 +85,7 @@ class Launched:
         self.pid = pid
         self.lines: list[str] = []
         self.code: int | None = None
+        self.cpu_s = 0.0
         self._said = said
         self._zygote = zygote
         self._pipe = pipe
@@ -147,7 +149,8 @@ class Launched:
             self._hear()
             self._loop.remove_reader(self._pipe)
             os.close(self._pipe)
-            self.code = (await self._zygote.ask(reap=self.pid))["code"]
+            ended = await self._zygote.ask(reap=self.pid)
+            self.code, self.cpu_s = ended["code"], ended["cpu_s"]
         return self.code
 
     def _hear(self) -> None:
@@ -200,6 +203,7 @@ class Launcher:
         home: Path | None = None,
         point: str | None = None,
         number: int = 1,
+        plant: str | None = None,
         seed: str = "",
         hash_seed: int = 0,
         agents: Sequence[str] = AGENTS,
@@ -228,6 +232,7 @@ class Launcher:
             said=str(said),
             point=point,
             number=number,
+            plant=plant,
             seed=seed,
             agents=list(agents),
             more=more or {},

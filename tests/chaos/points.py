@@ -352,8 +352,18 @@ def during_snapshot(strike: Strike, ledger: Ledger) -> None:
     put(StateFile, "change", stopped)
 
 
+@point("during-handler-snapshot", most=6)
+def during_handler_snapshot(strike: Strike, ledger: Ledger) -> None:
+    """Of a handler's state; its events are on the log."""
+    _while_written(strike)
+
+
 @point("during-projection-snapshot", scene="projection", most=3)
 def during_projection_snapshot(strike: Strike, ledger: Ledger) -> None:
+    _while_written(strike)
+
+
+def _while_written(strike: Strike) -> None:
     put_manifest = projection_file.put_manifest
 
     def stopped(*arguments: Any) -> None:

@@ -56,12 +56,15 @@ class Outcome:
     caught_up_s: float | None = None
     took_s: float = 0.0
     notes: list[str] = field(default_factory=list)
+    phases: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         verdict = ", ".join(f"{count} {word}" for word, count in counted(self.faults).items())
         caught = "never" if self.caught_up_s is None else f"{self.caught_up_s:.1f} s"
         place = f"seed {self.seed} {self.point} {self.log}"
-        return f"{place}: {verdict}; caught up: {caught}; {self.took_s:.1f} s; {'; '.join(self.notes)}"
+        phases = " ".join(f"{name} {took_s:.1f}" for name, took_s in self.phases.items())
+        told = "; ".join(self.notes)
+        return f"{place}: {verdict}; caught up: {caught}; {self.took_s:.1f} s ({phases}); {told}"
 
 
 class Stage:
@@ -72,9 +75,12 @@ class Stage:
         folder: for all that they keep; new.
         url: of the log.
         seed: of the workload, and of what else is left to chance; any text.
+        plant: a bug that all workers have; see `plants`.
     """
 
-    def __init__(self, launcher: Launcher, folder: Path, url: str, seed: str) -> None:
+    def __init__(
+        self, launcher: Launcher, folder: Path, url: str, seed: str, plant: str | None = None
+    ) -> None:
         self.url = url
         self.folder = folder
         self.ledger = folder / "ledger.jsonl"
@@ -88,6 +94,7 @@ class Stage:
         self.log: EventLog
         self.reader: Reader
         self._seed = seed
+        self._plant = plant
         self._launcher = launcher
         self._helping: asyncio.Task[None] | None = None
         self._clock = SystemClock()
@@ -128,6 +135,7 @@ class Stage:
             ledger=self.ledger,
             folder=self.folder,
             seed=self._seed,
+            plant=self._plant,
             hash_seed=self.chance.randrange(len(HASH_SEEDS)),
             **options,
         )
@@ -170,19 +178,24 @@ class Stage:
 
     async def ask(self, first: float, last: float) -> None:
         """Send a part of the workload: from one share of it to another, 0 to 1."""
-        commands, facts = self.workload.commands, self.workload.facts
+        things: list[Command | tuple[str, int]] = [*self.workload.commands, *self.workload.facts]
+        Random(f"{self._seed} order").shuffle(things)
         client = Client(self.log, agent_id="harness")
-        for command in commands[round(first * len(commands)) : round(last * len(commands))]:
-            await self._start(client, command)
-        for key, number in facts[round(first * len(facts)) : round(last * len(facts))]:
-            event = Counted(number=number).to_envelope(
-                AgentRef("harness", "harness"),
-                TraceContext(self._clock.token(16), self._clock.token(8)),
-                partition_key=key,
-                clock=self._clock,
-            )
-            await until_there(partial(self.log.append, [event]))
-            self.facts.append((key, number))
+        for thing in things[round(first * len(things)) : round(last * len(things))]:
+            if isinstance(thing, Command):
+                await self._start(client, thing)
+            else:
+                await self._count(*thing)
+
+    async def _count(self, key: str, number: int) -> None:
+        event = Counted(number=number).to_envelope(
+            AgentRef("harness", "harness"),
+            TraceContext(self._clock.token(16), self._clock.token(8)),
+            partition_key=key,
+            clock=self._clock,
+        )
+        await until_there(partial(self.log.append, [event]))
+        self.facts.append((key, number))
 
     async def _start(self, client: Client, command: Command) -> None:
         for _ in range(command.copies):
@@ -270,7 +283,13 @@ async def until_there(send: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def play(
-    launcher: Launcher, folder: Path, url: str, name: str, seed: int, bootstrap: str | None = None
+    launcher: Launcher,
+    folder: Path,
+    url: str,
+    name: str,
+    seed: int,
+    bootstrap: str | None = None,
+    plant: str | None = None,
 ) -> Outcome:
     """Kill a process at a point, let others finish, and judge.
 
@@ -281,22 +300,34 @@ async def play(
         name: of the point.
         seed: of what is left to chance.
         bootstrap: of the broker, if the log is Kafka's.
+        plant: a bug that all workers have.
     """
     outcome = Outcome(seed, name, url.partition(":")[0])
     begun = time.monotonic()
-    async with Stage(launcher, folder, url, f"{name} {seed}") as stage:
+    last = begun
+
+    def passed(phase: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        outcome.phases[phase], last = now - last, now
+
+    async with Stage(launcher, folder, url, f"{name} {seed}", plant) as stage:
+        passed("made")
         scene = Scene(stage, POINTS[name], name, outcome, bootstrap)
         try:
-            await scene.play()
+            await scene.play(passed)
             await stage.stop()
+            passed("stopped")
             await stage.judge()
+            passed("judged")
         except TimeoutError:
             tails = [f"{one.name}: {said(one)}" for one in stage.processes]
             stage.faults.append(f"lost: waited for too long; {tails}")
         finally:
             await scene.close()
         outcome.faults = stage.faults
-    outcome.took_s = time.monotonic() - begun
+    passed("closed")
+    outcome.took_s = last - begun
     return outcome
 
 
@@ -316,20 +347,22 @@ class Scene:
         self._number = self._chance.randint(1, point.most)
         outcome.notes.append(f"number {self._number}")
 
-    async def play(self) -> None:
-        """From the first process to the last outcome."""
+    async def play(self, passed: Callable[[str], None]) -> None:
+        """From the first process to the last outcome; tells what has passed."""
         stage = self._stage
         victim, asking = await getattr(self, f"_{self._point.scene}")()
         try:
             await self._arrival(victim)
         finally:
             await asking
+        passed("struck")
         killed = time.monotonic()
         await stage.kill(victim)
         await stage.ask(0.7, 1.0)
         await self._succeed(victim)
         if await stage.settled():
             self._outcome.caught_up_s = time.monotonic() - killed
+        passed("settled")
 
     async def close(self) -> None:
         """Nothing is forwarded any more."""

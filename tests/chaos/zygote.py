@@ -20,12 +20,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypedDict
 
+import pytest
+
 from noesium_stream.cli import app
 from noesium_stream.cli.commands import project, worker  # noqa: F401 - loaded once, here
 from noesium_stream.log import kafka_group, sqlite_group
-from noesium_stream.worker import partition, state_keeper
+from noesium_stream.worker import handling, partition, state_keeper
 from tests.chaos import workload  # noqa: F401
 from tests.chaos.ledger import Ledger
+from tests.chaos.plants import PLANTS
 from tests.chaos.points import POINTS, Strike
 from tests.chaos.refold import refold
 from tests.sim import cast
@@ -50,6 +53,7 @@ class Spec(TypedDict):
         said: file for what it writes to standard output and error.
         point: where it stands still and waits to be killed; None: nowhere.
         number: at which arrival there.
+        plant: a bug that it is to have; None: none.
         seed: of what else is left to chance.
         agents: what a worker runs.
         more: for a fold: which folders have what workers and projections have kept.
@@ -64,6 +68,7 @@ class Spec(TypedDict):
     said: str
     point: str | None
     number: int
+    plant: str | None
     seed: str
     agents: list[str]
     more: dict[str, Any]
@@ -81,11 +86,12 @@ class Outside:
 
 
 def shorten_sessions() -> None:
-    """For this process."""
+    """For this process; and state is written more often."""
     vars(partition).update(PROOF_S=SESSION_S / 4)
     vars(kafka_group).update(SESSION_MS=round(SESSION_S * 1000), HEARTBEAT_MS=300)
     vars(sqlite_group).update(LEASE_S=SESSION_S)
     vars(state_keeper).update(WRITE_S=0.2)
+    vars(handling).update(FLUSH_EVENTS=5)
     sqlite_group.SqliteCoordinator.beat_s = 0.3
 
 
@@ -95,6 +101,8 @@ def live(spec: Spec) -> int:
     ledger = Ledger(Path(spec["ledger"]), spec["name"], Random(f"{spec['seed']} {spec['name']}"))
     vars(cast).update(WORLD=Outside(ledger))
     os.write(pipe, b"born\n")
+    if spec["plant"] is not None:
+        PLANTS[spec["plant"]].switch_on(pytest.MonkeyPatch())
     if spec["point"] is not None:
         strike = Strike(pipe, spec["number"], Random(f"{spec['seed']} strike"))
         POINTS[spec["point"]].arm(strike, ledger)
@@ -128,9 +136,10 @@ def start(spec: Spec) -> int:
         os._exit(code)
 
 
-def reap(pid: int) -> int:
-    """Wait for a process; its exit code, or minus the signal that ended it."""
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def reap(pid: int) -> dict[str, Any]:
+    """Wait for a process; its exit code, or minus the signal that ended it, and the CPU time that it took."""
+    _, status, used = os.wait4(pid, 0)
+    return {"code": os.waitstatus_to_exitcode(status), "cpu_s": used.ru_utime + used.ru_stime}
 
 
 def main() -> None:
@@ -144,7 +153,7 @@ def main() -> None:
             answer = {"pid": start(asked["start"])}
             alive.add(answer["pid"])
         else:
-            answer = {"code": reap(asked["reap"])}
+            answer = reap(asked["reap"])
             alive.discard(asked["reap"])
         print(json.dumps(answer), flush=True)
     for pid in alive:
