@@ -19,11 +19,12 @@ from noesium_stream.kernel.effects import Effect
 from noesium_stream.log.embedded import EmbeddedLog
 from noesium_stream.log.group import Member
 from noesium_stream.log.port import LogWriter
-from noesium_stream.worker import partition, restore
+from noesium_stream.worker import intake, restore, state_keeper
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.inbox import Verdict
 from noesium_stream.worker.partition import PartitionOwner
+from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.timers import Timers
 from tests.sim.log import SimWriter
 from tests.sim.play import Outcome, play
@@ -92,14 +93,15 @@ def fold_to_the_end_before_the_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def _fold_to(patch: pytest.MonkeyPatch, end_of: Callable[[str, int], int]) -> None:
-    true_restore = partition.restore
+    true_restore = state_keeper.restore
 
-    async def short(log: Any, journal: str, inbox: str, number: int, *rest: Any, **options: Any) -> Any:
+    async def short(log: Any, home: Any, agent_type: str, number: int, *rest: Any, **options: Any) -> Any:
+        journal = log.topology.journal(agent_type)
         return await true_restore(
-            _Short(log, journal, number, end_of), journal, inbox, number, *rest, **options
+            _Short(log, journal, number, end_of), home, agent_type, number, *rest, **options
         )
 
-    patch.setattr(partition, "restore", short)
+    patch.setattr(state_keeper, "restore", short)
 
 
 class _Short:
@@ -131,17 +133,23 @@ def number_with_gaps_and_read_over_them(patch: pytest.MonkeyPatch) -> None:
         self.sequences.update(numbers)
         return found
 
+    true_of_run = PartitionState._of_run
+
+    def of_run(self: PartitionState, entry: Any, number: int) -> None:
+        run = self.open.get(entry.key)
+        if run is not None:
+            run.count = max(run.count, number)
+        true_of_run(self, entry, number)
+
     patch.setattr(restore, "_add", add)
+    patch.setattr(PartitionState, "_of_run", of_run)
     patch.setattr(Committer, "_ordered", ordered)
 
 
 @planted("doubled", "repeated")
 def forget_which_runs_have_ended(patch: pytest.MonkeyPatch) -> None:
     """Who takes a partition over knows nothing of the runs that have ended."""
-    true_judge = partition.judge
-    patch.setattr(
-        partition, "judge", lambda record, agent_type, runs, ended: true_judge(record, agent_type, runs, ())
-    )
+    patch.setattr(PartitionState, "has_ended", lambda self, run_id: False)
 
 
 # -- writing it --------------------------------------------------------------------------------------------
@@ -252,7 +260,7 @@ def take_every_answer(patch: pytest.MonkeyPatch) -> None:
 def _judge_otherwise(
     patch: pytest.MonkeyPatch, types: Any, verdict: Verdict, instead: Verdict, *, only_open: bool = False
 ) -> None:
-    true_judge = partition.judge
+    true_judge = intake.judge
 
     def judge(record: Any, agent_type: str, runs: Any, ended: Any) -> Any:
         found = true_judge(record, agent_type, runs, ended)
@@ -260,7 +268,7 @@ def _judge_otherwise(
             return instead
         return found
 
-    patch.setattr(partition, "judge", judge)
+    patch.setattr(intake, "judge", judge)
 
 
 # -- runs --------------------------------------------------------------------------------------------------
@@ -280,14 +288,20 @@ def drop_a_pending_timer(patch: pytest.MonkeyPatch) -> None:
 
     true_restored = PartitionOwner._restored
 
-    def restored(self: Any, records: Any, first_offset: int) -> Any:
-        session = true_restored(self, records, first_offset)
+    def restored(self: Any, records: Any) -> Any:
+        session = true_restored(self, records)
         session.restored = {event.event_id for event in session.history.timers.values()}
         return session
 
     patch.setattr("noesium_stream.worker.session.RunSession.restored", frozenset(), raising=False)
     patch.setattr(PartitionOwner, "waits", waits)
     patch.setattr(PartitionOwner, "_restored", restored)
+    true_resume = PartitionOwner._resume
+
+    def resume(self: Any, state: Any, parking: Any, timers: Any, *rest: Any) -> None:
+        true_resume(self, state, parking, Timers(self.clock, lambda run_id: None), *rest)
+
+    patch.setattr(PartitionOwner, "_resume", resume)
 
 
 @planted("lost")
