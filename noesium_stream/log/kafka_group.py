@@ -365,6 +365,9 @@ class KafkaSubscription:
             self._positions.update({tp: starts[tp] for tp in tps})
             self._assigned = frozenset(self._positions)
             consumer.incremental_assign([KafkaPartition(tp.topic, tp.partition, starts[tp]) for tp in tps])
+            if tps:
+                # One that went while it was paused beside a slow handler comes back paused.
+                consumer.resume([KafkaPartition(*tp) for tp in tps])
         except BaseException as error:
             # A callback of librdkafka has nobody to raise to.
             self._failure = self._failure or error

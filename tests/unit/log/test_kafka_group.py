@@ -64,6 +64,8 @@ class Client:
     def __init__(self, config: dict[str, Any], logger: Any) -> None:
         self.committed_offsets: list[int] = []
         self.starts: list[int] = []
+        self.paused: set[tuple[str, int]] = set()
+        """As the client has it: a partition that goes and comes back is paused as before."""
 
     def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
         self.callbacks = callbacks
@@ -107,6 +109,12 @@ class Client:
 
     def incremental_unassign(self, parts: list[KafkaPartition]) -> None:
         pass
+
+    def pause(self, parts: list[KafkaPartition]) -> None:
+        self.paused |= {(part.topic, part.partition) for part in parts}
+
+    def resume(self, parts: list[KafkaPartition]) -> None:
+        self.paused -= {(part.topic, part.partition) for part in parts}
 
     def close(self) -> None:
         pass
@@ -168,6 +176,65 @@ async def test_a_partition_that_comes_back_beside_a_slow_handler_begins_where_it
     assert handled == [5, 0, 1]
     assert member.position(TP) == 2
     assert member._consumer.committed_offsets == [1, 2]
+
+
+async def test_a_partition_that_goes_while_it_is_paused_beside_a_slow_handler_is_read_when_it_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Keeping(Client):
+        def __init__(self, config: dict[str, Any], logger: Any) -> None:
+            super().__init__(config, logger)
+            self.has: set[tuple[str, int]] = set()
+
+        def assignment(self) -> list[KafkaPartition]:
+            return [KafkaPartition(*tp) for tp in self.has]
+
+        def incremental_assign(self, parts: list[KafkaPartition]) -> None:
+            super().incremental_assign(parts)
+            self.has |= {(part.topic, part.partition) for part in parts}
+
+        def incremental_unassign(self, parts: list[KafkaPartition]) -> None:
+            self.has -= {(part.topic, part.partition) for part in parts}
+
+    monkeypatch.setattr(kafka_group, "Consumer", Keeping)
+    monkeypatch.setattr(kafka_group, "_POLL_AFTER_S", 0.0)
+    lost = threading.Event()
+    came_back = threading.Event()
+    Client.more = []
+    Client.script = [
+        lambda client: client.change("on_assign"),
+        Message(5),
+        lambda client: client.change("on_lost"),
+        lost,
+    ]
+    may_end = asyncio.Event()
+
+    async def handler(records: Sequence[Record]) -> None:
+        await may_end.wait()
+
+    member = KafkaSubscription(
+        Settings(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        "group",
+        "me/1/x",
+        ["t"],
+        None,  # type: ignore[arg-type]
+        handler,
+        None,
+        None,
+        None,
+    )
+    await asyncio.to_thread(lost.wait, 10)
+    client: Any = member._consumer
+    assert client.paused == {TP}
+    may_end.set()
+    await eventually(lambda: member._busy is None)
+    Client.script += [lambda client: client.change("on_assign"), came_back]
+    await asyncio.to_thread(came_back.wait, 10)
+    assert client.has == {TP}
+    assert client.paused == set()
+    await member.close()
+    await member.wait()
 
 
 @pytest.mark.parametrize("of_a_partition", [False, True])
