@@ -42,6 +42,7 @@ class Lane:
         steps: how many callbacks have run.
         fatal: at which of these the process dies before it runs; None: at none.
         rests: at which of these it is paused, and for how many seconds.
+        last_words: what the system does when it dies.
     """
 
     def __init__(self, loop: SimLoop, name: str, number: int) -> None:
@@ -54,6 +55,7 @@ class Lane:
         self.steps = 0
         self.fatal: int | None = None
         self.rests: dict[int, float] = {}
+        self.last_words: list[Callable[[], object]] = []
         self._loop = loop
 
     def __repr__(self) -> str:
@@ -74,6 +76,8 @@ class Lane:
     def kill(self) -> None:
         """End the process here: from now on nothing of it runs."""
         self.dead = True
+        for last in self.last_words:
+            last()
 
     def pause(self, seconds: float) -> None:
         """Stop the process for a while (SIGSTOP): time passes without it."""

@@ -48,6 +48,7 @@ class Plan:
     mishaps: list[Mishap]
     skews_ms: list[int]
     refusals: dict[str, int] = field(default_factory=dict)
+    keeps_state: bool = True
 
 
 def plan_of(seed: int) -> Plan:
@@ -70,6 +71,7 @@ def plan_of(seed: int) -> Plan:
         mishaps=sorted(_mishap(chance) for _ in range(troubles)),
         skews_ms=[chance.choice((0, 0, -1500, 700, 4000)) for _ in range(4)],
         refusals=words.refusals,
+        keeps_state=seed % 4 != 0,
     )
 
 

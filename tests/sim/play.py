@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from noesium_stream.client import Client, Run
@@ -30,6 +30,7 @@ from noesium_stream.worker import Worker
 from tests.sim.broker import SESSION_S, Broker, Link
 from tests.sim.cast import CALLER, CARRIER, GO, Caller, Carrier, answer_of
 from tests.sim.clock import START_MS, SimClock
+from tests.sim.disk import Disks, files_of_processes
 from tests.sim.log import sim_log
 from tests.sim.loop import Lane, SimLoop, StalledError
 from tests.sim.plan import TROUBLE_S, Command, Mishap, Plan, plan_of
@@ -67,11 +68,16 @@ class Outcome:
 
 def play(seed: int, *, keep: bool = False) -> Outcome:
     """Play a seed from its beginning; `keep`: what is on the log is handed back too."""
+    with TemporaryDirectory(prefix="noesium-sim-") as folder, files_of_processes():
+        return _play(seed, Path(folder), keep)
+
+
+def _play(seed: int, folder: Path, keep: bool) -> Outcome:
     was_enabled = gc.isenabled()
     gc.disable()  # it would end forgotten generators when it likes
     loop = SimLoop(Random(f"{seed} schedule"))
     asyncio.set_event_loop(loop)
-    stage = Stage(loop, plan_of(seed))
+    stage = Stage(loop, plan_of(seed), folder)
     try:
         book = None
         try:
@@ -116,9 +122,10 @@ class Machine:
 class Stage:
     """One world."""
 
-    def __init__(self, loop: SimLoop, plan: Plan) -> None:
+    def __init__(self, loop: SimLoop, plan: Plan, folder: Path) -> None:
         self.loop = loop
         self.plan = plan
+        self.disks = Disks(folder, Random(f"{plan.seed} disks"), plan.workers)
         self.chance = Random(f"{plan.seed} stage")
         self.topology = Topology(partitions=plan.partitions)
         self.broker = Broker(loop, Random(f"{plan.seed} broker"))
@@ -188,9 +195,10 @@ class Stage:
         machine = Machine(lane.name, lane, self.link(lane, {} if self._calm else self.plan.odds))
         self.machines.append(machine)
         skews = self.plan.skews_ms
-        lane.spawn(self._work(machine, skews[number % len(skews)]), lane.name)
+        home = self.disks.home(number)
+        lane.spawn(self._work(machine, home, skews[number % len(skews)]), lane.name)
 
-    async def _work(self, machine: Machine, skew_ms: int) -> None:
+    async def _work(self, machine: Machine, home: Path, skew_ms: int) -> None:
         WORLD.set(self.world)
         name = machine.name
         self.say(f"{name} starts")
@@ -198,10 +206,11 @@ class Stage:
         worker = Worker(
             log,
             [(Caller, None), (Carrier, None)],
-            home=Path(gettempdir()),
+            home=home,
             progress=lambda line: self.say(f"{name}: {line}"),
             clock=self.clock(name, skew_ms),
             grace_s=self.plan.grace_s,
+            keeps_state=self.plan.keeps_state,
         )
         machine.worker = worker
         machine.instance_id = worker._hosts[0]._context.agent_ref.instance_id

@@ -1,0 +1,54 @@
+"""The machines' disks: what a worker keeps in its files outlives it, what it had not written does not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Final
+from unittest.mock import patch
+
+from noesium_stream.worker import restore
+from noesium_stream.worker.state_file import Identity, StateFile
+from tests.sim.loop import here
+
+LOSS: Final = 0.15
+"""How often a machine that is started again has lost its disk."""
+
+
+class Disks:
+    """One for each place where a machine may stand; the next machine there finds what the last one left.
+
+    Args:
+        folder: for all of them.
+        chance: which of them are lost.
+        places: how many there are.
+    """
+
+    def __init__(self, folder: Path, chance: Random, places: int) -> None:
+        self._folder = folder
+        self._chance = chance
+        self._places = places
+
+    def home(self, number: int) -> Path:
+        """The disk of a machine that starts; another one that stands still may have files open there."""
+        home = self._folder / str(number % self._places)
+        if home.exists() and self._chance.random() < LOSS:
+            shutil.rmtree(home)
+        return home
+
+
+@contextmanager
+def files_of_processes() -> Iterator[None]:
+    """State files are closed when their process is killed: their open transactions and locks are gone."""
+    true_open = restore.open_state_file
+
+    def opened(path: Path, identity: Identity, discarded: Callable[[str], None]) -> StateFile:
+        file = true_open(path, identity, discarded)
+        here().last_words.append(file.close)
+        return file
+
+    with patch.object(restore, "open_state_file", opened):
+        yield
