@@ -25,7 +25,7 @@ from noesium_stream.projection.places import with_line
 from noesium_stream.projection.reads import require_versions
 from noesium_stream.projection.snapshots import Snapshots
 from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import StateFile, locked
+from noesium_stream.projection.state_file import Claim, StateFile, locked
 
 TState = TypeVar("TState")
 Report = Callable[[str], None]
@@ -80,6 +80,7 @@ def open_fold(
     call: Callable[..., Any] | None = None,
     *,
     flushes: bool = True,
+    claim: Claim | None = None,
 ) -> PartitionFold[TState]:
     """Open a partition's state; a file that cannot be trusted is discarded, and `report` is told why.
 
@@ -98,7 +99,7 @@ def open_fold(
     def tell(error: StateFileError) -> None:
         report(f"{error} It is discarded; the events are folded again.")
 
-    file = StateFile.open(path, identity, instead=tell)
+    file = StateFile.open(path, identity, instead=tell, claim=claim)
     try:
         copies = Snapshots(file)
         return PartitionFold(

@@ -41,6 +41,9 @@ from noesium_stream.projection.state_db import (
 
 _APPLICATION_ID: Final = 0x6E6F6573
 _SCHEMA: Final = (MANIFEST_TABLE, ROW_TABLE)
+Claim = Callable[[Path], tuple[Path, IO[bytes]]]
+"""The path at which a state is to lie -> the file to write, and its lock."""
+
 _TURNS: Final = 1 << 20
 """Commits at one cursor (letters are redriven) that stamps can tell apart; more still grow."""
 
@@ -71,7 +74,12 @@ class StateFile:
 
     @classmethod
     def open(
-        cls, path: Path, identity: Identity, *, instead: Callable[[StateFileError], None] | None = None
+        cls,
+        path: Path,
+        identity: Identity,
+        *,
+        instead: Callable[[StateFileError], None] | None = None,
+        claim: Claim | None = None,
     ) -> StateFile:
         """Open the file to write it, or make it.
 
@@ -79,6 +87,7 @@ class StateFile:
             path: where it lies.
             identity: what it has to be of.
             instead: told why a file that cannot be used is discarded and made anew; None raises.
+            claim: says which file it is to be, and locks it; None: the one at `path`.
 
         Raises:
             StateFileError: it is damaged, foreign, or of something else; says what.
@@ -87,7 +96,7 @@ class StateFile:
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock = locked(path)
+            path, lock = (path, locked(path)) if claim is None else claim(path)
         except OSError as error:
             raise not_writable(path, error) from error
         try:

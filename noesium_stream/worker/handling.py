@@ -25,7 +25,6 @@ from noesium_stream.errors import (
     LogFullError,
     LogTruncatedError,
     LogUnavailableError,
-    StateBusyError,
 )
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
@@ -37,6 +36,7 @@ from noesium_stream.log.topics import partition_of
 from noesium_stream.observability import events_processed
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.projection.folder import open_fold
+from noesium_stream.projection.state_claim import claimed
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.worker.acquiring import Assignment, take
 from noesium_stream.worker.committer import Committer
@@ -45,7 +45,6 @@ from noesium_stream.worker.destinations import Destinations
 FLUSH_EVENTS: Final = 2_000
 """How many events the state's file may lack: a takeover folds them again."""
 
-BUSY_TRIES: Final = 40
 DRAIN_S: Final = 5.0
 
 _PAUSE_S: Final = 0.25
@@ -241,13 +240,13 @@ class HandlerPartition:
         return 0
 
     async def _open_fold(self, until: int) -> PartitionFold[Any]:
-        fold = await self._open_file()
+        fold = self._open_file()
         try:
             if fold.cursor > until:
                 # Written by one whose commit is not on the log that is here now.
                 self._progress(f"{fold.file.path}: it is ahead of the log. It is discarded; folded again.")
                 fold.file.discard()
-                fold = await self._open_file()
+                fold = self._open_file()
             cursor = {self.partition: fold.cursor}
             first = (await self.log.beginning(self.inbox))[self.partition]
             if fold.cursor < first:
@@ -264,25 +263,19 @@ class HandlerPartition:
             raise
         return fold
 
-    async def _open_file(self) -> PartitionFold[Any]:
-        for left in reversed(range(BUSY_TRIES)):
-            try:
-                return open_fold(
-                    self._folder,
-                    self._state,
-                    self._codec,
-                    self.log,
-                    self._place,
-                    self._topic_id,
-                    self._progress,
-                    self._called,
-                    flushes=False,
-                )
-            except StateBusyError:
-                if not left:
-                    raise
-                await self.clock.sleep(_PAUSE_S)  # whoever had the partition here is just letting go
-        raise AssertionError("the last try returns or raises")
+    def _open_file(self) -> PartitionFold[Any]:
+        return open_fold(
+            self._folder,
+            self._state,
+            self._codec,
+            self.log,
+            self._place,
+            self._topic_id,
+            self._progress,
+            self._called,
+            flushes=False,
+            claim=claimed,
+        )
 
     # -- events --------------------------------------------------------------------------------------
 

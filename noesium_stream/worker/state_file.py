@@ -27,8 +27,9 @@ from typing import IO, Any, Final
 import orjson
 
 from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError
+from noesium_stream.projection.state_claim import claimed
 from noesium_stream.projection.state_db import CACHE_KB, Translating, connect, not_writable
-from noesium_stream.projection.state_file import discard, locked
+from noesium_stream.projection.state_file import discard
 
 FORMAT: Final = 1
 _APPLICATION_ID: Final = 0x6E6F6577
@@ -158,6 +159,8 @@ class StateFile:
 def open_state_file(path: Path, identity: Identity, discarded: Callable[[str], None]) -> StateFile:
     """Open the file to write it, or make it; where it cannot be written at all, the state is in memory.
 
+    One that has lost the partition and does not know it keeps its file, and this is another one (`claimed`).
+
     Args:
         path: where it lies.
         identity: what it has to be of.
@@ -165,9 +168,9 @@ def open_state_file(path: Path, identity: Identity, discarded: Callable[[str], N
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = locked(path)
-    except StateBusyError:
-        discarded(f"{path} is still being written by another process; the journal is read from its beginning")
+        path, lock = claimed(path)
+    except StateBusyError as error:
+        discarded(f"{error.message} The state is kept in memory.")
         return in_memory(identity)
     except OSError as error:
         discarded(f"{not_writable(path, error).message} The journal is read from its beginning.")

@@ -139,3 +139,28 @@ async def test_each_event_is_handled_once_whoever_is_killed(url: str, tmp_path: 
         assert Counter(map(len, (await sums(log, 0)).values())) == {done: len(KEYS)}
     finally:
         await log.close()
+
+
+async def test_who_takes_over_from_a_worker_that_stands_still_on_the_same_machine_wins(
+    url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sums.py").write_text(SUMS, encoding="utf-8")
+    folder = Folder(tmp_path, NOESIUM_LOG=url)
+    log = await open_log(url)
+    for event in (Counted, Summed):
+        log.catalogue.register(event)
+    try:
+        await count(log, range(1, 3))
+        with folder.running("worker", "sums") as paused:
+            await sums(log, 2 * len(KEYS))
+            paused.signal(signal.SIGSTOP)
+            with folder.running("worker", "sums") as owner:
+                await count(log, range(3, 5))
+                await sums(log, 4 * len(KEYS))
+                paused.signal(signal.SIGCONT)
+                await count(log, range(5, 6))
+                assert await sums(log, 5 * len(KEYS)) == {key: [1, 3, 6, 10, 15] for key in KEYS}
+                for process in (owner, paused):
+                    assert not any("Traceback" in line or "error:" in line for line in process.err)
+    finally:
+        await log.close()

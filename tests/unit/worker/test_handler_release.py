@@ -199,6 +199,27 @@ async def test_a_log_that_is_away_while_a_partition_is_taken_again_is_waited_for
     assert [(one["next_offset"], one["handled"]) for one in told] == [(1, 1)]
 
 
+async def test_who_takes_over_from_an_owner_that_stands_still_does_not_wait_for_its_state_file(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_pause(self: SystemClock, seconds: float) -> None:
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr(SystemClock, "sleep", no_pause)
+    paused, owner = owner_of(log, tmp_path), owner_of(log, tmp_path)
+    await paused.acquire_or_recover()
+    assert await owner.acquire_or_recover() == 0
+    records = await sold(log)
+    await owner.accept(records)
+    await owner.release()
+    assert [path.read_bytes()[:6] for path in tmp_path.rglob("*.state")] == [b"SQLite"] * 2
+    await paused.release()
+    last = owner_of(log, tmp_path)
+    assert await last.acquire_or_recover() == records[-1].offset + 1
+    assert len(list(tmp_path.rglob("*.state"))) == 1
+    await last.release()
+
+
 async def test_a_partition_that_is_given_up_while_it_is_taken_leaves_nothing_open(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

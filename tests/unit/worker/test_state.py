@@ -212,18 +212,25 @@ async def test_a_file_of_another_journal_or_another_time_is_not_used(log: EventL
         await other.close()
 
 
-def test_a_file_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_a_paused_owner_still_has_is_left_to_it_and_the_new_one_writes_another(
+    tmp_path: Path,
+) -> None:
     said: list[str] = []
     identity = Identity("journal", "id", 0)
-    first = open_state_file(tmp_path / "0.db", identity, said.append)
-    second = open_state_file(tmp_path / "0.db", identity, said.append)
-    assert second.path is None
-    assert "still being written by another process" in said[0]
-    first.close()
-    second.close()
-    third = open_state_file(tmp_path / "0.db", identity, said.append)
-    assert third.path is not None
-    third.close()
+    paused = open_state_file(tmp_path / "0.db", identity, said.append)
+    owner = open_state_file(tmp_path / "0.db", identity, said.append)
+    assert owner.path not in (None, paused.path)
+    owner.manifest.cursor = 7
+    owner.commit()
+    paused.commit()  # it wakes up, and does not know better
+    paused.close()
+    owner.commit()
+    owner.close()
+    again = open_state_file(tmp_path / "0.db", identity, said.append)
+    assert again.manifest.cursor == 7
+    assert [path.name for path in tmp_path.glob("*.db")] == [again.path.name if again.path else ""]
+    again.close()
+    assert said == []
 
 
 async def test_a_disk_without_room_stops_no_run(
