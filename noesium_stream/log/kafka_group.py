@@ -18,7 +18,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from noesium_stream.errors import EventStoreError, LogClosedError
+from noesium_stream.errors import EventStoreError, LogClosedError, LogUnavailableError
 from noesium_stream.log.group import tenure_ended
 from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.kafka_admin import KafkaAdmin
@@ -324,12 +324,31 @@ class KafkaSubscription:
 
     def _check(self, error: KafkaError, message: Message) -> None:
         """Raise what cannot be waited for."""
-        if error.code() in OUT_OF_RANGE and (message.partition() or -1) >= 0:
-            tp = TopicPartition(message.topic(), message.partition())
-            raise self._call(out_of_range(self._admin, tp.topic, tp.partition, self._positions.get(tp, 0)))
+        partition = message.partition()
+        if error.code() in OUT_OF_RANGE and partition is not None and partition >= 0:
+            return self._out_of_range(TopicPartition(message.topic(), partition))
         found = translated(error, self._bootstrap, f"reading {', '.join(self._topics)}")
         if not found.retriable:
             raise found
+        return None
+
+    def _out_of_range(self, tp: TopicPartition) -> None:
+        """Read on where that is possible: the client does not do so by itself.
+
+        Raises:
+            LogTruncatedError, LogCorruptError: what is next is not there.
+        """
+        if tp not in self._positions:
+            return
+        start = self._batch.read.get(tp, self._positions[tp])
+        try:
+            found = self._call(out_of_range(self._admin, tp.topic, tp.partition, start))
+        except LogUnavailableError as away:
+            found = away
+        if not found.retriable:
+            raise found
+        self._consumer.incremental_unassign([KafkaPartition(*tp)])
+        self._consumer.incremental_assign([KafkaPartition(*tp, start)])
 
     def _commit(self, offsets: Mapping[TopicPartition, int], *, wait: bool) -> None:
         """Tell the group; a commit that comes too late is no harm (at least once)."""

@@ -21,7 +21,7 @@ from confluent_kafka.admin import OffsetSpec
 from noesium_stream.errors import EventStoreError, LogCorruptError, LogTruncatedError
 from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.kafka_admin import KafkaAdmin
-from noesium_stream.log.kafka_errors import ClientLog, translated
+from noesium_stream.log.kafka_errors import ClientLog, translated, unavailable
 from noesium_stream.log.kafka_message import EOF, Message, Sieve, sieve, to_record
 from noesium_stream.log.kafka_settings import KafkaSettings
 from noesium_stream.log.port import Cursor
@@ -200,10 +200,18 @@ def poll_batch(consumer: Consumer, timeout_s: float = POLL_S, *, most: int = BAT
 
 
 async def out_of_range(admin: KafkaAdmin, topic: str, partition: int, wanted_offset: int) -> EventStoreError:
-    """The error for an offset that a partition does not have."""
+    """The error for an offset that a partition does not have, as the client says.
+
+    It says so, too, when a broker that comes back cannot tell it where the beginning is (a negative offset),
+    or of which epoch an offset is: retriable.
+    """
     first = (await admin.offsets(topic, OffsetSpec.earliest())).get(partition, 0)
-    if wanted_offset < first:
-        return LogTruncatedError(topic, partition, max(wanted_offset, 0), first)
+    if 0 <= wanted_offset < first:
+        return LogTruncatedError(topic, partition, wanted_offset, first)
+    end = (await admin.offsets(topic, OffsetSpec.latest())).get(partition, 0)
+    if wanted_offset <= end:
+        reason = f"{topic}/{partition} cannot be read from {max(wanted_offset, first)} on, which is there"
+        return unavailable(admin.bootstrap, reason=reason)
     return LogCorruptError(
         f"{topic}/{partition}: offset {wanted_offset} lies beyond the end of the partition.",
         hint="The topic was made anew, or its broker has lost data. Read it from the beginning.",

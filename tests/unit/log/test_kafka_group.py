@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import OffsetSpec
 
+from noesium_stream.errors import EventStoreError, LogCorruptError, LogTruncatedError, LogUnavailableError
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.log import kafka_group
 from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.kafka_group import KafkaSubscription
+from noesium_stream.log.kafka_reader import out_of_range
 from noesium_stream.log.port import TopicPartition
 from noesium_stream.log.record import Record
 from tests.support.envelopes import open_catalogue
@@ -38,7 +41,7 @@ class Message:
     def offset(self) -> int:
         return self._offset
 
-    def error(self) -> None:
+    def error(self) -> KafkaError | None:
         return None
 
     def key(self) -> bytes:
@@ -176,6 +179,73 @@ async def test_a_partition_that_comes_back_beside_a_slow_handler_begins_where_it
     assert handled == [5, 0, 1]
     assert member.position(TP) == 2
     assert member._consumer.committed_offsets == [1, 2]
+
+
+async def test_who_is_told_that_an_offset_is_not_there_reads_on_where_it_is_and_ends_where_it_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Failed(Message):
+        def error(self) -> KafkaError:
+            return KafkaError(KafkaError._AUTO_OFFSET_RESET)
+
+    class Admin:
+        bootstrap = "here"
+        first = 0
+
+        async def offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
+            return {0: self.first if spec._value == OffsetSpec.earliest()._value else 100}
+
+    monkeypatch.setattr(kafka_group, "Consumer", Client)
+    again = threading.Event()
+    admin = Admin()
+    Client.more = []
+    Client.script = [lambda client: client.change("on_assign"), Message(5), Failed(-1), again]
+    handled: list[int] = []
+
+    async def handler(records: Sequence[Record]) -> None:
+        handled.extend(record.offset for record in records)
+
+    async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        return {TP: 5}
+
+    member = KafkaSubscription(
+        Settings(),  # type: ignore[arg-type]
+        admin,  # type: ignore[arg-type]
+        "group",
+        "me/1/x",
+        ["t"],
+        None,  # type: ignore[arg-type]
+        handler,
+        on_assigned,
+        None,
+        None,
+    )
+    await asyncio.to_thread(again.wait, 10)
+    assert member._consumer.starts == [5, 6]
+    Client.script += [Message(6)]
+    await eventually(lambda: handled == [5, 6])
+    admin.first = 50
+    Client.script += [Failed(-1)]
+    with pytest.raises(LogTruncatedError, match="offset 7 is no longer there, the first retained one is 50"):
+        await asyncio.wait_for(member.wait(), 10)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [(-2, LogUnavailableError), (1, LogTruncatedError), (3, LogUnavailableError), (11, LogCorruptError)],
+)
+async def test_an_offset_that_is_there_and_cannot_be_read_is_tried_again(
+    wanted: int, error: type[EventStoreError]
+) -> None:
+    class Admin:
+        bootstrap = "here"
+
+        async def offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
+            return {0: 3 if spec._value == OffsetSpec.earliest()._value else 10}
+
+    found = await out_of_range(Admin(), "t", 0, wanted)  # type: ignore[arg-type]
+    assert type(found) is error
+    assert found.retriable is (error is LogUnavailableError)
 
 
 async def test_a_partition_that_goes_while_it_is_paused_beside_a_slow_handler_is_read_when_it_comes_back(
