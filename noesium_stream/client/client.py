@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from noesium_stream.capability import in_range
 from noesium_stream.client.approvals import Approval, open_ones, read_questions
 from noesium_stream.client.effects import OpenEffect, open_effects, open_ledgers
 from noesium_stream.client.following import Since
@@ -92,6 +93,7 @@ class Client:
         fork: ForkRef | None = None,
         fairness_key: str | None = None,
         deadline: timedelta | datetime | None = None,
+        version: str | None = None,
     ) -> Run:
         """Ask agents of a type to run on `input`; return as soon as the command is on the log.
 
@@ -104,11 +106,16 @@ class Client:
         A run that has not ended by its `deadline`, so long from now or at that moment, is ended: what it did
         is undone, and `Run.result` raises `DeadlineExceededError`. What it delegates has the same deadline.
 
+        `version` is a range of the agent's versions, such as `^2` or `>=1.2 <2`: the run begins with one that
+        its worker carries, and is parked until one does.
+
         Raises:
             StateError: the input has no JSON form.
-            ConfigError: `agent_type` is no agent type, or the deadline is no moment to come.
+            ConfigError: `agent_type` is no agent type, the deadline is no moment to come, or `version` is no
+                range.
             RecordTooLargeError, LogUnavailableError
         """
+        in_range("0.0.0", version)
         log = self.log
         if idempotency_key is None:
             run_id = self._clock.uuid7()
@@ -120,6 +127,7 @@ class Client:
             input=to_json(dict(input), "input"),
             fork=fork,
             deadline_ms=self._moment_ms(deadline),
+            agent_version=version,
         )
         envelope = requested.to_envelope(
             self._producer,

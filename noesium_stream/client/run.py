@@ -17,7 +17,7 @@ from noesium_stream.client.effects import (
 )
 from noesium_stream.client.following import RunReader, Since, closing
 from noesium_stream.client.indexed import RunIndex
-from noesium_stream.client.runs import ENDED, RUN_TYPES, RunInfo, fold_record
+from noesium_stream.client.runs import ENDED, PARKED_TYPES, RUN_TYPES, RunInfo, fold_record
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
     CorruptRecordError,
@@ -163,7 +163,7 @@ class Run:
         source = self._log.read(topic, {}, until={partition: ends[partition]}, types=types)
         async with closing(source) as records:
             async for record in records:
-                if record.key == self.id:
+                if record.key == self.id or _is_about(record, self.id):
                     yield record
 
     async def check_input(self, input: Mapping[str, Any]) -> None:
@@ -330,3 +330,8 @@ def _outcome(event: EventEnvelope) -> Any:
         f"Run {payload['run_id']} failed: {payload['error_type']}: {payload['message']}",
         hint="\n".join([*([f"at {where}"] if where else []), *([hint] if hint else [])]) or None,
     )
+
+
+def _is_about(record: Record, run_id: str) -> bool:
+    """Whether a record of the partition says something of a run's parked requests."""
+    return record.event_type in PARKED_TYPES and record.unchecked.payload.get("run_id") == run_id

@@ -8,11 +8,15 @@ from typing import Any, Final
 from noesium_stream.errors import CorruptRecordError
 from noesium_stream.event.calls import COMMANDS, input_of, label_of
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.standard import RequestParked, RequestResumed
+from noesium_stream.event.standard.request import BEHIND
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import TopicKind
 
+PARKED_TYPES: Final = (RequestParked.TYPE, RequestResumed.TYPE)
 RUN_TYPES: Final = (
     *COMMANDS,
+    *PARKED_TYPES,
     "run.started",
     "run.parked",
     "run.resumed",
@@ -36,9 +40,10 @@ ENDED: Final = {
 class RunInfo:
     """One run at a glance.
 
-    `status` is requested, running, parked (its worker does not carry its graph: `reason`), compensating (it
-    is ending, and what it did is being undone), completed, failed, cancelled or expired. `label` is what it
-    was asked, in one line. Times are milliseconds since the epoch.
+    `status` is requested, running, parked (its worker does not carry its graph, or cannot take its command:
+    `reason`), compensating (it is ending, and what it did is being undone), completed, failed, cancelled or
+    expired. `label` is what it was asked, in one line; empty where nobody here can read that. Times are
+    milliseconds since the epoch.
     """
 
     run_id: str
@@ -83,12 +88,20 @@ def fold_runs(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -
     if event.event_type in COMMANDS:
         _command(runs, event, agent_type)
         return
+    if event.event_type in _OF_REQUESTS:
+        _OF_REQUESTS[event.event_type](runs, event, agent_type)
+        return
     run = runs.get(payload["run_id"])
     if run is None or run.ended_ms is not None:
         return
     if event.event_type == "run.started":
         runs[run.run_id] = replace(
-            run, status="running", agent_version=payload["agent_version"], started_ms=event.timestamp_ms
+            run,
+            status="running",
+            agent_version=payload["agent_version"],
+            started_ms=event.timestamp_ms,
+            reason=None,
+            error=None,
         )
     elif event.event_type == "run.parked":
         runs[run.run_id] = replace(run, status="parked", reason=payload["reason"])
@@ -122,3 +135,29 @@ def _command(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) ->
         parent_run_id=payload.get("caller_run_id"),
         root_run_id=event.correlation_id,
     )
+
+
+def _parked(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -> None:
+    payload = event.payload
+    run = runs.get(payload["run_id"])
+    if run is None:
+        run = RunInfo(payload["run_id"], agent_type, "parked", "", payload["logged_ms"])
+    if run.started_ms is None and payload["reason"] != BEHIND:
+        runs[run.run_id] = replace(run, status="parked", reason=payload["reason"], error=None)
+
+
+def _taken(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -> None:
+    payload = event.payload
+    run = runs.get(payload["run_id"])
+    if run is None or run.status != "parked" or run.started_ms is not None:
+        return
+    refused = payload.get("refused")
+    if refused is not None:
+        runs[run.run_id] = replace(run, status="failed", reason=None, error=f"a dead letter: {refused}")
+    elif run.label or run.root_run_id:
+        runs[run.run_id] = replace(run, status="requested", reason=None)
+    else:
+        del runs[run.run_id]  # the copy of its command says more
+
+
+_OF_REQUESTS: Final = {RequestParked.TYPE: _parked, RequestResumed.TYPE: _taken}

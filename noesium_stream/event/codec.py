@@ -66,6 +66,11 @@ def peek_type(data: bytes) -> bytes | None:
     return data[TYPE_AT : TYPE_AT + (length >> 1)]
 
 
+def is_framed(data: bytes) -> bool:
+    """Whether these bytes begin as an event does, whatever schema it is written with."""
+    return (data[:2] == _SINGLE_OBJECT and len(data) >= 10) or (data[:1] == b"\x00" and len(data) >= 5)
+
+
 class SchemaRegistry(Protocol):
     """Numbers for writer schemas, and back; see `noesium_stream.event.registry.ConfluentRegistry`."""
 

@@ -5,17 +5,26 @@ from __future__ import annotations
 import base64
 from collections.abc import Container, Mapping
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from noesium_stream.capability import in_range
 from noesium_stream.clock import Clock
-from noesium_stream.errors import EventValidationError, NoesiumError, RecordTooLargeError
+from noesium_stream.errors import (
+    ConfigError,
+    CorruptRecordError,
+    EventValidationError,
+    NoesiumError,
+    RecordTooLargeError,
+    UnknownSchemaError,
+)
 from noesium_stream.event.answers import refusal_of
 from noesium_stream.event.calls import ANSWERS, CALLS, COMMANDS
+from noesium_stream.event.codec import is_framed
 from noesium_stream.event.effects import refusal
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import EventValidationFailed, PartitionOutgrown, ToolInvocationRequested
 from noesium_stream.log.headers import SOURCE
-from noesium_stream.log.port import EventLog, Outgoing
+from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES
 from noesium_stream.log.record import Record
 from noesium_stream.worker.session import RunSession
@@ -81,6 +90,10 @@ def _refused_command(event: EventEnvelope, agent_type: str) -> EventValidationEr
     target = payload.get("target_agent_type", payload.get("agent_type"))
     if target != agent_type:
         return EventValidationError("payload", f"is for agents of type {target}, not {agent_type}")
+    try:
+        in_range("0.0.0", payload.get("agent_version"))
+    except ConfigError as error:
+        return EventValidationError("payload.agent_version", error.message)
     if event.event_type != ToolInvocationRequested.TYPE:
         return None
     if payload.get("capability_id") != f"tool.{payload['toolkit_name']}.{payload['tool_name']}":
@@ -144,6 +157,23 @@ _FOR_OPEN_RUNS: Final = {
 }
 
 
+class Unready(NamedTuple):
+    """Another worker may be able to take a record that this one cannot; `reason`: what it waits for."""
+
+    reason: str
+
+
+def unknown_here(record: Record, error: CorruptRecordError) -> Unready | None:
+    """What a record waits for that cannot be decoded; None: nobody could ever decode it.
+
+    An event of a type, of a version of it or with an Avro schema that is not known here is one; bytes that
+    are no event at all are none.
+    """
+    if not isinstance(error.cause, UnknownSchemaError) or not is_framed(record.value):
+        return None
+    return Unready(f"it waits for a worker that knows its schema: {error.cause.message}")
+
+
 class LetterWriter(Protocol):
     """Who writes a dead letter: the owner of the partition that it came to."""
 
@@ -154,8 +184,14 @@ class LetterWriter(Protocol):
     log: EventLog
 
 
-def dead_letter(owner: LetterWriter, record: Record, error: NoesiumError) -> list[Outgoing]:
-    """The record in the dead letter topic, and in the journal that it was passed over; one commit."""
+def dead_letter(
+    owner: LetterWriter, record: Record, error: NoesiumError, origin: Position | None = None
+) -> list[Outgoing]:
+    """The record in the dead letter topic, and in the journal that it was passed over; one commit.
+
+    `origin` is where it came in, if that is not its own position.
+    """
+    came_in = origin or Position(record.topic, record.partition, record.offset)
     trace_of = [f"{type(error).__name__}: {error.message}"]
     quoted = record.value[:QUOTED_BYTES]
     if len(quoted) < len(record.value):
@@ -163,9 +199,9 @@ def dead_letter(owner: LetterWriter, record: Record, error: NoesiumError) -> lis
     event = EventValidationFailed(
         failure_reason=error.message,
         validation_trace=trace_of,
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
+        topic=came_in.topic,
+        partition=came_in.partition,
+        offset=came_in.offset,
         record_base64=base64.b64encode(quoted).decode(),
         whole=len(quoted) == len(record.value),
     )

@@ -12,6 +12,9 @@ Commands whose turn it is (`Intake._admit`), when there are slots, and none befo
  3. begun.
 The two never happen at the same time.
 
+What this worker cannot take and another one may is parked (`kept`), what comes in for its run with it. An
+owner begins with a look at what is parked.
+
 A command that has waited for half of what an inbox keeps is accepted out of turn, so that the inbox need not
 keep it any more; its run begins when there is a slot.
 
@@ -23,21 +26,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
 from noesium_stream.clock import Clock
-from noesium_stream.errors import CorruptRecordError, LogClosedError, NoesiumError
+from noesium_stream.errors import CorruptRecordError, EventValidationError, LogClosedError, NoesiumError
 from noesium_stream.event.calls import COMMANDS
-from noesium_stream.event.envelope import AgentRef
+from noesium_stream.event.envelope import AgentRef, EventEnvelope
+from noesium_stream.event.standard import RunCancelRequested
+from noesium_stream.event.standard.request import BEHIND
 from noesium_stream.kernel import NO_LONGER_OWNER
-from noesium_stream.log.headers import SOURCE
-from noesium_stream.log.port import EventLog, Outgoing
+from noesium_stream.log.headers import CE_TYPE, SOURCE
+from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.log.record import Record
 from noesium_stream.worker.fairness import fairness_key
 from noesium_stream.worker.forwarding import Forwarding
-from noesium_stream.worker.inbox import Verdict, dead_letter, judge
+from noesium_stream.worker.inbox import Unready, Verdict, dead_letter, judge, unknown_here
+from noesium_stream.worker.kept import KeptRequests, parked, resumed
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.session import RunSession
 from noesium_stream.worker.slots import Slots
@@ -49,6 +55,13 @@ AT_ONCE: Final = 256
 """Commands that are taken up in one commit at most."""
 
 RECOUNT_S: Final = 5.0
+
+PARKED_AT_ONCE: Final = 16
+"""Runs whose parked requests are looked at in one commit: these may be large."""
+
+_CANCEL: Final = RunCancelRequested.TYPE.encode()
+
+_Judgement = Verdict | NoesiumError | Unready
 
 
 class IntakeOwner(Protocol):
@@ -70,6 +83,9 @@ class IntakeOwner(Protocol):
 
     def tell(self, line: str) -> None:
         """Say what went wrong to those who watch the worker."""
+
+    def lacks(self, command: EventEnvelope) -> str | None:
+        """The version that a command asks for and that is not carried here; None: it can begin."""
 
     def begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
         """Make the session of a command's run; return it and the first records of its journal."""
@@ -94,7 +110,7 @@ class _Accepted:
         self.outgoing: list[Outgoing] = []
         self.begun: dict[str, RunSession] = {}
         self.touched: dict[str, RunSession] = {}
-        self.refused: list[str] = []
+        self.told: list[str] = []
 
 
 class Intake:
@@ -124,6 +140,7 @@ class Intake:
         self._holder = slots.join()
         self._waiting = Waiting(state, owner.inbox, owner.partition, owner.log.decoder)
         self._forwarding = Forwarding(owner, state.manifest.successor)
+        self.kept = KeptRequests(owner, state)
         self._resuming: deque[str] = deque()
         self._turn = asyncio.Lock()
         kept_ms = owner.log.topology.spec(owner.inbox).retention_ms
@@ -141,7 +158,9 @@ class Intake:
         self._closed = True
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait((self._task,))  # not the task itself: its cancellation is not that of who waits
+            await asyncio.wait(
+                (self._task,)
+            )  # not the task itself: its cancellation is not that of who waits
         self._slots.leave(self._holder)
 
     def resume(self, run_ids: Iterable[str]) -> None:
@@ -183,7 +202,9 @@ class Intake:
                     if self._closed:
                         raise LogClosedError("the partition was given up meanwhile")
                     if not any(run_id in self._parking for run_id in runs):
-                        return await self._take(records)
+                        for part in _until_cancelled(records):
+                            await self._take(part)
+                        return
 
     async def _take(self, records: Sequence[Record]) -> None:
         position = self._state.manifest.position
@@ -216,10 +237,18 @@ class Intake:
 
     def _decide(self, record: Record, accepted: _Accepted, waits: _Waits) -> None:
         verdict = self._judged(record, waits)
+        behind = self._is_behind_parked(record, verdict, waits)
         if isinstance(verdict, NoesiumError):
             self._refuse(record, verdict, accepted)
         elif verdict is Verdict.OUTGROWN:
             self._outgrow(record, accepted)
+        elif behind and record.envelope.event_type == RunCancelRequested.TYPE:
+            self._withdraw(record, accepted)
+        elif isinstance(verdict, Unready) and self._state.has_ended(record.key):
+            self._state.pass_over(record.offset)  # whatever it is, it comes too late
+        elif isinstance(verdict, Unready) or behind:
+            self._park(record, verdict, accepted)
+            waits.parked.add(record.key)
         elif self._goes_on(record.key, verdict, waits):
             accepted.outgoing += self._forwarding.forwarded(record)
         elif verdict is Verdict.START:
@@ -241,38 +270,77 @@ class Intake:
         else:
             self._state.pass_over(record.offset)
 
-    def _goes_on(self, run_id: str, verdict: Verdict, known: _Waits | PartitionState) -> bool:
+    def _goes_on(self, run_id: str, verdict: _Judgement, known: _Waits | PartitionState) -> bool:
         """Whether it is for the next generation: a new command, or for a run that is not known here."""
         if not self._forwarding.grown or verdict is Verdict.DELIVER:
             return False
         return verdict is Verdict.START or not (run_id in self._runs or run_id in known)
 
-    def _judged(self, record: Record, known: _Waits | PartitionState) -> Verdict | NoesiumError:
+    def _judged(self, record: Record, known: _Waits | PartitionState) -> _Judgement:
         try:
-            return judge(record, self._owner.agent_ref.agent_type, self._runs, known)
+            verdict = judge(record, self._owner.agent_ref.agent_type, self._runs, known)
         except CorruptRecordError as error:
-            return error
+            return unknown_here(record, error) or error
+        if verdict is not Verdict.START or self._forwarding.grown:
+            return verdict  # who is handed a command asks anew
+        lacking = self._owner.lacks(record.envelope)
+        return verdict if lacking is None else Unready(f"it waits for a worker that carries {lacking}")
+
+    def _is_behind_parked(self, record: Record, verdict: _Judgement, waits: _Waits) -> bool:
+        """Whether it was sent to a run whose command is parked."""
+        run_id = record.key
+        if verdict is not Verdict.PASS or not (run_id in waits.parked or run_id in self.kept):
+            return False
+        known = run_id in self._runs or run_id in waits
+        return not known and record.envelope.event_type not in COMMANDS
+
+    def _park(self, record: Record, verdict: _Judgement, accepted: _Accepted) -> None:
+        reason = verdict.reason if isinstance(verdict, Unready) else BEHIND
+        accepted.outgoing += parked(self._owner, record, reason)
+        accepted.told.append(f"{_place(record)} is parked: {reason}")
+
+    def _withdraw(self, cancel: Record, accepted: _Accepted) -> None:
+        """Nobody wants what is parked for a run: it begins and is cancelled, or is a dead letter."""
+        at = len(accepted.outgoing)
+        offsets: list[int] = []
+        refused: str | None = None
+        for kept in self.kept.of(cancel.key):
+            offsets += kept.offsets
+            verdict: _Judgement
+            try:  # whatever version it asks for
+                verdict = judge(kept.record, self._owner.agent_ref.agent_type, self._runs, self._state)
+            except CorruptRecordError as error:
+                verdict = EventValidationError("value", f"the run was cancelled, and {error.cause.message}")
+            if isinstance(verdict, NoesiumError):
+                refused = verdict.message
+            self._settle(kept.record, verdict, accepted, kept.origin)
+        accepted.outgoing.insert(at, resumed(self._owner, cancel.key, offsets, refused))
+        if not self._settle(cancel, self._judged(cancel, self._state), accepted):
+            self._state.pass_over(cancel.offset)
 
     def _accept(self, record: Record, session: RunSession, accepted: _Accepted) -> None:
         accepted.outgoing.append(session.accept(record.envelope, record))
         accepted.touched[session.run_id] = session
 
-    def _refuse(self, record: Record, error: NoesiumError, accepted: _Accepted) -> None:
-        accepted.outgoing += dead_letter(self._owner, record, error)
-        place = f"{record.topic}/{record.partition}/{record.offset}"
-        accepted.refused.append(f"{place} is a dead letter: {error.message}")
+    def _refuse(
+        self, record: Record, error: NoesiumError, accepted: _Accepted, origin: Position | None = None
+    ) -> None:
+        accepted.outgoing += dead_letter(self._owner, record, error, origin)
+        accepted.told.append(f"{_place(origin or record)} is a dead letter: {error.message}")
 
     async def _commit(self, accepted: _Accepted, fair: str | None = None) -> None:
         """All in one commit; its last copy says how far the inbox is decided on."""
         if not accepted.outgoing:
             return
-        at = max(n for n, record in enumerate(accepted.outgoing) if _is_copy(record, self._owner.journal))
-        copy = accepted.outgoing[at]
-        accepted.outgoing[at] = copy._replace(headers=(*copy.headers, self._state.mark(fair)))
+        copies = [n for n, record in enumerate(accepted.outgoing) if _is_copy(record, self._owner.journal)]
+        if copies:
+            copy = accepted.outgoing[copies[-1]]
+            marked = copy._replace(headers=(*copy.headers, self._state.mark(fair)))
+            accepted.outgoing[copies[-1]] = marked
         await self._owner.submit(accepted.outgoing).wait()
 
     def _follow(self, accepted: _Accepted) -> None:
-        for line in accepted.refused:
+        for line in accepted.told:
             self._owner.tell(line)
         for run_id, session in accepted.begun.items():
             if self._runs.get(run_id) is session:  # else the partition was lost again by now
@@ -285,6 +353,7 @@ class Intake:
     async def _work(self) -> None:
         wake = self._holder.wake
         try:
+            await self._take_parked()
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(RECOUNT_S):
@@ -330,45 +399,105 @@ class Intake:
         while self._waiting.older_than(before_ms, 1):
             async with self._turn:
                 aged = await self._take_up(self._waiting.older_than(before_ms, AT_ONCE), None)
-            for run_id, session in aged.begun.items():
-                session.close()
-                self._runs.pop(run_id, None)
-                self._holder.working.discard(run_id)
-            self._parking.adopt(aged.begun)
-            self.resume(aged.begun)
-            self._follow(_without_runs(aged))
+            self._begin_later(aged)
+
+    def _begin_later(self, accepted: _Accepted) -> None:
+        """What was taken up out of turn begins when there are slots."""
+        begun, accepted.begun = accepted.begun, {}
+        for run_id, session in begun.items():
+            session.close()
+            self._runs.pop(run_id, None)
+            self._holder.working.discard(run_id)
+            accepted.touched.pop(run_id, None)
+        self._parking.adopt(begun)
+        self.resume(begun)
+        self._follow(accepted)
 
     async def _take_up(self, commands: Sequence[Record], fair: str | None) -> _Accepted:
         accepted = _Accepted()
         await self._forwarding.prepare()
         for record in commands:
             verdict = self._judged(record, self._state)
-            if isinstance(verdict, NoesiumError):
-                self._refuse(record, verdict, accepted)
-            elif self._goes_on(record.key, verdict, self._state):
-                accepted.outgoing += self._forwarding.forwarded(record)
-            elif verdict is Verdict.START:
-                session, first = self._owner.begin(record)
-                accepted.outgoing += first
-                accepted.begun[session.run_id] = accepted.touched[session.run_id] = session
-                self.works(session.run_id)
-            else:
+            lacking = isinstance(verdict, Unready)
+            if lacking:  # the owner before could begin it
+                self._park(record, verdict, accepted)
+            elif not self._settle(record, verdict, accepted):
                 self._pass_over(record)
+            elif record.key in self.kept:
+                self._retry(record.key, accepted)
             for follower in self._waiting.behind(record.key):
-                self._take_up_behind(follower, accepted)
+                if lacking:
+                    self._park(follower, Verdict.PASS, accepted)
+                elif not self._settle(follower, self._judged(follower, self._state), accepted):
+                    self._pass_over(follower)
         await self._commit(accepted, fair)
         return accepted
 
-    def _take_up_behind(self, record: Record, accepted: _Accepted) -> None:
-        verdict = self._judged(record, self._state)
+    def _settle(
+        self, record: Record, verdict: _Judgement, accepted: _Accepted, origin: Position | None = None
+    ) -> bool:
+        """Do what was decided on a record; False: it is passed over."""
         if isinstance(verdict, NoesiumError):
-            self._refuse(record, verdict, accepted)
+            self._refuse(record, verdict, accepted, origin)
         elif self._goes_on(record.key, verdict, self._state):
             accepted.outgoing += self._forwarding.forwarded(record)
+        elif verdict is Verdict.START:
+            session, first = self._owner.begin(record)
+            accepted.outgoing += first
+            accepted.begun[session.run_id] = accepted.touched[session.run_id] = session
+            self.works(session.run_id)
         elif verdict is Verdict.DELIVER:
             self._accept(record, self._runs[record.key], accepted)
         else:
-            self._pass_over(record)
+            return False
+        return True
+
+    # -- what is parked ------------------------------------------------------------------------------
+
+    async def _take_parked(self) -> None:
+        """Take what the owners before could not take, and this one can."""
+        run_ids = self.kept.runs()
+        for first in range(0, len(run_ids), PARKED_AT_ONCE):
+            some = run_ids[first : first + PARKED_AT_ONCE]
+            with self._parking.staying(some):
+                self._begin_later(await self._retry_all(some))
+
+    async def _retry_all(self, run_ids: Collection[str]) -> _Accepted:
+        await self._forwarding.prepare()
+        while True:
+            await self._parking.bring_back(run_ids)
+            async with self._turn:
+                if any(run_id in self._parking for run_id in run_ids):
+                    continue
+                await self._outcomes_known(run_ids)
+                accepted = _Accepted()
+                for run_id in run_ids:
+                    self._retry(run_id, accepted)
+                await self._commit(accepted)
+                return accepted
+
+    def _retry(self, run_id: str, accepted: _Accepted) -> None:
+        at = len(accepted.outgoing)
+        offsets: list[int] = []
+        stays = anew = False
+        refused: str | None = None
+        for kept in self.kept.of(run_id):
+            verdict = self._judged(kept.record, self._state)
+            reason = kept.reason
+            if isinstance(verdict, Unready) and not self._state.has_ended(run_id):
+                stays, reason = True, verdict.reason
+            elif not (stays and verdict is Verdict.PASS and run_id not in self._state):
+                if isinstance(verdict, NoesiumError):
+                    refused = verdict.message
+                self._settle(kept.record, verdict, accepted, kept.origin)
+                offsets += kept.offsets
+                continue
+            anew = anew or reason != kept.reason  # and what follows it: they keep their order
+            if anew:
+                accepted.outgoing += parked(self._owner, kept.record, reason, kept.origin)
+                offsets += kept.offsets
+        if offsets:
+            accepted.outgoing.insert(at, resumed(self._owner, run_id, offsets, refused))
 
     def _pass_over(self, record: Record) -> None:
         self._waiting.drop(record.offset)
@@ -382,6 +511,7 @@ class _Waits:
         self._state = state
         self._waiting = waiting
         self._commands: set[str] = set()
+        self.parked: set[str] = set()
         self.new: list[tuple[Record, str | None]] = []
 
     def __contains__(self, run_id: object) -> bool:
@@ -400,7 +530,16 @@ def _is_copy(record: Outgoing, journal: str) -> bool:
     return record.topic == journal and any(name == SOURCE for name, _ in record.headers)
 
 
-def _without_runs(accepted: _Accepted) -> _Accepted:
-    rest = _Accepted()
-    rest.refused = accepted.refused
-    return rest
+def _place(record: Record | Position) -> str:
+    return f"{record.topic}/{record.partition}/{record.offset}"
+
+
+def _until_cancelled(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """Cut where a run is cancelled of which something comes before: what that is has to be known by then."""
+    first, runs = 0, set[str]()
+    for at, record in enumerate(records):
+        if record.key in runs and record.header(CE_TYPE) == _CANCEL:
+            yield records[first:at]
+            first, runs = at, set()
+        runs.add(record.key)
+    yield records[first:]

@@ -55,7 +55,7 @@ from noesium_stream.worker.grace import GRACE_S, let_calls_end
 from noesium_stream.worker.intake import Intake
 from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
-from noesium_stream.worker.releases import Releases
+from noesium_stream.worker.releases import Releases, asked_of
 from noesium_stream.worker.restore import read_runs
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
@@ -495,6 +495,10 @@ class PartitionOwner:
             self._intake.works(session.run_id)
         self._starting.start(session)
 
+    def lacks(self, command: EventEnvelope) -> str | None:
+        """See `IntakeOwner.lacks`."""
+        return None if self._releases.beginning(command) is not None else asked_of(command)
+
     def begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
         """See `IntakeOwner.begin`."""
         command: EventEnvelope = record.envelope
@@ -503,7 +507,7 @@ class PartitionOwner:
         copy = session.accept(command, record)
         payload = command.payload
         fork = payload.get("fork") or {}
-        release = self._releases.newest
+        release = self._releases.beginning(command) or self._releases.newest
         deadline_ms = payload.get("deadline_ms")
         if deadline_ms is not None:
             copy = copy._replace(headers=(*copy.headers, (DEADLINE, str(deadline_ms).encode())))

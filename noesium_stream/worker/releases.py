@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.capability import in_range
 from noesium_stream.errors import ConfigError
+from noesium_stream.event.calls import CALLS
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import GraphRef
 
 
@@ -58,8 +61,45 @@ class Releases:
                 return release
         return next((release for release in self.all if release.agent.versions.since(pinned)), None)
 
+    def beginning(self, command: EventEnvelope) -> Release | None:
+        """Which one a command's run begins with; None: it asks for a version that is not carried.
+
+        A program may ask for a range of the agent's versions. A call asks for a version of a capability: that
+        one, or a later one of the same major version, which has to be offered.
+        """
+        return next(
+            (release for release in self.all if _does(release.agent, self.newest.agent, command)), None
+        )
+
     def __str__(self) -> str:
         return ", ".join(map(named, self.graphs))
+
+
+def asked_of(command: EventEnvelope) -> str:
+    """The version that a command asks for, for people."""
+    payload = command.payload
+    wanted = payload.get("agent_version")
+    if wanted is not None:
+        return f"version {wanted} of {payload['agent_type']}"
+    return f"{payload['capability_id']} {payload['version']}"
+
+
+def _does(agent: BaseGraphicAgent, newest: BaseGraphicAgent, command: EventEnvelope) -> bool:
+    payload = command.payload
+    if command.event_type not in CALLS:
+        return _fits(agent.version, payload.get("agent_version"))
+    wanted, id = payload.get("version"), payload.get("capability_id")
+    offered = [one.version for one in agent.capabilities if one.id == id]
+    if wanted is None or not offered:
+        return agent is newest  # it was registered otherwise, if at all
+    return any(_fits(version, f"^{wanted}") for version in offered)
+
+
+def _fits(version: str, wanted: str | None) -> bool:
+    try:
+        return in_range(version, wanted)
+    except ConfigError:
+        return False  # one of them is no version
 
 
 def named(graph: GraphRef) -> str:

@@ -12,6 +12,8 @@ The way of the data:
    (`noesium_inbox`: `{"low": 17, "passed": [[19, 21]], "fair": "…"}`): whatever is committed afterwards can
    rest on it. What is passed over and not recorded yet is passed over again by whoever reads it again, for
    nothing that it was judged by has changed on the log.
+ - What this worker cannot take and another one may is parked (`kept`): a record of the journal decides on its
+   place in the inbox and keeps it, until another one says that it is dealt with.
  - `position` is where the inbox is read on. Below it lies what is decided on and what waits here; so a copy
    takes its record out of `waiting`, if it lies there, and else is remembered (`decided`) until `position`
    has come past it. A state that is folded anew begins to read the inbox at the low-water mark.
@@ -38,6 +40,7 @@ import orjson
 
 from noesium_stream.clock import to_ms
 from noesium_stream.errors import CheckpointError
+from noesium_stream.event.standard import RequestParked, RequestResumed
 from noesium_stream.kernel import TERMINAL
 from noesium_stream.log.headers import CE_ID, CE_TIME, DEADLINE, INBOX, SEQUENCE, SOURCE
 from noesium_stream.log.port import Outgoing
@@ -84,7 +87,8 @@ class OpenRun:
 class Entry(NamedTuple):
     """What the fold looks at of a journal's record.
 
-    `ms`: when a terminal event happened, by its owner's clock; `payload`: of what is said of the partition.
+    `ms`: when a terminal event happened, by its owner's clock; `payload`: of what is said of the partition
+    itself, and of parked requests.
     """
 
     place: str
@@ -106,7 +110,7 @@ def entry_of(record: Record) -> Entry:
     if event_type in TERMINAL:
         time = headers.get(CE_TIME)
         ms = record.envelope.timestamp_ms if time is None else to_ms(datetime.fromisoformat(time.decode()))
-    elif event_type in _OF_PARTITION:
+    elif event_type in _OF_PARTITION or event_type in _OF_REQUESTS:
         payload = record.envelope.payload
     place = f"{record.topic}/{record.partition}"
     return Entry(place, record.offset, event_id, record.key, event_type, headers, ms, payload)
@@ -176,6 +180,8 @@ class PartitionState:
         mark = headers.get(INBOX)
         if mark is not None:
             self._marked(orjson.loads(mark))
+        if entry.event_type in _OF_REQUESTS and entry.payload is not None:
+            _OF_REQUESTS[entry.event_type](self, entry.offset, entry.payload)
         number = headers.get(SEQUENCE)
         if number is not None:
             self._of_run(entry, int(number))
@@ -194,6 +200,15 @@ class PartitionState:
 
     def _outgrown(self, payload: Mapping[str, Any]) -> None:
         self.manifest.successor = payload["generation"], payload["partitions"]
+
+    def _parked(self, offset: int, payload: Mapping[str, Any]) -> None:
+        fields, body = (offset, payload["run_id"], payload["reason"]), orjson.dumps(payload)
+        row = (*fields, body, row_sum(*fields, value=body))
+        self.change("parked", "INSERT OR IGNORE INTO parked VALUES (?, ?, ?, ?, ?)", row)
+
+    def _resumed(self, offset: int, payload: Mapping[str, Any]) -> None:
+        for parked in payload["offsets"]:
+            self.change("parked", "DELETE FROM parked WHERE journal_offset = ?", (parked,))
 
     def _decided(self, offset: int) -> None:
         manifest = self.manifest
@@ -396,6 +411,11 @@ class PartitionState:
 _OF_PARTITION: Final = {
     "partition.acquired": PartitionState._acquired,
     "partition.outgrown": PartitionState._outgrown,
+}
+
+_OF_REQUESTS: Final = {
+    RequestParked.TYPE: PartitionState._parked,
+    RequestResumed.TYPE: PartitionState._resumed,
 }
 
 

@@ -31,7 +31,7 @@ from noesium_stream.projection.state_claim import claimed
 from noesium_stream.projection.state_db import CACHE_KB, Translating, connect, not_writable
 from noesium_stream.projection.state_file import discard
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _APPLICATION_ID: Final = 0x6E6F6577
 SUM: Final = "sum BLOB NOT NULL"
 _SCHEMA: Final = (
@@ -44,8 +44,11 @@ _SCHEMA: Final = (
     f" since_ms INTEGER NOT NULL, headers BLOB NOT NULL, value BLOB NOT NULL, {SUM})",
     "CREATE INDEX waiting_fair ON waiting (fair, inbox_offset)",
     "CREATE INDEX waiting_run ON waiting (run_id, inbox_offset)",
+    "CREATE TABLE parked (journal_offset INTEGER PRIMARY KEY, run_id TEXT NOT NULL, reason TEXT NOT NULL,"
+    f" body BLOB NOT NULL, {SUM})",
+    "CREATE INDEX parked_run ON parked (run_id, journal_offset)",
 )
-_TABLES: Final = ("open", "ended", "decided", "waiting")
+_TABLES: Final = ("open", "ended", "decided", "waiting", "parked")
 _CHECK_CACHE_KB: Final = 32_000
 
 

@@ -68,6 +68,7 @@ from noesium_stream.event.standard.kernel import (
     NodeRetried,
 )
 from noesium_stream.event.standard.projection import MigratedTopic, ProjectionMigrated
+from noesium_stream.event.standard.request import RequestParked, RequestResumed
 from noesium_stream.event.standard.system import (
     DeadLetterDropped,
     DeadLetterRedriven,
@@ -144,6 +145,8 @@ __all__ = [
     "ProjectionMigrated",
     "ReplyTo",
     "RequestForwarded",
+    "RequestParked",
+    "RequestResumed",
     "RunCancelRequested",
     "RunCancelled",
     "RunCompleted",

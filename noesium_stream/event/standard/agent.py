@@ -163,10 +163,11 @@ class RunRequested(DomainEvent, event_type="run.requested"):
     """A command: run an agent on this input; `run_id` is the partition key.
 
     With `fork` the run shares another one's history and begins where that one was. `deadline_ms` is when it
-    is to have ended (milliseconds since the epoch): one that has not is ended then.
+    is to have ended (milliseconds since the epoch): one that has not is ended then. `agent_version` is a
+    range of the agent's versions (`^2`): a worker that carries one of them takes it up.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "agent_version")
 
     run_id: str
     agent_type: str
@@ -174,6 +175,7 @@ class RunRequested(DomainEvent, event_type="run.requested"):
     reply_to: ReplyTo | None = None
     fork: ForkRef | None = None
     deadline_ms: int | None = Field(default=None, ge=0)
+    agent_version: str | None = None
 
 
 class RunStarted(DomainEvent, event_type="run.started"):
