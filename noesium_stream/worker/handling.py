@@ -3,7 +3,8 @@
 Order is the guarantee, as with runs (`partition`). Acquiring:
  1. open the writer (fences the previous owner and ends what it left open),
  2. write `partition.acquired`, under the group's tenure,
- 3. find the last `handler.advanced` in the journal: how far the one before has come,
+ 3. find the last `handler.advanced` in the journal: how far the one before has come; where there is none the
+    handler is new, and begins with what is left of the topic,
  4. fold the state up to there, from the file on this machine and what the topic has behind it,
  5. go on from there.
 Each batch is one commit: what was made of its events, and `handler.advanced` behind that. The state's file is
@@ -95,6 +96,7 @@ class HandlerPartition:
         self._made: list[tuple[EventEnvelope, Sequence[DomainEvent]]] = []
         self._next = 0
         self._told = 0
+        self._began = 0
         self._unwritten = 0
         self._released = False
         self._lock = asyncio.Lock()
@@ -123,6 +125,7 @@ class HandlerPartition:
             LogUnavailableError: nobody answers.
             ProjectionError: the state cannot be written on this machine.
             EventHeldError: an event of before cannot be folded any more.
+            LogTruncatedError: events are gone that the handler has not handled, or that its state lacks.
         """
         async with self._lock:  # who releases it meanwhile finds it taken as a whole, or not at all
             return await self._take_or_give_up()
@@ -149,14 +152,26 @@ class HandlerPartition:
         self._writer = await take(log, writer_id, self._assignment, self._acquired)
         # 3. How far the one before has come; nobody else can write that now.
         first = (await log.beginning(self.inbox))[self.partition]
-        self._told = await self._advanced_to()
-        self._next = max(self._told, first)
+        advanced = await self._last_advanced()
+        if advanced is None:
+            self._told = self._next = self._began = first
+        else:
+            self._told = self._next = advanced["next_offset"]
+            self._began = advanced.get("began_at", 0)
+            if self._next < first:  # events that it has not handled are gone
+                raise LogTruncatedError(self.inbox, self.partition, self._next, first)
         # 4. The state up to there.
         self._fold = await self._open_fold(self._next)
         self._unwritten = 0
         self._committer = Committer(
             self._writer, self.journal, self.clock, self._progress, lambda error: None
         )
+        if advanced is None and first > 0:
+            self._progress(
+                f"{self._key}: {self._agent.agent_type} is new here and begins at offset {first}: "
+                "what came before was removed from the topic"
+            )
+            await self._commit(self._committer, first, 0, [])
         return self._next
 
     async def release(self) -> None:
@@ -218,8 +233,8 @@ class HandlerPartition:
         envelope = event.to_envelope(self.agent_ref, trace, partition_key=self._key, clock=clock)
         return Outgoing(envelope, self.journal, self._journal_partition, self._key)
 
-    async def _advanced_to(self) -> int:
-        """The next offset behind the last commit: the last word of the journal counts, found from its end."""
+    async def _last_advanced(self) -> dict[str, Any] | None:
+        """The last `handler.advanced`: the last word of the journal counts, found from its end."""
         log, partition = self.log, self._journal_partition
         end = (await log.end(self.journal))[partition]
         first = (await log.beginning(self.journal))[partition]
@@ -227,17 +242,17 @@ class HandlerPartition:
         before = end
         while before > first:
             begin = max(first, end - span)
-            found: int | None = None
+            found: dict[str, Any] | None = None
             async for record in log.read(
                 self.journal, {partition: begin}, until={partition: before}, types=(HandlerAdvanced.TYPE,)
             ):
                 payload = record.envelope.payload
                 if record.key == self._key and payload["topic_id"] == self._topic_id:
-                    found = payload["next_offset"]
+                    found = payload
             if found is not None:
                 return found
             before, span = begin, span * 4
-        return 0
+        return None
 
     async def _open_fold(self, until: int) -> PartitionFold[Any]:
         fold = self._open_file()
@@ -247,13 +262,17 @@ class HandlerPartition:
                 self._progress(f"{fold.file.path}: it is ahead of the log. It is discarded; folded again.")
                 fold.file.discard()
                 fold = self._open_file()
-            cursor = {self.partition: fold.cursor}
             first = (await self.log.beginning(self.inbox))[self.partition]
             if fold.cursor < first:
-                raise LogTruncatedError(self.inbox, self.partition, fold.cursor, first)
+                if fold.cursor > 0 or self._began < first:
+                    raise LogTruncatedError(self.inbox, self.partition, fold.cursor, first)
+                fold.begin_at(first)
             if fold.cursor < until:
                 async for batch in self.log.read_batches(
-                    self.inbox, cursor, until={self.partition: until}, partitions=[self.partition]
+                    self.inbox,
+                    {self.partition: fold.cursor},
+                    until={self.partition: until},
+                    partitions=[self.partition],
                 ):
                     fold.take(batch)
                 fold.advance(until)
@@ -344,6 +363,7 @@ class HandlerPartition:
             next_offset=cursor,
             handled=handled,
             made=len(outgoing),
+            began_at=self._began,
         )
         await committer.submit([*outgoing, self._own(advanced)]).wait()
         self._told = cursor

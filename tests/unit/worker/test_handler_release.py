@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,13 @@ import pytest
 
 from noesium_stream.agent import AgentContext, BaseHandler
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailableError, ProjectionError
+from noesium_stream.errors import (
+    CommitUnknownError,
+    LogFullError,
+    LogTruncatedError,
+    LogUnavailableError,
+    ProjectionError,
+)
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.log import open_log
@@ -98,18 +104,23 @@ async def log() -> AsyncIterator[EventLog]:
     log = await open_log("memory://?partitions=1")
     log.catalogue.register(Sold)
     await log.ensure_topics([log.topology.spec(log.topology.journal("watcher"))])
-    clock = SystemClock()
-    trace = TraceContext(clock.token(16), clock.token(8))
-    await log.append([Sold(amount=1).to_envelope(ME, trace, partition_key="a", clock=clock)])
+    await sell(log, 1)
     yield log
     await log.close()
 
 
-def owner_of(log: EventLog, home: Path) -> HandlerPartition:
+async def sell(log: EventLog, count: int) -> None:
+    clock = SystemClock()
+    trace = TraceContext(clock.token(16), clock.token(8))
+    sales = [Sold(amount=1).to_envelope(ME, trace, partition_key="a", clock=clock) for _ in range(count)]
+    await log.append(sales)
+
+
+def owner_of(
+    log: EventLog, home: Path, progress: Callable[[str], None] = lambda line: None
+) -> HandlerPartition:
     reference = AgentRef("watcher", "watcher", "local", "1")
-    context = AgentContext(
-        home=home, log=log, clock=SystemClock(), progress=lambda line: None, agent_ref=reference
-    )
+    context = AgentContext(home=home, log=log, clock=SystemClock(), progress=progress, agent_ref=reference)
     place = TopicPartition(log.topology.events("sales"), 0)
     return HandlerPartition(log, Watcher(Watcher.Options(), context), place, Here(), home)  # type: ignore[arg-type]
 
@@ -218,6 +229,52 @@ async def test_who_takes_over_from_an_owner_that_stands_still_does_not_wait_for_
     assert await last.acquire_or_recover() == records[-1].offset + 1
     assert len(list(tmp_path.rglob("*.state"))) == 1
     await last.release()
+
+
+async def test_a_new_handler_begins_with_what_is_left_of_a_topic_and_says_so(
+    log: EventLog, tmp_path: Path
+) -> None:
+    topic = log.topology.events("sales")
+    await sell(log, 3)
+    await log.truncate(topic, {0: 2})
+    said: list[str] = []
+    owner = owner_of(log, tmp_path, said.append)
+    assert await owner.acquire_or_recover() == 2
+    assert len(said) == 1
+    assert "watcher is new here and begins at offset 2" in said[0]
+    left = [record async for record in log.read(topic, {}, until=await log.end(topic))]
+    await owner.accept(left)
+    await owner.release()
+    journal = log.topology.journal("watcher")
+    advanced = [
+        record.envelope.payload
+        async for record in log.read(journal, {}, until=await log.end(journal), types=("handler.advanced",))
+    ]
+    assert [(one["next_offset"], one["handled"], one["began_at"]) for one in advanced] == [
+        (2, 0, 2),
+        (4, 2, 2),
+    ]
+    elsewhere = owner_of(log, tmp_path / "another machine", said.append)
+    assert await elsewhere.acquire_or_recover() == 4
+    await elsewhere.release()
+    assert len(said) == 1, "it is new only once"
+
+
+async def test_a_handler_stops_that_has_not_handled_what_was_removed_of_its_topic(
+    log: EventLog, tmp_path: Path
+) -> None:
+    topic = log.topology.events("sales")
+    owner = owner_of(log, tmp_path)
+    await owner.acquire_or_recover()
+    await owner.accept(await sold(log))
+    await owner.release()
+    await sell(log, 3)
+    await log.truncate(topic, {0: 2})
+    late = owner_of(log, tmp_path)
+    with pytest.raises(LogTruncatedError) as lost:
+        await late.acquire_or_recover()
+    assert (lost.value.wanted, lost.value.first) == (1, 2)
+    await late.release()
 
 
 async def test_a_partition_that_is_given_up_while_it_is_taken_leaves_nothing_open(
