@@ -12,7 +12,7 @@ from noesium_stream.capability import in_range
 from noesium_stream.client.approvals import Approval, open_ones, read_questions
 from noesium_stream.client.effects import OpenEffect, open_effects, open_ledgers
 from noesium_stream.client.following import Since
-from noesium_stream.client.growth import grow
+from noesium_stream.client.growth import GenerationInfo, generation_infos, grow
 from noesium_stream.client.indexed import RunIndex
 from noesium_stream.client.run import Run
 from noesium_stream.client.runs import RUN_TYPES, RunInfo, fold_record
@@ -308,6 +308,14 @@ class Client:
         generation = await grow(self.log, agent_type, partitions, self._clock, self._producer)
         self._generations.pop(agent_type, None)
         return generation
+
+    async def generations(self, *, agent_type: str | None = None) -> Sequence[GenerationInfo]:
+        """The generations of the agents' topics, with their open runs; by agent type and number.
+
+        Raises `LogUnavailableError`.
+        """
+        types = await self.agent_types() if agent_type is None else [agent_type]
+        return await generation_infos(self.log, types)
 
     async def agent_types(self) -> Sequence[str]:
         """The agent types that have topics on this log, by name."""

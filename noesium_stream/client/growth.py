@@ -10,9 +10,11 @@ Each step may be done again. A growth that ended before step 2 is gone on with b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from noesium_stream.client.runs import ENDED
 from noesium_stream.clock import Clock
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.envelope import AgentRef, TraceContext
@@ -21,6 +23,18 @@ from noesium_stream.log.generations import Generation, generations_in, next_spec
 from noesium_stream.log.port import EventLog, Outgoing, TopicShape
 
 _LOOKED_AT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationInfo:
+    """A generation of an agent type, and how many runs in it have begun and not ended."""
+
+    agent_type: str
+    generation: int
+    partitions: int
+    open_runs: int
+    inbox: str
+    journal: str
 
 
 async def grow(
@@ -58,10 +72,10 @@ async def grow(
             hint=f"Finish it first: noesium topics grow {agent_type} --partitions {begun.partitions}",
         )
     if partitions <= newest.partitions:
+        fewer = "" if partitions == newest.partitions else f"; it cannot shrink to {partitions}"
         raise ConfigError(
-            f"{agent_type} has {newest.partitions} partitions already, in generation {newest.number}; "
-            f"{partitions} are {'as many' if partitions == newest.partitions else 'fewer'}.",
-            hint="An agent type can only grow: give more partitions.",
+            f"{agent_type} has {newest.partitions} partitions already, in generation {newest.number}{fewer}.",
+            hint="It can only grow: give more partitions.",
         )
     await log.ensure_topics([journal])
     made = (await log.layout())[journal.name].partitions
@@ -70,6 +84,32 @@ async def grow(
     await _tell(log, newest, agent_type, partitions, clock, producer)
     await log.ensure_topics([inbox])
     return Generation(newest.number + 1, inbox.name, journal.name, partitions)
+
+
+async def generation_infos(log: EventLog, agent_types: Iterable[str]) -> list[GenerationInfo]:
+    """The generations of these agent types that are open, with their open runs; by agent type and number.
+
+    Raises:
+        LogUnavailableError
+    """
+    layout = await log.layout()
+    found = []
+    for agent_type in sorted(agent_types):
+        for one in generations_in(layout, log.topology, agent_type):
+            runs = await _open_runs(log, one.journal) if one.journal in layout else 0
+            found.append(GenerationInfo(agent_type, one.number, one.partitions, runs, one.inbox, one.journal))
+    return found
+
+
+async def _open_runs(log: EventLog, journal: str) -> int:
+    open_: set[str] = set()
+    types = ("run.started", *ENDED)
+    async for record in log.read(journal, {}, until=await log.end(journal), types=types):
+        if record.event_type == "run.started":
+            open_.add(record.key)
+        else:
+            open_.discard(record.key)
+    return len(open_)
 
 
 async def _tell(

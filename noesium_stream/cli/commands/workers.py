@@ -9,6 +9,7 @@ import click
 from noesium_stream.cli.output import duration, note, out_json, table
 from noesium_stream.cli.session import asynchronous, json_option, log_option, opened
 from noesium_stream.client import Client, OwnedPartition
+from noesium_stream.log.topics import first_generation, generation_of
 
 
 @click.command("workers")
@@ -43,5 +44,7 @@ def _row(one: OwnedPartition) -> tuple[str, ...]:
     known = (unknown if n is None else str(n) for n in (one.epoch, one.lag, one.open_runs))
     oldest = "" if one.oldest_step_ms is None else duration(one.oldest_step_ms)
     # The inbox is what agents with runs read; what a handler reads has a name worth showing.
-    topic = "" if one.topic.endswith(f".{one.agent_type}.inbox") else f"{one.topic}/"
+    of_inbox = first_generation(one.topic).endswith(f".{one.agent_type}.inbox")
+    generation = generation_of(one.topic)
+    topic = f"{one.topic}/" if not of_inbox else "" if generation == 1 else f"g{generation}/"
     return one.agent_type, f"{topic}{one.partition}", one.owner or "nobody", *known, oldest
