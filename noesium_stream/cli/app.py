@@ -19,7 +19,6 @@ from typing import Final
 
 import click
 
-from noesium_stream.cli.deferred import defer
 from noesium_stream.cli.entry import INTERRUPTED
 from noesium_stream.cli.exits import CRASHED, EXIT_CODES, FAILED, OK, UNAVAILABLE, USAGE
 from noesium_stream.errors import (
@@ -87,7 +86,6 @@ class LazyGroup(click.Group):
         """Import the command's module."""
         if cmd_name not in COMMANDS:
             return None
-        defer("langsmith", "types")
         module = import_module(f"noesium_stream.cli.commands.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
