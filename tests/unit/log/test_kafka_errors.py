@@ -1,4 +1,4 @@
-"""Which of the client's errors mean that a broker is away, is coming back, or has handed its part to another."""
+"""Which of the client's errors mean that a broker is away, comes back, or has handed its part to another."""
 
 from __future__ import annotations
 
