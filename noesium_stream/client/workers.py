@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,6 +33,9 @@ class OwnedPartition:
         open_runs: with those that only wait.
         oldest_step_ms: for how long the run has been at work that has written nothing for longest.
         instance_id: of the owner.
+        parked: runs and requests that the owner cannot go on with.
+        waits_for: some of what they wait for.
+        carried_by: other processes that give signs of life and carry a version that is waited for.
     """
 
     agent_type: str
@@ -44,6 +47,9 @@ class OwnedPartition:
     open_runs: int | None
     oldest_step_ms: int | None
     instance_id: str | None
+    parked: int = 0
+    waits_for: tuple[str, ...] = ()
+    carried_by: tuple[str, ...] = ()
 
 
 async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[str]) -> list[OwnedPartition]:
@@ -55,11 +61,9 @@ async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[st
     now, found = clock.now_ms(), []
     for agent_type in sorted(agent_types):
         inbox = log.topology.inbox(agent_type)
-        owners = {
-            place: process_of(share.member)
-            for share in await log.members(log.topology.workers(agent_type))
-            for place in share.partitions
-        }
+        shares = await log.members(log.topology.workers(agent_type))
+        members = {process_of(share.member) for share in shares}
+        owners = {place: process_of(share.member) for share in shares for place in share.partitions}
         ends: dict[TopicPartition, int] = {}
         later = {one.inbox for one in generations_in(layout, log.topology, agent_type)[1:]}
         for topic in sorted(({place.topic for place in owners} or {inbox}) | later):
@@ -89,9 +93,24 @@ async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[st
                     status["open_runs"],
                     None if oldest is None else max(0, now - oldest),
                     beat["instance_id"],
+                    status.get("parked", 0),
+                    tuple(status.get("waits_for", ())),
+                    _carrying(beats, agent_type, members, status.get("waits_for", ())),
                 )
             )
     return found
+
+
+def _carrying(
+    beats: Iterable[Mapping[str, Any]], agent_type: str, members: Collection[str], wanted: Collection[str]
+) -> tuple[str, ...]:
+    return tuple(
+        beat["process"]
+        for beat in beats
+        if beat["agent_type"] == agent_type
+        and beat["process"] in members
+        and any(one in wanted for one in beat.get("versions") or ())
+    )
 
 
 async def _last_beats(log: EventLog, now_ms: int) -> list[dict[str, Any]]:

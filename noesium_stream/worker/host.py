@@ -73,6 +73,10 @@ class Host(ABC):
     def _must_exist(self) -> Sequence[str]:
         """The topics that it reads by name."""
 
+    def _versions(self) -> list[str] | None:
+        """The graphs that it carries; None: it has none."""
+        return None
+
     async def _topics(self) -> Sequence[str]:
         """The topics that it reads."""
         return self._must_exist()
@@ -168,6 +172,7 @@ class Host(ABC):
                 interval_ms=round(HEARTBEAT_S * 1000),
                 process=this_process(),
                 partitions=self.partitions(),
+                versions=self._versions(),
             )
             self._answered = await self._say_if_possible(beat)
             sequence += 1

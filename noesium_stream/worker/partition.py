@@ -14,6 +14,7 @@ the group leaves the partition here, it is acquired again from step 1, otherwise
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
@@ -31,7 +32,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.standard import PartitionStatus, RunDeadlinePassed, RunStarted
+from noesium_stream.event.standard import GraphRef, PartitionStatus, RunDeadlinePassed, RunStarted
 from noesium_stream.kernel import NO_LONGER_OWNER, Provider
 from noesium_stream.kernel.stray import failure_of_code
 from noesium_stream.log.generations import Generation, next_specs
@@ -55,7 +56,7 @@ from noesium_stream.worker.grace import GRACE_S, let_calls_end
 from noesium_stream.worker.intake import Intake
 from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
-from noesium_stream.worker.releases import Releases, asked_of
+from noesium_stream.worker.releases import Releases, asked_of, named
 from noesium_stream.worker.restore import read_runs
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
@@ -74,6 +75,9 @@ PROOF_S: Final = 2.5
 
 A member of a group gives signs of life every second, and its partitions are free 4 s (SQLite) or 6 s (Kafka)
 after the last one."""
+
+SHOWN: Final = 3
+"""So much of what parked runs wait for is in a sign of life."""
 
 _PAUSE_S: Final = 0.25
 
@@ -149,6 +153,8 @@ class PartitionOwner:
         """
         if self._writer is None or not self._ready.is_set():
             return None
+        left, kept = self._left_alone(), self._intake.kept if self._intake is not None else None
+        reasons = [why.removeprefix("it waits for ") for why in kept.reasons(SHOWN)] if kept else []
         at_work = [s.last_ms for s in self._runs.values() if s.begun and not s.activity.only_waits]
         return PartitionStatus(
             partition=self.partition,
@@ -157,6 +163,16 @@ class PartitionOwner:
             open_runs=self.open_runs,
             oldest_step_ms=min(at_work, default=None),
             topic=None if self.generation == 1 else self.inbox,
+            parked=sum(left.values()) + (len(kept) if kept is not None else 0),
+            waits_for=[*left, *reasons][:SHOWN],
+        )
+
+    def _left_alone(self) -> Counter[str]:
+        """The versions of runs that nobody here can go on with."""
+        return Counter(
+            named(GraphRef.model_validate(session.history.pinned))
+            for session in self._runs.values()
+            if session.history.parked is not None and session.task is None
         )
 
     # -- ownership -----------------------------------------------------------------------------------

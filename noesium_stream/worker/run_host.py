@@ -11,7 +11,7 @@ from noesium_stream.log.topics import generation_of
 from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.partition import PartitionOwner
-from noesium_stream.worker.releases import Releases
+from noesium_stream.worker.releases import Releases, named
 from noesium_stream.worker.slots import Slots
 from noesium_stream.worker.state import Bounds
 
@@ -51,6 +51,9 @@ class RunHost(Host):
         for agent in self._graphic:
             _ = agent.durable
         self._releases = Releases(self._graphic[0], self._graphic[1:])
+
+    def _versions(self) -> list[str] | None:
+        return None if self._releases is None else list(map(named, self._releases.graphs))
 
     def _must_exist(self) -> Sequence[str]:
         return [self._log.topology.inbox(self.agent_type)]

@@ -23,6 +23,8 @@ async def workers_command(agent_type: str | None, log_url: str | None, as_json: 
     OWNER is the worker's host and process; a partition without one has nobody now. EPOCH grows with each
     owner. LAG is what waits in the inbox. OLDEST STEP is for how long the run has been at work that has
     written nothing for longest. Workers say so every 10 s; `?` is what the owner has yet to say.
+
+    Under a partition stands what its owner cannot go on with, what that waits for, and who carries it.
     """
     async with opened(log_url) as log, Client(log) as client:
         found = await client.workers(agent_type=agent_type)
@@ -36,7 +38,16 @@ async def workers_command(agent_type: str | None, log_url: str | None, as_json: 
             ("agent", "partition", "owner", "epoch", "lag", "open", "oldest step"),
             map(_row, found),
             right=frozenset({1, 3, 4, 5, 6}),
+            below=[*map(_below, found)],
         )
+
+
+def _below(one: OwnedPartition) -> str:
+    """What nobody goes on with here."""
+    if not one.parked:
+        return ""
+    who = f"; carried by {', '.join(one.carried_by)}" if one.carried_by else ""
+    return f"{one.parked} parked, waiting for {', '.join(one.waits_for)}{who}"
 
 
 def _row(one: OwnedPartition) -> tuple[str, ...]:

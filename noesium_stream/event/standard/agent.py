@@ -40,6 +40,9 @@ class PartitionStatus(BaseModel):
         open_runs: with those that only wait.
         oldest_step_ms: when the run that is at work, and has written nothing for longest, wrote last (ms
             since 1970); None: no run is at work.
+        parked: how many runs and requests the owner cannot go on with.
+        waits_for: some of what they wait for: versions of the graph, as `versions` of a sign of life has
+            them, and why requests are parked.
     """
 
     partition: int = Field(ge=0)
@@ -48,12 +51,15 @@ class PartitionStatus(BaseModel):
     open_runs: int = Field(ge=0)
     oldest_step_ms: int | None = None
     topic: str | None = None
+    parked: int = Field(default=0, ge=0)
+    waits_for: list[str] = Field(default_factory=list)
 
 
 class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):
     """A sign of life; `sequence` counts from 0 within a process.
 
-    `process` is `host/pid`; `partitions` are those that it owns and is at work on.
+    `process` is `host/pid`; `partitions` are those that it owns and is at work on; `versions` are the
+    graphs that it carries, the one that new runs begin with first: `triage 1.0.0 (1a2b3c4d)`.
     """
 
     agent_id: str
@@ -64,6 +70,7 @@ class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):
     interval_ms: int = Field(gt=0)
     process: str | None = None
     partitions: list[PartitionStatus] | None = None
+    versions: list[str] | None = None
 
 
 class AgentUnavailable(DomainEvent, event_type="agent.unavailable"):

@@ -100,3 +100,32 @@ async def test_what_a_worker_said_long_ago_is_not_believed(tmp_path: Path) -> No
             found = await client.workers(agent_type="sample")
     assert {(one.owner, one.epoch) for one in found} == {(this_process(), None)}
     await log.close()
+
+
+async def test_what_an_owner_cannot_go_on_with_is_shown_with_who_carries_it(tmp_path: Path) -> None:
+    async def asks(state: dict[str, Any]) -> dict[str, Any]:
+        return {"said": await current_step().signal("go")}
+
+    old = agent_of(StateGraph(dict).add_node("old", asks).add_edge(START, "old"), "sample")
+    new = agent_of(StateGraph(dict).add_node("new", asks).add_edge(START, "new"), "sample", version="2.0.0")
+    log = await open_log("memory://?partitions=1")
+    async with Client(log) as client:
+        async with Worker(log, [(new, None)], home=tmp_path):
+            run = await client.start("sample", {})
+            async for event in run.events():
+                if event.event_type == "kernel.node.entered":
+                    break
+        async with Worker(log, [(old, None)], home=tmp_path):
+            await client.start("sample", {}, version="^3")
+            (one,) = await listed(client, lambda one: one.parked == 2 and not one.carried_by)
+            version, command = one.waits_for
+            assert version.startswith("sample 2.0.0 (")
+            assert command == "a worker that carries version ^3 of sample"
+            async with Worker(log, [(new, None)], home=tmp_path):  # the group leaves it where it is
+                (one,) = await listed(client, lambda one: bool(one.carried_by))
+                assert (one.parked, one.carried_by) == (2, (this_process(),))
+        async with Worker(log, [(old, None)], home=tmp_path, also=[(new, None)]):
+            await run.signal("go", "on")
+            await run.result(timeout=20)
+            await listed(client, lambda one: one.parked == 1)
+    await log.close()
