@@ -20,6 +20,7 @@ from noesium_stream.errors import (
     CorruptRecordError,
     EventHeldError,
     ImpureProjectionError,
+    ProjectionError,
     StateNotStoredError,
 )
 from noesium_stream.log.headers import TypeFilter
@@ -297,10 +298,20 @@ class PartitionFold(Generic[TState]):
                     raise located(error, record) from error
                 raise
             return self._refuse(record, key, error, stop=stop)
-        except BaseException:
+        except BaseException as error:
             self._abandon()
+            self._refuse_exit(error, record)
             raise
         return None
+
+    def _refuse_exit(self, error: BaseException, record: Record) -> None:
+        """A projection does not end the process unheard."""
+        if isinstance(error, SystemExit):
+            raise ProjectionError(
+                f"{record.topic}/{record.partition}@{record.offset}: the projection {self.projection.name} "
+                f"called sys.exit({error.code!r}).",
+                hint="Let it raise an error instead: the event becomes a dead letter then.",
+            ) from error
 
     def _advance(self, key: str, event: Any, record: Record) -> None:
         states = self._states

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from noesium_stream.errors import EventHeldError, ImpureProjectionError
+from noesium_stream.errors import EventHeldError, ImpureProjectionError, ProjectionError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.record import Record
@@ -64,6 +64,20 @@ def test_a_row_that_cannot_be_made_again_is_an_error_and_nothing_of_it_is_writte
         fold.take(numbered([("a", 1), ("b", 2), ("a", -1)], 1))
     fold.flush()
     assert (dict(fold.rows()), fold.cursor) == ({"a": [5]}, 1)
+    fold.file.close()
+
+
+class Leaving(History):
+    def apply(self, state: list[int], event: EventEnvelope) -> list[int] | None:
+        if event.payload["n"] == 7:
+            raise SystemExit("enough")
+        return super().apply(state, event)
+
+
+def test_an_apply_that_ends_the_process_is_an_error_that_names_the_event(tmp_path: Path) -> None:
+    fold = fold_of(Leaving(), tmp_path / "a.state")
+    with pytest.raises(ProjectionError, match=r"@1: the projection .* called sys.exit\('enough'\)"):
+        fold.take(numbered([("a", 5), ("a", 7)]))
     fold.file.close()
 
 
