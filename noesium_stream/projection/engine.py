@@ -85,6 +85,7 @@ class ProjectionEngine:
         self._report = report
         self._call = call
         self._registered: dict[str, _Registered] = {}
+        self._closed = False
 
     def __enter__(self) -> ProjectionEngine:
         return self
@@ -132,7 +133,7 @@ class ProjectionEngine:
         Raises:
             ProjectionError: it has parts in several partitions, and no `merge` is declared.
         """
-        found = self._find(name)
+        found = self._asked(name)
         return merged(found.projection, self._states(found, key), key, lambda: having(found.folds, key))
 
     def scan(self, name: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -141,7 +142,7 @@ class ProjectionEngine:
         Raises:
             ProjectionError: as `query`.
         """
-        found = self._find(name)
+        found = self._asked(name)
         parts = (fold.rows(prefix) for fold in found.folds.values())
         yield from merged_rows(found.projection, parts, found.folds)
 
@@ -189,6 +190,7 @@ class ProjectionEngine:
             StateBusyError: another process writes the state.
         """
         found = self._find(name)
+        self._closed = False
         async with found.turn:
             layout = await self.log.layout()
             self._let_go_of_gone(found, layout)
@@ -326,6 +328,13 @@ class ProjectionEngine:
             if state is not None:
                 yield state
 
+    def _asked(self, name: str) -> _Registered:
+        if self._closed:
+            raise ProjectionError(
+                f"The projection engine is closed; nothing is known of {name}.", hint="`catch_up` opens it."
+            )
+        return self._find(name)
+
     def _find(self, name: str) -> _Registered:
         if name not in self._registered:
             raise ProjectionError(f"There is no projection {name}.", hint="Register it first.")
@@ -333,6 +342,7 @@ class ProjectionEngine:
 
     def close(self) -> None:
         """Close all state files; harmless when repeated."""
+        self._closed = True
         for found in self._registered.values():
             for fold in found.folds.values():
                 fold.file.close()

@@ -373,6 +373,18 @@ async def test_names_are_taken_once_and_known_or_an_error(log: EventLog) -> None
             engine.query("nobody", "k")
 
 
+async def test_an_engine_that_is_closed_answers_nothing(log: EventLog) -> None:
+    engine = ProjectionEngine(log)
+    engine.register("numbers", Numbers())
+    await engine.catch_up("numbers")
+    engine.close()
+    with pytest.raises(ProjectionError, match="is closed"):
+        engine.query("numbers", "a")
+    with pytest.raises(ProjectionError, match="is closed"):
+        next(engine.scan("numbers"))
+    engine.close()
+
+
 async def test_what_a_topic_had_that_is_gone_or_made_anew_is_in_no_state(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
