@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from noesium_stream.errors import ProjectionError, brief
+from noesium_stream.errors import ConfigError, ProjectionError, brief
 from noesium_stream.projection.stored import StoredProjection
 from noesium_stream.projection.whole_file import written_whole
 
@@ -26,7 +26,8 @@ def export(stored: StoredProjection, path: Path) -> int:
     JSON, for `json_extract` and its like. JSON lines (`.jsonl`) are `{"key": …, "state": …}`.
 
     Raises:
-        ProjectionError: the suffix says neither, or the file cannot be written.
+        ConfigError: the suffix says neither.
+        ProjectionError: the file cannot be written.
         StateFileError: the state is damaged.
     """
     check_export(path)
@@ -43,10 +44,10 @@ def check_export(path: Path) -> None:
     """Judge the name of a file that is to be written.
 
     Raises:
-        ProjectionError: its suffix names no format.
+        ConfigError: its suffix names no format.
     """
     if path.suffix not in _SQLITE + _LINES:
-        raise ProjectionError(
+        raise ConfigError(
             f"{path} names no format.", hint="Let it end in .db or .sqlite (SQLite), or .jsonl (JSON lines)."
         )
 

@@ -22,7 +22,7 @@ from noesium_stream.projection.folder import matching
 from noesium_stream.projection.stored import ABOUT, StoredProjection
 from noesium_stream.projection.until import At, fold_until
 
-_POSITION: Final = re.compile(r"(?P<topic>[^/\s]+)/(?P<partition>\d+)@(?P<offset>\d+)")
+_POSITION: Final = re.compile(r"(?P<topic>[^/\s]+)/(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,19})")
 
 
 def parse_at(text: str) -> At:
@@ -38,7 +38,7 @@ def parse_at(text: str) -> At:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f"{text!r} is neither a position nor a time.",
+            f"{text[:100]!r} is neither a position nor a time.",
             hint="Write TOPIC/PARTITION@OFFSET, or a time such as 2026-03-01T12:00:00Z.",
         ) from error
     if moment.tzinfo is None:

@@ -306,7 +306,7 @@ def test_topics_that_are_a_plain_text_are_bad_input(folder: Counting) -> None:
 
 def test_options_that_do_not_go_together_are_refused_before_anything_is_done(folder: Counting) -> None:
     assert "--verify goes with --rebuild" in error_of(folder, "project", SUMS, "--verify", code=2)
-    assert "sums.txt names no format" in error_of(folder, "project", SUMS, "--export", "sums.txt")
+    assert "sums.txt names no format" in error_of(folder, "project", SUMS, "--export", "sums.txt", code=2)
     assert "'sometimes' is not one of" in error_of(folder, "project", SUMS, "--on-error", "sometimes", code=2)
     assert not (folder.path / "home").exists()
 

@@ -150,7 +150,9 @@ def test_a_moment_is_a_position_or_a_time(text: str, at: At) -> None:
     assert parse_at(text) == at
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "a/b@c", "a/1@", "a/-1@2", "2026-13-01", "12:00"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "a/b@c", "a/1@", "a/-1@2", "2026-13-01", "12:00", f"a/1@{'9' * 5_000}"]
+)
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="neither a position nor a time"):
         parse_at(text)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from noesium_stream.errors import ProjectionError, StateFileError
+from noesium_stream.errors import ConfigError, ProjectionError, StateFileError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.projection import redrive
@@ -164,7 +164,7 @@ async def test_an_export_is_whole_or_not_at_all(log: EventLog, tmp_path: Path, n
 
 @pytest.mark.parametrize("name", ["rows", "rows.txt", ".db", "rows.db.gz"])
 def test_a_name_that_says_no_format_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ProjectionError, match="names no format"):
+    with pytest.raises(ConfigError, match="names no format"):
         check_export(tmp_path / name)
 
 
