@@ -120,7 +120,11 @@ class Decider:
         """
         await log.ensure_topics([log.topology.spec(log.topology.dlq)])
         decider = cls(log, clock, producer, await log.writer(WRITER))
-        decider._letters = {letter.position: letter for letter in await dead_letters(log)}
+        try:
+            decider._letters = {letter.position: letter for letter in await dead_letters(log)}
+        except BaseException:
+            await decider.close()
+            raise
         return decider
 
     async def close(self) -> None:

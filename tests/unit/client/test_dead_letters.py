@@ -11,14 +11,15 @@ import pytest
 from langgraph.graph import START, StateGraph
 
 from noesium_stream.client import Client
+from noesium_stream.client import dead_letters as module
 from noesium_stream.client.dead_letters import DeadLetter, Decider, dead_letters, place_of
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import DeadLetterError
+from noesium_stream.errors import DeadLetterError, LogUnavailableError
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import DeadLetterRedriven, RunRequested
 from noesium_stream.log import open_log
 from noesium_stream.log.headers import header_text
-from noesium_stream.log.port import EventLog, Outgoing
+from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
@@ -165,3 +166,31 @@ async def test_a_letter_goes_to_an_inbox_that_was_made_anew_and_is_shorter(
         await deciding.redrive(beyond)
     await deciding.close()
     assert await in_inbox(log, event.event_id) == 2
+
+
+async def test_a_decider_that_cannot_read_leaves_no_writer_open(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_writers: set[LogWriter] = set()
+    opened = log.writer
+
+    async def writer(writer_id: str) -> LogWriter:
+        found = await opened(writer_id)
+        close = found.close
+        open_writers.add(found)
+
+        async def closing() -> None:
+            open_writers.discard(found)
+            await close()
+
+        found.close = closing  # type: ignore[method-assign]
+        return found
+
+    async def away(log: EventLog) -> list[DeadLetter]:
+        raise LogUnavailableError("nobody answers")
+
+    monkeypatch.setattr(log, "writer", writer)
+    monkeypatch.setattr(module, "dead_letters", away)
+    with pytest.raises(LogUnavailableError):
+        await decider(log)
+    assert not open_writers
