@@ -253,6 +253,8 @@ class Member:
         self._changes.notify()
         if asyncio.current_task() is not self._task:
             await asyncio.wait((self._task,))
+            if not self._task.cancelled():
+                self._task.exception()  # asked for here, so that asyncio does not complain that nobody did
 
     async def _run(self) -> None:
         beats = None

@@ -251,7 +251,12 @@ class Host(ABC):
         return {place: start for place, start in starts if start is not None}
 
     async def _revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        await self._release(partitions)
+        try:
+            await self._release(partitions)
+        except Exception as error:
+            if self.leaving:  # nobody waits for what the subscription raises any more
+                self._context.progress(f"{self.agent_type}: a partition was not given up in order: {error}")
+            raise
         self._moved.set()
 
     async def _release(self, places: Iterable[TopicPartition]) -> None:

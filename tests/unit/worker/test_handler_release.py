@@ -317,7 +317,9 @@ async def test_a_worker_whose_one_state_cannot_be_written_gives_up_its_other_par
             await asyncio.sleep(0)  # the others take longer
         await let_go(owner, write=write)
 
-    async with asyncio.timeout(20), Worker(log, [(Watcher, None)], home=tmp_path) as worker:
+    said: list[str] = []
+    worker = Worker(log, [(Watcher, None)], home=tmp_path, progress=said.append)
+    async with asyncio.timeout(20), worker:
         while len(worker.health().partitions["watcher"]) < 4:
             await asyncio.sleep(0)
         monkeypatch.setattr(HandlerPartition, "_let_go", failing)
@@ -325,4 +327,30 @@ async def test_a_worker_whose_one_state_cannot_be_written_gives_up_its_other_par
         assert not [one for one in writers.open if "/" in one.writer_id]
         assert not committers()
     assert failed
+    assert [
+        line for line in said if "watcher: a partition was not given up in order: no space is left" in line
+    ]
     await log.close()
+
+
+async def test_a_log_that_is_away_for_a_moment_while_a_partition_is_taken_is_waited_for_and_not_for_ever(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_writer = log.writer
+    refused: list[Exception] = [LogUnavailableError("not yet"), LogFullError("not yet")]
+
+    async def opening(writer_id: str, **options: Any) -> LogWriter:
+        if refused:
+            raise refused.pop()
+        return await open_writer(writer_id, **options)
+
+    monkeypatch.setattr(log, "writer", opening)
+    owner = owner_of(log, tmp_path)
+    assert await owner.acquire_or_recover() == 0
+    assert not refused
+    await owner.release()
+    assert not committers()
+    monkeypatch.setattr(handling, "TAKING_S", 0.0)
+    refused.append(LogUnavailableError("gone"))
+    with pytest.raises(LogUnavailableError, match="gone"):
+        await owner_of(log, tmp_path).acquire_or_recover()
