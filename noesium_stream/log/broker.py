@@ -214,7 +214,7 @@ class LocalBroker:
                 start_new_session=True,  # Ctrl-C in the terminal is not for the broker
             )
         process = {"pid": self._child.pid, "port": port, "controller_port": controller}
-        (self._dir / "broker.json").write_text(json.dumps(process))
+        _write_whole(self._dir / "broker.json", json.dumps(process))
         return port
 
     def _properties(self, port: int, controller: int) -> str:
@@ -281,6 +281,13 @@ class LocalBroker:
         if pid is None:
             return None
         return pid if str(self._dir / "server.properties") in _command_line(pid) else None
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Whoever reads the file finds all of this, or what was there before."""
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.write_text(text)
+    unfinished.replace(path)
 
 
 def new_cluster_id() -> str:
