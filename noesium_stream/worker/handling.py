@@ -23,6 +23,7 @@ from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
     EventHeldError,
+    EventStoreError,
     LogFullError,
     LogTruncatedError,
     LogUnavailableError,
@@ -45,6 +46,9 @@ from noesium_stream.worker.destinations import Destinations
 
 FLUSH_EVENTS: Final = 2_000
 """How many events the state's file may lack: a takeover folds them again."""
+
+TAKING_S: Final = 20.0
+"""For so long a log that is away is asked again while the group waits for a partition to be taken."""
 
 DRAIN_S: Final = 5.0
 
@@ -122,13 +126,21 @@ class HandlerPartition:
         """Take the partition; return the next offset to handle, or None where it was given away by then.
 
         Raises:
-            LogUnavailableError: nobody answers.
+            LogUnavailableError: nobody answers, for longer than `TAKING_S`.
             ProjectionError: the state cannot be written on this machine.
             EventHeldError: an event of before cannot be folded any more.
             LogTruncatedError: events are gone that the handler has not handled, or that its state lacks.
         """
+        begun = self.clock.monotonic()
         async with self._lock:  # who releases it meanwhile finds it taken as a whole, or not at all
-            return await self._take_or_give_up()
+            while True:
+                try:
+                    return await self._take_or_give_up()
+                except (LogUnavailableError, LogFullError) as error:
+                    # A broker that comes back refuses at once what it does a moment later.
+                    if self.clock.monotonic() - begun > TAKING_S:
+                        raise
+                    await self._wait_for_log(error)
 
     async def _take_or_give_up(self) -> int | None:
         while not self._released:
@@ -322,9 +334,12 @@ class HandlerPartition:
         try:
             await self._take_or_give_up()
         except (LogUnavailableError, LogFullError) as error:
-            self._progress(f"{self._key}: waiting for the log: {error.message}")
-            await self._let_go()
-            await self.clock.sleep(_PAUSE_S)
+            await self._wait_for_log(error)
+
+    async def _wait_for_log(self, error: EventStoreError) -> None:
+        self._progress(f"{self._key}: waiting for the log: {error.message}")
+        await self._let_go()
+        await self.clock.sleep(_PAUSE_S)
 
     async def _accept(self, fold: PartitionFold[Any], committer: Committer, todo: Sequence[Record]) -> None:
         if not todo:
