@@ -35,6 +35,14 @@ class Mishap(NamedTuple):
     seconds: float
 
 
+class Growth(NamedTuple):
+    """An agent type that gets so many partitions more."""
+
+    at_s: float
+    agent_type: str
+    more: int
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All of one seed."""
@@ -49,6 +57,7 @@ class Plan:
     skews_ms: list[int]
     refusals: dict[str, int] = field(default_factory=dict)
     keeps_state: bool = True
+    growths: list[Growth] = field(default_factory=list)
 
 
 def plan_of(seed: int) -> Plan:
@@ -72,6 +81,7 @@ def plan_of(seed: int) -> Plan:
         skews_ms=[chance.choice((0, 0, -1500, 700, 4000)) for _ in range(4)],
         refusals=words.refusals,
         keeps_state=seed % 4 != 0,
+        growths=_growths(Random(f"{seed} growth")),
     )
 
 
@@ -139,6 +149,19 @@ def _order(chance: Random, words: _Words, depth: int) -> list[Any]:
             inner.append(["fail"])
         return [kind, inner]
     return [kind, [_order(chance, words, 1) for _ in range(chance.choice((2, 2, 3)))]]
+
+
+def _growths(chance: Random) -> list[Growth]:
+    if chance.random() < 0.75:
+        return []
+    return sorted(
+        Growth(
+            at_s=chance.choice((0.0, chance.uniform(0, 5), chance.uniform(0, 50))),
+            agent_type=chance.choice((CALLER, CARRIER)),
+            more=chance.randrange(1, 4),
+        )
+        for _ in range(chance.choice((1, 1, 2, 3)))
+    )
 
 
 def _signals(orders: list[Any]) -> int:

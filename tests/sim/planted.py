@@ -21,8 +21,10 @@ from noesium_stream.log.group import Member
 from noesium_stream.log.port import LogWriter
 from noesium_stream.worker import intake, restore, state_keeper
 from noesium_stream.worker.committer import Committer
+from noesium_stream.worker.forwarding import Forwarding
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.inbox import Verdict
+from noesium_stream.worker.intake import Intake
 from noesium_stream.worker.partition import PartitionOwner
 from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.timers import Timers
@@ -349,3 +351,39 @@ def call_before_the_intent_is_on_the_log(patch: pytest.MonkeyPatch) -> None:
             journal.commit = true_commit  # type: ignore[method-assign]
 
     patch.setattr(Effect, "_intend", intend)
+
+
+# -- growth ------------------------------------------------------------------------------------------------
+
+
+@planted("lost", "passed over")
+def pass_over_what_is_for_the_next_generation(patch: pytest.MonkeyPatch) -> None:
+    """Commands are handed on, and what is sent to runs of the next generation is not."""
+    goes_on = Intake._goes_on
+
+    def commands_alone(self: Intake, run_id: str, verdict: Verdict, known: Any) -> bool:
+        return verdict is Verdict.START and goes_on(self, run_id, verdict, known)
+
+    patch.setattr(Intake, "_goes_on", commands_alone)
+
+
+@planted("doubled")
+def hand_on_what_is_known(patch: pytest.MonkeyPatch) -> None:
+    """A command that comes again after a growth is handed on, though its run is here."""
+
+    def all_but_deliveries(self: Intake, run_id: str, verdict: Verdict, known: Any) -> bool:
+        return self._forwarding.grown and verdict is not Verdict.DELIVER
+
+    patch.setattr(Intake, "_goes_on", all_but_deliveries)
+
+
+@planted("repeated", "doubled")
+def forget_what_was_handed_on(patch: pytest.MonkeyPatch) -> None:
+    """What the journal says of requests that were handed on does not name their places in the inbox."""
+    forwarded = Forwarding.forwarded
+
+    def nameless(self: Forwarding, record: Any) -> list[Any]:
+        request, said = forwarded(self, record)
+        return [request, said._replace(headers=())]
+
+    patch.setattr(Forwarding, "forwarded", nameless)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +25,7 @@ from noesium_stream.errors import (
     RunNotFoundError,
 )
 from noesium_stream.log.embedded import EmbeddedLog
+from noesium_stream.log.generations import generations
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import Topology
 from noesium_stream.worker import Worker
@@ -32,8 +34,8 @@ from tests.sim.cast import CALLER, CARRIER, GO, Caller, Carrier, answer_of
 from tests.sim.clock import START_MS, SimClock
 from tests.sim.disk import Disks, files_of_processes
 from tests.sim.log import sim_log
-from tests.sim.loop import Lane, SimLoop, StalledError
-from tests.sim.plan import TROUBLE_S, Command, Mishap, Plan, plan_of
+from tests.sim.loop import Lane, SimLoop, StalledError, here
+from tests.sim.plan import TROUBLE_S, Command, Growth, Mishap, Plan, plan_of
 from tests.sim.world import WORLD, World
 from tests.support import invariants
 from tests.support.invariants import Asked, Book, Folded
@@ -140,6 +142,7 @@ class Stage:
         self._links: list[Link] = []
         self._cancelled: set[str] = set()
         self._busy = 0
+        self._grown: dict[Growth, int] = {}
 
     # -- the play --------------------------------------------------------------------------------------
 
@@ -150,7 +153,7 @@ class Stage:
         for mishap in self.plan.mishaps:
             self.loop.outside.call_later(mishap.at_s, self._befall, mishap)
         self.loop.outside.call_later(TROUBLE_S, self._calm_down)
-        clients = self._spawn_client()
+        clients = [*self._spawn_client(), *self._spawn_operator()]
         await asyncio.sleep(TROUBLE_S / 4)
         until = TROUBLE_S + PATIENCE_S
         while self.loop.time() < until and not (self._busy == 0 and self.reader.all_ended()):
@@ -289,6 +292,31 @@ class Stage:
         people = self.loop.lane("people")
         helper = Client(self.log(self.link(people, odds)), agent_id="anna", clock=self.clock("people"))
         return [*tasks, people.spawn(self._help(helper), "help")]
+
+    def _spawn_operator(self) -> list[asyncio.Task[Any]]:
+        if not self.plan.growths:
+            return []
+        lane = self.loop.lane("operator")
+        kinds = ("refused", "full", "request lost", "answer lost", "late", "slow")
+        odds = {kind: odds for kind, odds in self.plan.odds.items() if kind in kinds}
+        client = Client(self.log(self.link(lane, odds)), agent_id="olga", clock=self.clock("operator"))
+        return [lane.spawn(self._grow_all(client), "grow")]
+
+    async def _grow_all(self, client: Client) -> None:
+        self._busy += 1
+        try:
+            for growth in self.plan.growths:
+                await asyncio.sleep(max(0.0, growth.at_s - self.loop.time()))
+                await _patiently(partial(self._grow, client, growth))
+        finally:
+            self._busy -= 1
+
+    async def _grow(self, client: Client, growth: Growth) -> None:
+        newest = (await generations(client.log, growth.agent_type))[-1]
+        wanted = self._grown.setdefault(growth, newest.partitions + growth.more)
+        if newest.partitions < wanted:
+            self.say(f"{growth.agent_type} is to have {wanted} partitions")
+            await client.grow(growth.agent_type, wanted)
 
     async def _ask(self, client: Client, command: Command) -> None:
         self._busy += 1
@@ -432,6 +460,7 @@ class Stage:
             found["runs"] = len(book.runs)
             journals = [r for records in book.journals.values() for r in records]
             found["acquired"] = sum(r.event_type == "partition.acquired" for r in journals)
+            found["forwarded"] = sum(r.event_type == "request.forwarded" for r in journals)
             found["unknown"] = sum(r.event_type == "effect.outcome.unknown" for r in journals)
         return found
 
@@ -441,10 +470,11 @@ class Reader:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._seen: dict[str, list[Record]] = {kind: [] for kind in KINDS}
+        self._seen: dict[str, list[Record]] = defaultdict(list)
         self._state: Folded = {}
         self._snapshot: tuple[Folded, dict[str, dict[int, int]]] | None = None
-        self._cursor: dict[str, dict[int, int]] = {kind: {} for kind in KINDS}
+        self._cursor: dict[str, dict[int, int]] = defaultdict(dict)
+        self._read_too = set(KINDS)
         self._open: dict[str, str] = {}
         self._ended: set[str] = set()
         self._questions: dict[str, tuple[str, str, str]] = {}
@@ -456,17 +486,22 @@ class Reader:
         lane = self._stage.loop.lane("reader")
         log = self._stage.log(self._stage.link(lane, {}))
         for kind in KINDS:
-            lane.spawn(self._read(log, kind), f"read {kind}")
+            lane.spawn(self._read(log, kind, 1), f"read {kind}")
 
-    async def _read(self, log: EmbeddedLog, kind: str) -> None:
-        topic = log.topology.journal(kind)
-        await log.ensure_topics([log.topology.spec(topic)])
+    async def _read(self, log: EmbeddedLog, kind: str, generation: int) -> None:
+        topic, name = log.topology.journal(kind, generation), _name(kind, generation)
+        if generation == 1:
+            await log.ensure_topics([log.topology.spec(topic)])
         async for batch in log.read_batches(topic, {}):
             for record in batch:
-                self._seen[kind].append(record)
+                self._seen[name].append(record)
                 invariants.fold(self._state, record)
-                self._cursor[kind][record.partition] = record.offset + 1
+                self._cursor[name][record.partition] = record.offset + 1
                 self._take(kind, record)
+                later = _name(kind, generation + 1)
+                if record.event_type == "partition.outgrown" and later not in self._read_too:
+                    self._read_too.add(later)
+                    here().spawn(self._read(log, kind, generation + 1), f"read {later}")
                 self._snapshot_at -= 1
                 if self._snapshot_at == 0:
                     cursor = {kind: dict(offsets) for kind, offsets in self._cursor.items()}
@@ -518,6 +553,10 @@ class Reader:
             yield "diverged: the state that was folded live is another than that from the beginning"
         if whole != tail:
             yield "diverged: the state from a snapshot on is another than that from the beginning"
+
+
+def _name(kind: str, generation: int) -> str:
+    return kind if generation == 1 else f"{kind}.g{generation}"
 
 
 async def _patiently(send: Callable[[], Any]) -> None:

@@ -33,9 +33,11 @@ from typing import Any, Final
 from noesium_stream.event.calls import ANSWERS, COMMANDS, output_of
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel import TERMINAL
+from noesium_stream.log.generations import generations
 from noesium_stream.log.headers import COMMIT, ORIGIN, SEQUENCE, SOURCE
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
+from noesium_stream.log.topics import generation_of
 
 OUTCOMES: Final = ("effect.completed", "effect.failed", "effect.outcome.unknown")
 
@@ -75,7 +77,9 @@ class Asked:
 
 @dataclass(slots=True)
 class Book:
-    """What is on a log: records by topic; those of journals and inboxes by agent type."""
+    """What is on a log: records by topic; those of journals and inboxes by agent type, and those of its later
+    generations by `TYPE.g2` and so on.
+    """
 
     journals: dict[str, list[Record]] = field(default_factory=dict)
     inboxes: dict[str, list[Record]] = field(default_factory=dict)
@@ -91,18 +95,21 @@ async def read_book(log: EventLog, agent_types: Iterable[str]) -> Book:
     """Read journals, inboxes and dead letters to their high watermarks."""
     book = Book()
     for kind in agent_types:
-        book.journals[kind] = await read_topic(log, log.topology.journal(kind))
-        book.inboxes[kind] = await read_topic(log, log.topology.inbox(kind))
-        for record in book.journals[kind]:
-            if record.header(SEQUENCE) is not None:
-                book.runs.setdefault(record.key, []).append(record.envelope)
+        for generation in await generations(log, kind):
+            name = kind if generation.number == 1 else f"{kind}.g{generation.number}"
+            book.journals[name] = await read_topic(log, generation.journal)
+            book.inboxes[name] = await read_topic(log, generation.inbox)
+            for record in book.journals[name]:
+                if record.header(SEQUENCE) is not None:
+                    book.runs.setdefault(record.key, []).append(record.envelope)
     book.letters = await read_topic(log, log.topology.dlq)
     return book
 
 
 async def read_topic(log: EventLog, topic: str) -> list[Record]:
     """All committed records of a topic, partition by partition; none where it does not exist."""
-    await log.ensure_topics([log.topology.spec(topic)])
+    if generation_of(topic) == 1:
+        await log.ensure_topics([log.topology.spec(topic)])
     records: list[Record] = []
     async for batch in log.read_batches(topic, {}, until=await log.end(topic)):
         records += batch
@@ -174,13 +181,16 @@ def broken_copies(journal: Sequence[Record]) -> Iterator[str]:
         if source is None:
             continue
         place, _, text = source.decode().rpartition("/")
-        offset, before = int(text), last.get((record.key, place), -1)
+        run_id = record.key
+        if record.event_type == "request.forwarded":
+            run_id = record.envelope.payload["run_id"]
+        offset, before = int(text), last.get((run_id, place), -1)
         if (record.partition, place, offset) in taken:
             yield f"repeated: {_at(record)} is a second copy of {place}/{offset}"
         elif offset < before:
             yield f"repeated: {_at(record)} is a copy of {place}/{offset}, after one of offset {before}"
         taken.add((record.partition, place, offset))
-        last[record.key, place] = max(offset, before)
+        last[run_id, place] = max(offset, before)
 
 
 def fenced_writers(journal: Sequence[Record]) -> Iterator[str]:
