@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.chaos.link import Link, Requests
+from tests.support.reading import eventually
 
 
 @pytest.fixture
@@ -41,6 +42,8 @@ async def test_what_is_held_in_either_direction_goes_on_when_it_is_mended(link: 
         lane.held = True
         reader, writer = await said(link, b"hello")
         heard = asyncio.create_task(reader.readexactly(5))
+        if lane is link.down:
+            await eventually(lambda: link.up.carried == 10)
         done, _ = await asyncio.wait([heard], timeout=0.05)
         assert not done
         assert link.up.carried == (0 if lane is link.up else 10)
