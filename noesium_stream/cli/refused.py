@@ -34,7 +34,7 @@ async def refused(loaded: Loaded, agent_type: str | None) -> list[DeadLetter]:
 async def show(loaded: Loaded, agent_type: str, place: str) -> None:
     """Print one letter: its fields, what was found on the way, its bytes as text."""
     position = _position(place)
-    for letter in await refused(loaded, agent_type):
+    for letter in reversed(await refused(loaded, agent_type)):  # the last: the inbox may have been made anew
         if letter.position == position:
             for field, value in fields(letter).items():
                 out(f"{field}: {value}")

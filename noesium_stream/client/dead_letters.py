@@ -35,6 +35,8 @@ WRITER: Final = "dead-letters"
 """The writer whose holder decides about letters."""
 
 Status = Literal["open", "redriven", "dropped"]
+Place = tuple[Position, str | None]
+"""Where a refused record lies, and the id of the topic in which that counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class DeadLetter:
     """A refused record.
 
     Attributes:
-        position: where it lies, or lay, in an inbox.
+        position: where it lies, or lay, in an inbox; `topic_id` says in which one of that name, if known.
         agent_type: whose inbox that is.
         event_type: as far as it can be read; so for `event_id` and `key`.
         trace: what was found on the way to the refusal.
@@ -62,6 +64,12 @@ class DeadLetter:
     status: Status
     value: bytes
     whole: bool = True
+    topic_id: str | None = None
+
+    @property
+    def place(self) -> Place:
+        """What tells it from all others."""
+        return self.position, self.topic_id
 
 
 async def dead_letters(log: EventLog, agent_type: str | None = None) -> list[DeadLetter]:
@@ -75,8 +83,8 @@ async def dead_letters(log: EventLog, agent_type: str | None = None) -> list[Dea
     except TopicNotFoundError:
         return []
     types = (EventValidationFailed.TYPE, DeadLetterRedriven.TYPE, DeadLetterDropped.TYPE)
-    found: dict[Position, DeadLetter] = {}
-    decided: dict[Position, Status] = {}
+    found: dict[Place, DeadLetter] = {}
+    decided: dict[Place, Status] = {}
     async for record in log.read(topic, {}, until=until, types=types):
         payload = record.envelope.payload
         if payload.get("topic") is None:
@@ -85,12 +93,12 @@ async def dead_letters(log: EventLog, agent_type: str | None = None) -> list[Dea
         if record.event_type == EventValidationFailed.TYPE:
             letter = _letter(log, record, position)
             if agent_type in (None, letter.agent_type):
-                found.setdefault(position, letter)
+                found.setdefault(letter.place, letter)
         elif record.event_type == DeadLetterRedriven.TYPE:
-            decided[position] = "redriven"
+            decided[position, payload.get("topic_id")] = "redriven"
         else:
-            decided.setdefault(position, "dropped")
-    letters = [replace(one, status=decided.get(position, "open")) for position, one in found.items()]
+            decided.setdefault((position, payload.get("topic_id")), "dropped")
+    letters = [replace(one, status=decided.get(place, "open")) for place, one in found.items()]
     return sorted(letters, key=lambda one: (one.logged_ms, one.position))
 
 
@@ -110,7 +118,7 @@ class Decider:
         self._clock = clock
         self._producer = producer
         self._writer = writer
-        self._letters: dict[Position, DeadLetter] = {}
+        self._letters: dict[Place, DeadLetter] = {}
 
     @classmethod
     async def opened(cls, log: EventLog, clock: Clock, producer: AgentRef) -> Decider:
@@ -121,7 +129,7 @@ class Decider:
         await log.ensure_topics([log.topology.spec(log.topology.dlq)])
         decider = cls(log, clock, producer, await log.writer(WRITER))
         try:
-            decider._letters = {letter.position: letter for letter in await dead_letters(log)}
+            decider._letters = {letter.place: letter for letter in await dead_letters(log)}
         except BaseException:
             await decider.close()
             raise
@@ -137,20 +145,20 @@ class Decider:
         Raises:
             DeadLetterError: there is no such letter, or it is decided about already.
         """
+        known = [letter for letter in self._letters.values() if letter.agent_type == agent_type]
         for position in positions:
-            letter = self._letters.get(position)
-            if letter is None or letter.agent_type != agent_type:
+            there = [letter for letter in known if letter.position == position]
+            if not there:
                 raise DeadLetterError(
                     f"{place_of(position)} is no dead letter of agents of type {agent_type}.",
                     hint=f"See: noesium dlq list agent:{agent_type}",
                 )
-            if letter.status != "open":
-                raise DeadLetterError(f"The dead letter {place_of(position)} was {letter.status} already.")
+            if all(letter.status != "open" for letter in there):
+                raise DeadLetterError(f"The dead letter {place_of(position)} was {there[-1].status} already.")
         return [
             letter
-            for position, letter in self._letters.items()
-            if letter.agent_type == agent_type
-            and (position in positions if positions else letter.status == "open")
+            for letter in known
+            if letter.status == "open" and (not positions or letter.position in positions)
         ]
 
     async def redrive(self, letter: DeadLetter) -> None:
@@ -174,7 +182,9 @@ class Decider:
                 f"The dead letter {place_of(letter.position)} cannot be sent again: {error.message}",
                 hint="Register the event's type or schema where this runs, or drop the letter.",
             ) from error
-        trail = DeadLetterRedriven(**letter.position._asdict(), redriven_by=self._producer.agent_id)
+        trail = DeadLetterRedriven(
+            **letter.position._asdict(), topic_id=letter.topic_id, redriven_by=self._producer.agent_id
+        )
         await self._commit(letter, "redriven", [await self._again(letter, event), self._trail(trail, event)])
 
     async def drop(self, letter: DeadLetter, reason: str | None = None) -> None:
@@ -185,14 +195,17 @@ class Decider:
             LogFullError, LogUnavailableError, CommitUnknownError
         """
         trail = DeadLetterDropped(
-            **letter.position._asdict(), dropped_by=self._producer.agent_id, reason=reason
+            **letter.position._asdict(),
+            topic_id=letter.topic_id,
+            dropped_by=self._producer.agent_id,
+            reason=reason,
         )
         await self._commit(letter, "dropped", [self._trail(trail, None)])
 
     async def _again(self, letter: DeadLetter, event: EventEnvelope) -> Outgoing:
         inbox = letter.position.topic
         key = event.partition_key or letter.key or ""
-        origin = await _origin(self._log, letter.position)
+        origin = await _origin(self._log, letter)
         headers = () if origin is None else ((ORIGIN, origin),)
         return Outgoing(event, inbox, partition_of(key, len(await self._log.end(inbox))), key, headers)
 
@@ -220,7 +233,7 @@ class Decider:
                 f"Somebody else decides about dead letters at this moment; {place} was not touched.",
                 hint="See what is left, and do it again: noesium dlq list",
             ) from error
-        self._letters[letter.position] = replace(letter, status=status)
+        self._letters[letter.place] = replace(letter, status=status)
 
 
 def place_of(position: Position) -> str:
@@ -244,6 +257,7 @@ def _letter(log: EventLog, record: Record, position: Position) -> DeadLetter:
         status="open",
         value=value,
         whole=payload.get("whole", True),
+        topic_id=payload.get("topic_id"),
     )
     try:
         event = _record(log, letter).unchecked
@@ -259,10 +273,13 @@ def _record(log: EventLog, letter: DeadLetter) -> Record:
     )
 
 
-async def _origin(log: EventLog, position: Position) -> bytes | None:
+async def _origin(log: EventLog, letter: DeadLetter) -> bytes | None:
     """Whose journal has the event, as its record in the inbox says, if that is still there."""
+    position = letter.position
     until = {position.partition: position.offset + 1}
     try:
+        if letter.topic_id not in (None, await log.topic_id(position.topic)):
+            return None
         if (await log.end(position.topic)).get(position.partition, 0) <= position.offset:
             return None  # the inbox was made anew
         async for record in log.read(position.topic, {position.partition: position.offset}, until=until):

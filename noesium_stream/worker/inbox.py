@@ -185,11 +185,15 @@ class LetterWriter(Protocol):
 
 
 def dead_letter(
-    owner: LetterWriter, record: Record, error: NoesiumError, origin: Position | None = None
+    owner: LetterWriter,
+    record: Record,
+    error: NoesiumError,
+    origin: Position | None = None,
+    topic_id: str | None = None,
 ) -> list[Outgoing]:
     """The record in the dead letter topic, and in the journal that it was passed over; one commit.
 
-    `origin` is where it came in, if that is not its own position.
+    `origin` is where it came in, if that is not its own position; `topic_id` that of the record's topic.
     """
     came_in = origin or Position(record.topic, record.partition, record.offset)
     trace_of = [f"{type(error).__name__}: {error.message}"]
@@ -202,6 +206,7 @@ def dead_letter(
         topic=came_in.topic,
         partition=came_in.partition,
         offset=came_in.offset,
+        topic_id=topic_id if came_in.topic == record.topic else None,
         record_base64=base64.b64encode(quoted).decode(),
         whole=len(quoted) == len(record.value),
     )

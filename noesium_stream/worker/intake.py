@@ -325,7 +325,8 @@ class Intake:
     def _refuse(
         self, record: Record, error: NoesiumError, accepted: _Accepted, origin: Position | None = None
     ) -> None:
-        accepted.outgoing += dead_letter(self._owner, record, error, origin)
+        topic_id = self._state.manifest.inbox_id
+        accepted.outgoing += dead_letter(self._owner, record, error, origin, topic_id)
         accepted.told.append(f"{_place(origin or record)} is a dead letter: {error.message}")
 
     async def _commit(self, accepted: _Accepted, fair: str | None = None) -> None:

@@ -30,7 +30,8 @@ class ErrorOccurred(DomainEvent, event_type="system.error.occurred"):
 class EventValidationFailed(DomainEvent, event_type="system.event.validation_failed"):
     """A record was refused (RFC-0002 §14): which one, why, and what was found on the way.
 
-    `record_base64` are its bytes; of a large one the beginning alone, and `whole` is False.
+    `record_base64` are its bytes; of a large one the beginning alone, and `whole` is False. `topic_id` is
+    that of the topic: one that is made anew under the same name has the same positions again.
     """
 
     original_event_id: str | None = None
@@ -39,6 +40,7 @@ class EventValidationFailed(DomainEvent, event_type="system.event.validation_fai
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
+    topic_id: str | None = None
     record_base64: str | None = None
     whole: bool = True
 
@@ -46,12 +48,13 @@ class EventValidationFailed(DomainEvent, event_type="system.event.validation_fai
 class DeadLetterRedriven(DomainEvent, event_type="system.dead_letter.redriven"):
     """A refused record was sent again to where it had come from; in one commit with it, and once.
 
-    `topic`, `partition` and `offset` are those of the refused record.
+    `topic`, `partition`, `offset` and `topic_id` are those of the refused record.
     """
 
     topic: str
     partition: int = Field(ge=0)
     offset: int = Field(ge=0)
+    topic_id: str | None = None
     redriven_by: str
 
 
@@ -61,5 +64,6 @@ class DeadLetterDropped(DomainEvent, event_type="system.dead_letter.dropped"):
     topic: str
     partition: int = Field(ge=0)
     offset: int = Field(ge=0)
+    topic_id: str | None = None
     dropped_by: str
     reason: str | None = None

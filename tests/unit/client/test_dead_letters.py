@@ -16,7 +16,7 @@ from noesium_stream.client.dead_letters import DeadLetter, Decider, dead_letters
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import DeadLetterError, LogUnavailableError
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.standard import DeadLetterRedriven, RunRequested
+from noesium_stream.event.standard import DeadLetterRedriven, EventValidationFailed, RunRequested
 from noesium_stream.log import open_log
 from noesium_stream.log.headers import header_text
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
@@ -194,3 +194,32 @@ async def test_a_decider_that_cannot_read_leaves_no_writer_open(
     with pytest.raises(LogUnavailableError):
         await decider(log)
     assert not open_writers
+
+
+async def test_a_letter_of_an_inbox_that_was_made_anew_is_not_taken_for_the_one_that_lay_there_before(
+    log: EventLog, tmp_path: Path
+) -> None:
+    async with worker(log, tmp_path):
+        await misplaced(log, command(RUN))
+        (first,) = await letters(log, 1)
+    assert first.topic_id == await log.topic_id(first.position.topic)
+    deciding = await decider(log)
+    await deciding.drop(first)
+    dlq = log.topology.dlq
+    [refused] = [
+        record.envelope
+        async for record in log.read(dlq, {}, until=await log.end(dlq), types=(EventValidationFailed.TYPE,))
+    ]
+    again = EventValidationFailed(**{**refused.payload, "topic_id": "made anew"})
+    clock = SystemClock()
+    trace = TraceContext(clock.token(16), clock.token(8))
+    await log.append([again.to_envelope(ME, trace, partition_key="partition-0", clock=clock)], topic=dlq)
+    assert [letter.status for letter in await dead_letters(log)] == ["dropped", "open"]
+    deciding = await decider(log)
+    (open_one,) = deciding.letters("sample", [first.position])
+    assert open_one.topic_id == "made anew"
+    await deciding.drop(open_one)
+    assert [letter.status for letter in await dead_letters(log)] == ["dropped", "dropped"]
+    with pytest.raises(DeadLetterError, match="was dropped already"):
+        deciding.letters("sample", [first.position])
+    await deciding.close()
