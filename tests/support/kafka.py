@@ -24,7 +24,7 @@ from pathlib import Path
 import docker
 import pytest
 from confluent_kafka import Producer
-from docker.errors import DockerException, NotFound
+from docker.errors import DockerException
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
@@ -130,7 +130,7 @@ def end_kafka(folder: Path) -> None:
     """End the broker that was started for `folder`, if one was, and drop its data."""
     containers = folder / "containers"
     for container in containers.read_text().splitlines() if containers.exists() else ():
-        with client_closing(docker.from_env(timeout=60)) as client, suppress(NotFound):
+        with suppress(DockerException), client_closing(docker.from_env(timeout=60)) as client:
             client.containers.get(container).remove(force=True, v=True)
     LocalBroker(folder, 0).kill()
     shutil.rmtree(folder, ignore_errors=True)
