@@ -1,8 +1,9 @@
 """Runs begin in their order, a few at a time: a thousand commands at once are not a thousand graphs at once.
 
-A run that has begun makes room for the next one when it waits, has ended, or does something outside: whenever
-nothing of it is on its way to the log after a round. So runs that call models work side by side, whatever
-their number, and those that only get to a question leave the memory (`parking`) while others begin.
+A run that has begun makes room for the next one when it waits or does something outside: whenever nothing of
+it is on its way to the log after a round. So runs that call models work side by side, whatever their number,
+and those that only get to a question leave the memory (`parking`) while others begin. One whose end is on its
+way to the log makes room at once: its graph is done, and to wait for commits takes longer than such a run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Final
 
 from noesium_stream.worker.session import RunSession
 
-AT_ONCE: Final = 8
+AT_ONCE: Final = 24
+"""Each of them waits for a commit after each node; with 8 a partition waited for commits most of the time."""
+
 ROUND_S: Final = 0.01
 _ROUND_TURNS: Final = 50
 
@@ -50,11 +53,15 @@ class Starting:
         self._begin(session)
 
     async def _work(self) -> None:
+        ended = False
         while self._queue:
-            # By turns of the event loop as well as by time: the more there is to do, the longer a round.
-            await asyncio.sleep(ROUND_S)
+            # By turns of the event loop as well as by time: the more there is to do, the longer a round. Runs
+            # that come to their end in one leave nothing behind that would have to go first.
+            if not ended:
+                await asyncio.sleep(ROUND_S)
             for _ in range(_ROUND_TURNS):
                 await asyncio.sleep(0)
+            ended = any(map(_has_ended, self._beginning))
             self._beginning = [session for session in self._beginning if _begins(session)]
             while self._queue and len(self._beginning) < AT_ONCE:
                 session = self._queue.popleft()
@@ -71,7 +78,11 @@ class Starting:
             self._rounds = None
 
 
+def _has_ended(session: RunSession) -> bool:
+    return session.task is None or session.task.done() or session.history.terminal is not None
+
+
 def _begins(session: RunSession) -> bool:
-    if session.task is None or session.task.done():
+    if _has_ended(session):
         return False
     return not session.activity.changes or session.committing

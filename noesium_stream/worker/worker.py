@@ -22,7 +22,7 @@ from noesium_stream.worker.host import Host
 from noesium_stream.worker.run_host import RunHost
 from noesium_stream.worker.slots import CONCURRENCY, Slots
 from noesium_stream.worker.state import Bounds
-from noesium_stream.worker.threads import make_room_for_threads
+from noesium_stream.worker.threads import make_room_for_threads, take_turns_sooner
 
 
 class Worker:
@@ -98,6 +98,7 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         make_room_for_threads()
+        take_turns_sooner()
         try:
             for host in self._hosts:
                 await host.start()

@@ -14,7 +14,7 @@ from langgraph.types import RetryPolicy
 from noesium_stream.client import Client
 from noesium_stream.errors import RunCancelledError
 from noesium_stream.event.standard import SideEffectClass
-from noesium_stream.kernel import current_step
+from noesium_stream.kernel import current_step, kernel_node
 from noesium_stream.log import open_log
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import PartitionOwner, Worker, starting
@@ -91,6 +91,29 @@ async def test_runs_that_are_on_their_way_to_the_log_hold_the_next_ones_up(host:
                 await run.approve(by="ann")
             for run in runs:
                 assert (await run.result(timeout=10))["value"] == "ann"
+
+
+async def test_runs_whose_end_is_on_its_way_to_the_log_hold_nobody_up(host: Host) -> None:
+    order: list[int] = []
+
+    @kernel_node(deterministic=True)
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        order.append(state["value"])
+        if len(order) == AT_ONCE:
+            host.log.gate.clear()
+        return {"value": state["value"]}
+
+    async with Client(host.log.inner) as client:
+        runs = [await client.start("sample", {"value": number}) for number in range(MANY)]
+        async with host.worker(node):
+            try:
+                await eventually(lambda: len(order) == MANY)
+                assert not host.log.gate.is_set()
+            finally:
+                host.log.gate.set()
+            assert order == list(range(MANY))
+            for number, run in enumerate(runs):
+                assert (await run.result(timeout=10))["value"] == number
 
 
 @pytest.mark.parametrize("journaled", [True, False])
