@@ -15,6 +15,7 @@ from langgraph.graph import START, StateGraph
 from noesium_stream.client import Client, Run
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step
+from noesium_stream.kernel.activity import Activity
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
@@ -164,8 +165,16 @@ async def test_runs_that_only_wait_do_not_delay_the_end(log: EventLog, tmp_path:
 
 
 async def test_a_sync_node_that_calls_an_effect_too_late_hears_that_the_run_is_not_carried_on_here(
-    log: EventLog, tmp_path: Path
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    may_begin, held_back = Activity.may_begin, threading.Event()
+
+    async def noting(activity: Activity) -> None:
+        if late.is_set():
+            held_back.set()
+        await may_begin(activity)
+
+    monkeypatch.setattr(Activity, "may_begin", noting)
     paying = Paying(sync=False)
     errors: list[BaseException] = []
     entered, late = threading.Event(), threading.Event()
@@ -193,6 +202,7 @@ async def test_a_sync_node_that_calls_an_effect_too_late_hears_that_the_run_is_n
             closing = asyncio.create_task(worker.close())
             await eventually(lambda: said)
             late.set()
+            await eventually(held_back.is_set)  # else its run may have been let go before it calls
             paying.go.set()
             await closing
         await eventually(lambda: errors)
