@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -27,6 +28,7 @@ from noesium_stream.log.prepare import Prepared
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
 from tests.support.invariants import Asked, broken, read_book
+from tests.support.lives import NEVER, Life
 from tests.support.reading import eventually
 from tests.unit.client.test_dead_letters import ME
 
@@ -148,7 +150,8 @@ async def test_a_command_of_an_unknown_version_waits_and_is_taken_up_by_a_worker
             await eventually(lambda: is_parked(client))
             info = (await infos(client))[RUN]
             assert "run.requested 2.0.0 has a major version that is not known here" in info.reason
-            assert any("is parked: it waits for a worker that knows its schema" in line for line in old.said)
+            said = "is parked: it waits for a worker that knows its schema"
+            await eventually(lambda: any(said in line for line in old.said))
             other = await client.start("sample", {"n": 2})
             assert (await other.result(timeout=20))["said"] == 2  # it stands in nobody's way
             assert await is_parked(client)
@@ -188,7 +191,7 @@ async def test_the_inbox_need_not_keep_what_is_parked(log: EventLog, url: str, t
         await log.append([requested(RUN)])
         await eventually(lambda: is_parked(client))
         owner = next(iter(old.worker._hosts[0]._owners.values()))
-        assert owner._keeper.state.low_water == 1  # type: ignore[attr-defined]
+        await eventually(lambda: owner._keeper.state.low_water == 1)  # type: ignore[attr-defined]
 
 
 async def test_what_is_sent_to_a_parked_run_waits_behind_its_command_in_order(
@@ -399,3 +402,43 @@ async def test_a_command_that_can_be_read_takes_along_what_was_parked_for_its_ru
             await last.result(timeout=20)
         types = [event.event_type async for event in run.events(follow=False)]
         assert types.count("run.requested") == types.count("run.started") == 1
+
+
+@pytest.mark.parametrize("reaches_log", [False, True])
+@pytest.mark.parametrize("at", range(1, 7))
+@pytest.mark.parametrize("knows", [False, True])
+async def test_who_dies_while_requests_are_parked_or_taken_loses_and_repeats_nothing(
+    tmp_path: Path, at: int, reaches_log: bool, knows: bool
+) -> None:
+    BODIES.clear()
+    log = await open_log("memory://?partitions=1")
+    old, new = agent_of(WAIT), agent_of(WAIT, version="1.1.0")
+
+    async def parked_twice() -> bool:
+        journal = log.topology.journal("sample")
+        found = log.read(journal, {}, until=await log.end(journal), types=("request.parked",))
+        return len([record async for record in found]) >= 2
+
+    async def parked_all() -> None:
+        await eventually(parked_twice)
+
+    async def ended() -> None:
+        assert (await run.result())["heard"] == "first"
+
+    async with Client(log) as client:
+        run = await client.start("sample", {}, version="^1.1")
+        await run.signal("go", "first")
+        # One of the two lives is cut off: of the worker that parks them, or of the one that takes them.
+        dies = Life(log, old, tmp_path, dies_at=NEVER if knows else at, reaches_log=reaches_log)
+        await asyncio.wait_for(dies.live(parked_all), 30)
+        if not knows:
+            await asyncio.wait_for(Life(log, old, tmp_path).live(parked_all), 30)
+        last = Life(log, new, tmp_path, dies_at=at if knows else NEVER, reaches_log=reaches_log)
+        if not await asyncio.wait_for(last.live(ended), 30):
+            assert await asyncio.wait_for(Life(log, new, tmp_path).live(ended), 30)
+        await no_faults(log, run.id)
+        journal = log.topology.journal("sample")
+        types = Counter([r.event_type async for r in log.read(journal, {}, until=await log.end(journal))])
+        assert types["request.parked"] == 2
+        assert types["run.signalled"] == types["run.completed"] == 1
+    await log.close()
