@@ -20,6 +20,7 @@ class EffectLedger:
     Attributes:
         requested: the last intent, by effect id.
         outcomes: the last outcome, by effect id; none while it is under way.
+        reported: what the call itself came to where its process had given the run up; by effect id.
         resolved: the decision, by the event id of the outcome that it is about.
         undoable: what was completed and has a compensation, in the order of completion.
         compensation: `run.compensation.started`: from there on the run is ending.
@@ -27,6 +28,7 @@ class EffectLedger:
 
     requested: dict[str, EventEnvelope] = field(default_factory=dict)
     outcomes: dict[str, EventEnvelope] = field(default_factory=dict)
+    reported: dict[str, EventEnvelope] = field(default_factory=dict)
     resolved: dict[str, EventEnvelope] = field(default_factory=dict)
     undoable: list[EventEnvelope] = field(default_factory=list)
     compensation: EventEnvelope | None = None
@@ -65,6 +67,10 @@ def refusal(ledger: EffectLedger, payload: dict[str, Any]) -> Refusal | None:
         by = earlier.payload["resolved_by"]
         return Refusal(f"{by} has decided that already: {earlier.payload['decision']}", late=True)
     name = requested.payload["name"]
+    if effect_id in ledger.reported:
+        return Refusal(
+            f"the outcome of the effect {name} is known: the call itself has reported it", late=True
+        )
     if outcome is None:
         return Refusal(f"the effect {name} is under way")
     if not awaits_decision(outcome):
@@ -77,16 +83,36 @@ def refusal(ledger: EffectLedger, payload: dict[str, Any]) -> Refusal | None:
     return None
 
 
+def takes_report(ledger: EffectLedger, payload: dict[str, Any]) -> bool:
+    """Whether an `effect.reported` with this payload says what is not known.
+
+    It is about the last call, of which there is no outcome, or one that is unknown and not decided.
+    """
+    effect_id = payload["effect_id"]
+    requested, outcome = ledger.requested.get(effect_id), ledger.outcomes.get(effect_id)
+    if requested is None or requested.event_id != payload["intent_id"] or effect_id in ledger.reported:
+        return False
+    if outcome is None:
+        return True
+    return outcome.event_type == "effect.outcome.unknown" and outcome.event_id not in ledger.resolved
+
+
 def _requested(ledger: EffectLedger, event: EventEnvelope, payload: dict[str, Any]) -> None:
     # A second intent comes of a decision to call again: what is known of the first call counts no more.
     ledger.requested[payload["effect_id"]] = event
     ledger.outcomes.pop(payload["effect_id"], None)
+    ledger.reported.pop(payload["effect_id"], None)
 
 
 def _outcome(ledger: EffectLedger, event: EventEnvelope, payload: dict[str, Any]) -> None:
     ledger.outcomes[payload["effect_id"]] = event
     if event.event_type == "effect.completed":
         _done(ledger, event, payload["effect_id"])
+
+
+def _reported(ledger: EffectLedger, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    if takes_report(ledger, payload):
+        ledger.reported[payload["effect_id"]] = event
 
 
 def _resolved(ledger: EffectLedger, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -113,6 +139,7 @@ EFFECT_HANDLERS: dict[str, Callable[[EffectLedger, EventEnvelope, dict[str, Any]
     "effect.completed": _outcome,
     "effect.failed": _outcome,
     "effect.outcome.unknown": _outcome,
+    "effect.reported": _reported,
     "effect.resolved": _resolved,
     "run.compensation.started": _compensation,
 }

@@ -6,6 +6,19 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, Protocol
+
+from noesium_stream.event.standard import EffectReported
+
+
+class Heir(Protocol):
+    """Who takes over what a run leaves under way in this process."""
+
+    def keep(self, call: asyncio.Task[Any]) -> None:
+        """Hold on to a call that goes on."""
+
+    def report(self, event: EffectReported) -> None:
+        """Tell the run's next owner what came of one."""
 
 
 class Activity:
@@ -17,11 +30,24 @@ class Activity:
 
     Attributes:
         changes: grows with everything that happens: the same number later means that nothing did.
+        begun: the effects that were begun here, in this stay of the run.
+        heir: takes what calls come to that end after the run was given up; None: it was not, or nobody does.
         assured: returns when it is known, as of this moment, that the run is still this process's; raises
             where it is not. None: there is nobody who could take it.
     """
 
-    __slots__ = ("_calls", "_calls_ended", "_gate", "_steps", "_waits", "_working", "assured", "changes")
+    __slots__ = (
+        "_calls",
+        "_calls_ended",
+        "_gate",
+        "_steps",
+        "_waits",
+        "_working",
+        "assured",
+        "begun",
+        "changes",
+        "heir",
+    )
 
     def __init__(self) -> None:
         self._steps: dict[object, object | None] = {}
@@ -31,6 +57,8 @@ class Activity:
         self._calls_ended: asyncio.Event | None = None
         self._gate: asyncio.Event | None = None
         self.changes = 0
+        self.begun: set[str] = set()
+        self.heir: Heir | None = None
         self.assured: Callable[[], Awaitable[None]] | None = None
 
     def enter(self, step: object, within: object | None) -> None:

@@ -46,6 +46,7 @@ _OUTCOMES: Final = frozenset(
         "effect.completed",
         "effect.failed",
         "effect.outcome.unknown",
+        "effect.reported",
         "effect.resolved",
         *ANSWERS,
         "capability.unresolved",

@@ -36,7 +36,7 @@ from noesium_stream.event.standard import Compensated, EffectOutcomeUnknown, Sid
 from noesium_stream.kernel.compensation_plan import Undoing, undoings
 from noesium_stream.kernel.decorators import compensation_meta
 from noesium_stream.kernel.durable import DurableGraph
-from noesium_stream.kernel.effects import Effect, invoke
+from noesium_stream.kernel.effects import Effect, invoke, outcome_of
 from noesium_stream.kernel.graph_check import require_strict
 from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import RunJournal
@@ -124,12 +124,17 @@ class Compensation:
 
     async def _settle(self) -> None:
         history = self.history
-        for effect_id in _unsettled(history):
-            outcome = history.outcomes.get(effect_id)
-            if outcome is None or outcome.event_id in history.resolved:
-                unknown = EffectOutcomeUnknown(run_id=self.run_id, effect_id=effect_id, reason=UNDER_WAY)
-                self.stage(unknown, history.requested[effect_id].event_id)
-        await self.journal.until(lambda: not _unsettled(history))
+        while unsettled := _unsettled(history):
+            for effect_id in unsettled:
+                outcome, report = history.outcomes.get(effect_id), history.reported.get(effect_id)
+                if report is not None:
+                    self.stage(outcome_of(report), report.event_id)
+                elif outcome is None or outcome.event_id in history.resolved:
+                    unknown = EffectOutcomeUnknown(run_id=self.run_id, effect_id=effect_id, reason=UNDER_WAY)
+                    self.stage(unknown, history.requested[effect_id].event_id)
+            await self.journal.until(
+                lambda: not (left := _unsettled(history)) or any(each in history.reported for each in left)
+            )
 
     async def _undo(self, part: Undoing) -> Compensated:
         effect = Effect(self, f"undo {part.name}", part.base, part.effect_class, compensates=part.what)

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -36,9 +36,11 @@ from noesium_stream.event.standard import (
     EffectCompleted,
     EffectFailed,
     EffectOutcomeUnknown,
+    EffectReported,
     EffectRequested,
     SideEffectClass,
 )
+from noesium_stream.kernel.call import Ended, carry, make
 from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.place import Place
@@ -111,7 +113,7 @@ class Effect:
             elif known.event_type == "effect.completed":
                 return known.payload.get("result")
             elif awaits_decision(known):
-                decided = await self._decision(effect_id, known)
+                decided = await self._decision(effect_id, known, tried + 1)
                 if decided is None:
                     continue
                 decision = decided.payload
@@ -135,13 +137,21 @@ class Effect:
         self.passed_over = self.passed_over or earlier
         return earlier
 
-    async def _decision(self, effect_id: str, known: EventEnvelope) -> EventEnvelope | None:
+    async def _decision(self, effect_id: str, known: EventEnvelope, tries: int) -> EventEnvelope | None:
         """What a person decides; None: the call itself said at last what came of it."""
         history = self.site.history
         await self.site.journal.until(
-            lambda: known.event_id in history.resolved or history.outcomes.get(effect_id) is not known
+            lambda: (
+                known.event_id in history.resolved
+                or history.outcomes.get(effect_id) is not known
+                or (known.event_type == "effect.outcome.unknown" and effect_id in history.reported)
+            )
         )
-        return history.resolved.get(known.event_id)
+        decided = history.resolved.get(known.event_id)
+        if decided is None and history.outcomes.get(effect_id) is known:
+            self._stage_reported(effect_id, tries)
+            await self.site.journal.commit()
+        return decided
 
     def _given_up(self, effect_id: str, decision: dict[str, Any]) -> EffectFailedError:
         reason = f": {decision['reason']}" if decision.get("reason") else "."
@@ -161,10 +171,26 @@ class Effect:
     async def _make(self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int) -> None:
         known = effect_id in self.site.history.requested
         if known and self.effect_class is SideEffectClass.EXTERNAL:
-            self._stage_unknown(effect_id, LEFT)
-            await self.site.journal.commit()
+            await self._left_behind(effect_id, tries)
             return
         await self._perform(effect_id, call, tries, intend=not known)
+
+    async def _left_behind(self, effect_id: str, tries: int) -> None:
+        """It was begun and is not called again. If by another process, that may still report what came of it:
+        until the call has ended for certain. Without a timeout nobody can say when that is, so its outcome is
+        unknown at once; a report that comes before a person decides still counts.
+        """
+        site = self.site
+        due_ms = site.history.requested[effect_id].payload.get("deadline_ms")
+        if due_ms is not None and effect_id not in site.journal.activity.begun:
+            await site.journal.until(
+                lambda: effect_id in site.history.reported or site.clock.now_ms() >= due_ms, due_ms
+            )
+        if effect_id in site.history.reported:
+            self._stage_reported(effect_id, tries)
+        else:
+            self._stage_unknown(effect_id, LEFT)
+        await site.journal.commit()
 
     async def _perform(
         self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int, *, intend: bool
@@ -192,12 +218,19 @@ class Effect:
             arguments=self.arguments,
             compensation=self.compensation,
             compensates=self.compensates or self.part_of,
+            deadline_ms=self._deadline_ms(),
         )
+        self.site.journal.activity.begun.add(effect_id)
         # The function's key stays the same when it is called again; each event of it has one of its own.
         answered = self.site.history.outcomes.get(effect_id)
         key = effect_id if answered is None else derived_id(effect_id, "again", answered.event_id)
         self.site.stage(event, key=key)
         await self.site.journal.commit()
+
+    def _deadline_ms(self) -> int | None:
+        if self.timeout is None or self.effect_class is not SideEffectClass.EXTERNAL or self.graph:
+            return None
+        return self.site.clock.now_ms() + max(0, round(self.timeout.total_seconds() * 1000))
 
     async def _call(self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int) -> None:
         activity = self.site.journal.activity
@@ -210,18 +243,17 @@ class Effect:
         # What may have been done outside, and must not be done again: not plainly failed.
         perhaps = None
         task = asyncio.current_task()
-        limit = asyncio.timeout(self.timeout.total_seconds() if self.timeout else None)
+        ended = await self._made(effect_id, call, begun)
         try:
-            with activity.working() if self.timeout else nullcontext():
-                async with limit:
-                    value = await call(effect_id)
+            if ended.raised is not None:
+                raise ended.raised
             perhaps = "it was done, and its result cannot be recorded"
-            result = self._result(value)
+            result = self._result(ended.value)
         except BaseException as raised:
             error = failure_of_code(raised, task)
             if error is None or (self.graph and isinstance(error, _NO_LONGER_OWNER)):
                 raise
-            if limit.expired():
+            if ended.expired:
                 perhaps = f"it had not ended after {self.timeout}"
             elif perhaps is not None:
                 perhaps = f"{perhaps}: {brief(error)}"
@@ -243,6 +275,16 @@ class Effect:
         # On its way at once: the node may go on for hours, and only the record says that it was done.
         self.site.journal.flush()
 
+    async def _made(self, effect_id: str, call: Callable[[str], Awaitable[Any]], begun: float) -> Ended:
+        activity = self.site.journal.activity
+        making = make(call(effect_id), self.timeout.total_seconds() if self.timeout else None)
+        with activity.working() if self.timeout else nullcontext():
+            if self.effect_class is not SideEffectClass.EXTERNAL or self.graph:
+                return await making
+            ended = await carry(making, activity, partial(self._report, effect_id, begun))
+            self._report(effect_id, begun, ended)  # the run may have been given up, and this task not ended
+            return ended
+
     def _cause(self, effect_id: str) -> str:
         return self.site.history.requested[effect_id].event_id
 
@@ -260,13 +302,15 @@ class Effect:
         )
         self.site.stage(event, self._cause(effect_id))
 
+    def _pause_ms(self, effect_id: str, error: Exception, tries: int) -> int | None:
+        if self.retries is None or isinstance(error, StateError | RecordTooLargeError):
+            return None
+        return self.retries.pause_ms(tries, error, random.Random(effect_id).random())
+
     def _stage_failed(
         self, effect_id: str, error: Exception, tries: int, begun: float, kind: type[BaseException]
     ) -> None:
-        pause_ms = None
-        if self.retries is not None and not isinstance(error, StateError | RecordTooLargeError):
-            chance = random.Random(effect_id).random()
-            pause_ms = self.retries.pause_ms(tries, error, chance)
+        pause_ms = self._pause_ms(effect_id, error, tries)
         error_type, message = failure_of(error)
         failed = EffectFailed(
             run_id=self.site.run_id,
@@ -280,6 +324,60 @@ class Effect:
             awaits_decision=self.compensates is not None and pause_ms is None,
         )
         self.site.stage(failed, self._cause(effect_id))
+
+    # -- calls that outlast the stay of their run ----------------------------------------------------
+
+    def _report(self, effect_id: str, begun: float, ended: Ended) -> None:
+        """Tell the run's next owner how a call ended, where that is known."""
+        heir, requested = self.site.journal.activity.heir, self.site.history.requested[effect_id]
+        if heir is None:
+            return
+        about = partial(
+            EffectReported,
+            run_id=self.site.run_id,
+            effect_id=effect_id,
+            intent_id=requested.event_id,
+            duration_ms=self.site.since(begun),
+        )
+        raised = ended.raised
+        if raised is None:
+            with suppress(StateError, RecordTooLargeError):  # else it is unknown, as it would be here
+                heir.report(about(outcome="completed", result=self._result(ended.value)))
+            return
+        error = failure_of_code(raised, None)
+        if error is None or ended.expired or isinstance(error, _NO_LONGER_OWNER):
+            return
+        error_type, message = failure_of(error)
+        kind = f"{type(raised).__module__}:{type(raised).__qualname__}"
+        heir.report(about(outcome="failed", error_type=error_type, message=message, error_class=kind))
+
+    def _stage_reported(self, effect_id: str, tries: int) -> None:
+        report = self.site.history.reported[effect_id]
+        event = outcome_of(report)
+        if isinstance(event, EffectFailed):
+            error = _recorded_error(self.name, report)
+            pause_ms = self._pause_ms(effect_id, error, tries)
+            said = {
+                "node_attempt": self.site.attempt,
+                "retry_in_ms": pause_ms,
+                "awaits_decision": self.compensates is not None and pause_ms is None,
+            }
+            event = event.model_copy(update=said)
+        self.site.stage(event, report.event_id)
+
+
+def outcome_of(report: EventEnvelope) -> EffectCompleted | EffectFailed:
+    """What an `effect.reported` says, as the run's owner writes it."""
+    payload = report.payload
+    about = {name: payload[name] for name in ("run_id", "effect_id", "duration_ms")}
+    if payload["outcome"] == "completed":
+        return EffectCompleted(**about, result=payload.get("result"))
+    return EffectFailed(
+        **about,
+        error_type=payload.get("error_type") or "Exception",
+        message=payload.get("message") or "",
+        error_class=payload.get("error_class"),
+    )
 
 
 class Effects:

@@ -27,6 +27,7 @@ SERVED: Final = frozenset(
         "effect.completed",
         "effect.failed",
         "effect.outcome.unknown",
+        "effect.reported",
         "effect.resolved",
         *ANSWERS,
         "approval.answered",

@@ -20,7 +20,7 @@ from noesium_stream.errors import (
 from noesium_stream.event.answers import refusal_of
 from noesium_stream.event.calls import ANSWERS, CALLS, COMMANDS
 from noesium_stream.event.codec import is_framed
-from noesium_stream.event.effects import refusal
+from noesium_stream.event.effects import refusal, takes_report
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import EventValidationFailed, PartitionOutgrown, ToolInvocationRequested
 from noesium_stream.log.headers import SOURCE
@@ -122,6 +122,16 @@ def _judge_resolution(event: EventEnvelope, session: RunSession) -> Verdict | No
     return Verdict.PASS if refused.late else EventValidationError("payload", refused.reason)
 
 
+def _judge_report(event: EventEnvelope, session: RunSession) -> Verdict | NoesiumError:
+    """What came of a call counts once, from the process that made it, while nobody knows or has decided."""
+    requested = session.history.requested.get(event.payload["effect_id"])
+    if requested is None:
+        return EventValidationError("payload.effect_id", "the run has no such effect")
+    if requested.event_id == event.payload["intent_id"] and requested.producer != event.producer:
+        return EventValidationError("producer", "the call was made by another process")
+    return Verdict.DELIVER if takes_report(session.history, event.payload) else Verdict.PASS
+
+
 def _judge_answer(event: EventEnvelope, session: RunSession) -> Verdict | NoesiumError:
     """An answer counts once, from the provider that was chosen, to a call that was made."""
     call_id = event.payload["call_id"]
@@ -153,6 +163,7 @@ _FOR_OPEN_RUNS: Final = {
     "run.cancel.requested": _judge_cancel,
     **dict.fromkeys(ANSWERS, _judge_answer),
     "approval.answered": _judge_approval,
+    "effect.reported": _judge_report,
     "effect.resolved": _judge_resolution,
 }
 

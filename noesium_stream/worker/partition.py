@@ -57,6 +57,7 @@ from noesium_stream.worker.intake import Intake
 from noesium_stream.worker.leaving import go_on, leave
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.releases import Releases, asked_of, named
+from noesium_stream.worker.reports import Reports
 from noesium_stream.worker.restore import read_runs
 from noesium_stream.worker.runner import run_to_end
 from noesium_stream.worker.session import RunSession
@@ -101,6 +102,7 @@ class PartitionOwner:
         slots: Slots | None = None,
         keeps_state: bool = True,
         successor: Generation | None = None,
+        reports: Reports | None = None,
     ) -> None:
         self.log = log
         self._releases = releases
@@ -125,6 +127,7 @@ class PartitionOwner:
         self._starting = Starting(self._runs, self._begin_task)
         self._keeper = StateKeeper(self, releases, bounds or Bounds(), self._lost, in_file=keeps_state)
         self._slots = slots or Slots()
+        self._reports = reports or Reports(log, self.clock, agent.context.progress)
         self._intake: Intake | None = None
         self._outcomes: dict[str, EventEnvelope] = {}
         self._awaited: dict[str, int] = {}
@@ -256,7 +259,10 @@ class PartitionOwner:
         activities = [session.activity for session in self._runs.values()]
         await let_calls_end(activities, grace_s, self._writer_lost, self._agent.context.progress)
         tasks = [session.task for session in self._runs.values() if session.task is not None]
-        for session in self._runs.values():
+        sessions = list(self._runs.values())
+        heirs = {session.run_id: self._reports.of(session, self.inbox) for session in sessions}
+        for session in sessions:
+            session.activity.heir = heirs[session.run_id]
             # Should the records be lost with the writer, what was done outside is not forgotten.
             self._outcomes.update(session.history.outcomes)
             session.flush()
@@ -269,6 +275,9 @@ class PartitionOwner:
             await self._committer.drain(DRAIN_S)
             await self._committer.close()
             self._committer = None
+        for session in sessions:
+            for outcome in session.unrecorded:
+                heirs[session.run_id].recover(outcome)
         self._keeper.close()
         if self._writer is not None:
             await self._writer.close()

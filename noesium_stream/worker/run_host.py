@@ -12,6 +12,7 @@ from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.partition import PartitionOwner
 from noesium_stream.worker.releases import Releases, named
+from noesium_stream.worker.reports import Reports
 from noesium_stream.worker.slots import Slots
 from noesium_stream.worker.state import Bounds
 
@@ -46,6 +47,14 @@ class RunHost(Host):
         self._bounds = bounds
         self._keeps_state = keeps_state
         self._generations: Sequence[Generation] = ()
+        self._reports = Reports(log, agent.context.clock, agent.context.progress)
+
+    async def close(self) -> None:
+        """See `Host.close`; calls that were left behind end with the process."""
+        try:
+            await super().close()
+        finally:
+            await self._reports.close()
 
     def _check(self) -> None:
         for agent in self._graphic:
@@ -89,4 +98,5 @@ class RunHost(Host):
             bounds=self._bounds,
             keeps_state=self._keeps_state,
             successor=self._successor(place.topic),
+            reports=self._reports,
         )

@@ -27,6 +27,7 @@ from noesium_stream.worker.telling import line_of
 BRIEF_S: Final = 5.0
 """A wait that was shorter is a short one: the next one will probably be short too."""
 
+_OUTCOMES: Final = ("effect.completed", "effect.failed")
 _NODE_ENDS: Final = {NodeCompleted.TYPE: "completed", NodeFailed.TYPE: "failed"}
 
 
@@ -75,6 +76,7 @@ class RunSession:
         brief: what it waited for last came soon (see `parking`).
         fresh: it was read back, and nothing has woken it since: how long it waits for that says nothing.
         last_ms: when it wrote last, by its events' clock.
+        unrecorded: outcomes of effects that were on their way to the log when the partition was lost.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class RunSession:
         self._failed: Exception | None = None
         self._closed = False
         self._lost: set[str] = set()
+        self.unrecorded: list[EventEnvelope] = []
         self._received = asyncio.Event()
         self.history = RunHistory()
         self.activity = Activity()
@@ -278,6 +281,9 @@ class RunSession:
         else:
             self._failed = self._failed or sent.error
             self._sent.remove(sent)
+            if sent.error is not None:
+                staged = (record.envelope for record in sent.records)
+                self.unrecorded += [event for event in staged if event.event_type in _OUTCOMES]
 
     def _tell(self, records: Sequence[Outgoing]) -> None:
         for record in records:

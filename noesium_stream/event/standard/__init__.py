@@ -55,6 +55,7 @@ from noesium_stream.event.standard.effect import (
     EffectCompleted,
     EffectFailed,
     EffectOutcomeUnknown,
+    EffectReported,
     EffectRequested,
     EffectResolved,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "EffectCompleted",
     "EffectFailed",
     "EffectOutcomeUnknown",
+    "EffectReported",
     "EffectRequested",
     "EffectResolved",
     "ErrorOccurred",

@@ -7,7 +7,7 @@ ends before it has ended: from there on its graph is not executed any more, what
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -22,7 +22,12 @@ class EffectRequested(DomainEvent, event_type="effect.requested"):
     `compensation` is where the function or graph that undoes it is found: `module:name`, or `.name` for a
     method or attribute of the agent. `compensates` is set on an effect that undoes, and on those of the nodes
     of a graph that undoes: the `effect_id`, or `step/task_path` of a node, or the run.
+
+    `deadline_ms` is when an external one that has a timeout will have ended, whatever becomes of its process
+    (milliseconds since the epoch): for so long the next owner of the run waits for `effect.reported`.
     """
+
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
 
     run_id: str
     effect_id: str
@@ -33,6 +38,7 @@ class EffectRequested(DomainEvent, event_type="effect.requested"):
     arguments: Any = None
     compensation: str | None = None
     compensates: str | None = None
+    deadline_ms: int | None = Field(default=None, ge=0)
 
 
 class EffectCompleted(DomainEvent, event_type="effect.completed"):
@@ -71,6 +77,25 @@ class EffectOutcomeUnknown(DomainEvent, event_type="effect.outcome.unknown"):
     effect_id: str
     reason: str
     node_attempt: int | None = Field(default=None, ge=1)
+
+
+class EffectReported(DomainEvent, event_type="effect.reported"):
+    """What came of a call that ended after its process had given the run up; sent to the run's inbox.
+
+    It is about the call that the intent `intent_id` announced. The run's owner takes it once, while nothing
+    is known of the call or its outcome waits for a person, and writes `effect.completed` or `effect.failed`
+    by it. The fields are those of these.
+    """
+
+    run_id: str
+    effect_id: str
+    intent_id: str
+    outcome: Literal["completed", "failed"]
+    duration_ms: int = Field(ge=0)
+    result: Any = None
+    error_type: str | None = None
+    message: str | None = None
+    error_class: str | None = None
 
 
 class EffectResolved(DomainEvent, event_type="effect.resolved"):

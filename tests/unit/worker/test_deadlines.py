@@ -215,14 +215,18 @@ async def test_a_deadline_passes_once_however_its_end_is_disturbed(
         error,
         reaches_log=reaches_log,
     )
-    async with stage.worker(Traveller, log=failing):
+    said: list[str] = []
+    async with stage.worker(Traveller, log=failing, progress=said.append):
         run = await stage.client.start("traveller", {"ending": "wait"}, deadline=MINUTE)
         await reached(run, "kernel.node.completed", node="note")
         stage.clock.advance(60)
         await eventually(lambda: failing.failed)
-        while (await run.info()).status not in ("failed", "completed"):
+
+        def taken_again() -> bool:
             stage.clock.advance(0.1)
-            await asyncio.sleep(0.005)
+            return any("taking it again" in line for line in said)
+
+        await eventually(taken_again)
         await overdue(run)
     assert [one[0] for one in UNDONE] == ["forget", "cancel_hotel", "cancel_flight"]
 

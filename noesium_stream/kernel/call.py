@@ -1,0 +1,69 @@
+"""A call outside, which may outlast the stay of its run in this process.
+
+A call cannot be taken back. Where its run is given up in its middle (the partition goes to another process),
+breaking it off would only lose what came of it; so an external call runs in a task of its own, and goes on
+when the run's own tasks end. What it comes to is told to the run's heir. What is safe to repeat is broken
+off: the next owner calls again at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from noesium_stream.kernel.activity import Activity
+
+
+class Ended(NamedTuple):
+    """How a call ended: with a value, or with what it raised; `expired`: its time was over."""
+
+    value: Any = None
+    raised: BaseException | None = None
+    expired: bool = False
+
+
+async def make(call: Awaitable[Any], timeout_s: float | None) -> Ended:
+    """Await a call, in the task that asks; at most so many seconds."""
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            value = await call
+    except GeneratorExit:
+        raise
+    except BaseException as raised:
+        return Ended(None, raised, limit.expired())
+    return Ended(value, None, limit.expired())
+
+
+async def carry(making: Awaitable[Ended], activity: Activity, left: Callable[[Ended], None]) -> Ended:
+    """Await a call in a task of its own, which goes on where the run is given up meanwhile.
+
+    Args:
+        making: what `make` returns.
+        activity: of the run.
+        left: told how the call ended, where nobody here waits for it any more.
+    """
+    work = asyncio.ensure_future(making)
+    try:
+        await asyncio.wait((work,))
+    except asyncio.CancelledError as cancelled:
+        task = asyncio.current_task()
+        if work.done() and task is not None:
+            # It ended at this very moment: that is not lost, and the cancellation comes right behind it.
+            task.uncancel()
+            task.cancel(*cancelled.args)
+            return work.result()
+        if activity.heir is not None:
+            activity.heir.keep(work)
+            work.add_done_callback(partial(_tell, left))
+            raise
+        work.cancel(*cancelled.args)
+        return await work
+    return work.result()
+
+
+def _tell(left: Callable[[Ended], None], done: asyncio.Future[Ended]) -> None:
+    if not done.cancelled():
+        left(done.result())
