@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noesium_stream.agent import BaseGraphicAgent
-from noesium_stream.log.generations import Generation, generations
+from noesium_stream.log.generations import Generation, generations, generations_in
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.topics import generation_of
 from noesium_stream.worker.acquiring import Assignment
@@ -72,10 +72,10 @@ class RunHost(Host):
         return [generation.inbox for generation in self._generations]
 
     async def _follow(self, subscription: Subscription) -> None:
-        before = self._generations
-        topics = await self._topics()
-        if self._generations != before:
-            subscription.change_topics(topics)
+        found = generations_in(await self._log.layout(), self._log.topology, self.agent_type)
+        if len(found) > len(self._generations):
+            self._generations = found
+            subscription.change_topics([generation.inbox for generation in found])
 
     def _successor(self, topic: str) -> Generation | None:
         number = generation_of(topic) + 1

@@ -55,7 +55,8 @@ async def grow_command(agent_type: str, partitions: int, log_url: str | None, as
     """Give an agent type more partitions: a new generation of its inbox and its journal.
 
     New runs go there; those that have begun end where they are. Workers and clients need not be stopped or
-    told. Settings and retention are those of the topics of before. Broken off, it can be given again.
+    told, but workers of releases that know no growth have to be replaced before. Settings and retention are
+    those of the topics of before. Broken off, it can be given again.
     """
     async with opened(log_url) as log, Client(log) as client:
         grown = await client.grow(agent_type, partitions)

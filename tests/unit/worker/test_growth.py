@@ -256,6 +256,33 @@ async def test_a_partition_whose_inbox_has_lost_the_news_learns_of_the_growth(
         assert await forwarded(log) == [new.id]
 
 
+async def test_the_next_owner_has_the_growth_from_the_state_of_the_last_one(
+    log: EventLog, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    async with Client(log) as client:
+        async with worker(log, tmp_path, keeps_state=True):
+            first = await client.start("listener", {"name": "first", "words": 0}, idempotency_key="first")
+            await first.result(WAIT_S)
+            await client.grow("listener", 5)
+            second = await client.start("listener", {"name": "second", "words": 0}, idempotency_key="second")
+            await second.result(WAIT_S)
+        async with worker(log, tmp_path, keeps_state=True, progress=said.append) as process:
+            third = await client.start("listener", {"name": "third", "words": 0}, idempotency_key="third")
+            await third.result(WAIT_S)
+            again = await client.start("listener", {"name": "again", "words": 0}, idempotency_key="first")
+            assert (await again.result(WAIT_S))["name"] == "first"
+
+            def known() -> list[object]:
+                owners = [owner for one in process._hosts for owner in one._owners.values()]
+                first_ones = [owner for owner in owners if owner.generation == 1 and owner._ready.is_set()]
+                return [owner._keeper.state.manifest.successor for owner in first_ones]
+
+            await eventually(lambda: known() == [(2, 5), (2, 5)])
+    assert not [line for line in said if "from its beginning" in line], said
+    assert sorted(Listener.bodies.begun) == ["first", "second", "third"]
+
+
 async def test_an_agent_that_grows_is_called_and_calls_as_before(log: EventLog, tmp_path: Path) -> None:
     Echo.bodies.clear()
     async with Client(log) as client, Worker(log, [(Echo, None), (Asker, None)], home=tmp_path):
