@@ -273,7 +273,8 @@ class Step:
         idempotent effects are done again under the same idempotency key; an external one is not: its
         outcome is unknown, which is recorded, and the node waits until a person has decided
         (`Run.resolve_effect`, `noesium effect resolve`). The same holds for an external one that did not end
-        within `timeout`, or whose result has no JSON form.
+        within `timeout`, or whose result has no JSON form. With a `timeout` a process that takes the run over
+        waits so long for what the former one may still report of its call, before it is unknown.
 
         A failure is recorded. With `retries` the effect is tried again by itself, after pauses that are on
         the log; without, and after the last, the node gets the error, and its next attempt calls again.
