@@ -16,22 +16,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import secrets
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import mkdtemp
 
 from tests.chaos.check import counted
 from tests.chaos.cluster_faults import FAULTS
 from tests.chaos.cluster_main import faults_main
-from tests.chaos.launcher import Launcher
 from tests.chaos.plants import PLANTS
+from tests.chaos.play import Play, caught, folder_for, play_all
 from tests.chaos.points import POINTS
-from tests.chaos.stage import Outcome, play
 from tests.support.kafka import start_kafka
 
 LOGS = ("sqlite", "kafka")
@@ -46,18 +42,19 @@ def main(given: Sequence[str] | None = None) -> int:
         return faults_main(args.fault or list(FAULTS), seeds, args.minutes, args.keep, tells=args.tell)
     points = args.point or (PLANTS[args.planted].points if args.planted else list(POINTS))
     logs = [args.log] if args.log else list(LOGS)
-    plays = [(log, point, seed) for seed in seeds for log in logs for point in points]
+    plays = [Play(log, point, seed, args.planted) for seed in seeds for log in logs for point in points]
     begun = time.monotonic()
-    with _folder(args.keep) as folder, ExitStack() as stack:
+    with folder_for(args.keep) as folder, ExitStack() as stack:
         bootstrap = ""
         if "kafka" in logs:
             bootstrap = stack.enter_context(start_kafka(folder / "broker")).bootstrap
-        outcomes = asyncio.run(play_all(folder, bootstrap, plays, args.jobs, args.planted, shown=print))
+        outcomes = asyncio.run(
+            play_all(folder, bootstrap, plays, args.jobs, lambda line: print(line, flush=True))
+        )
     if args.planted:
-        words = PLANTS[args.planted].words
-        caught = [one for one in outcomes if any(fault.startswith(words) for fault in one.faults)]
-        print(f"{args.planted}: {'caught' if caught else 'not caught'} in {len(outcomes)} runs")
-        return 0 if caught else 1
+        found = caught(args.planted, outcomes)
+        print(f"{args.planted}: {'caught' if found else 'not caught'} in {len(outcomes)} runs")
+        return 0 if found else 1
     failed = [outcome for outcome in outcomes if outcome.faults]
     totals = counted([fault for outcome in outcomes for fault in outcome.faults])
     slowest = max((outcome.caught_up_s or 0.0 for outcome in outcomes), default=0.0)
@@ -66,86 +63,6 @@ def main(given: Sequence[str] | None = None) -> int:
     runs = f"{len(outcomes)} runs in {took_s:.0f} s, {len(failed)} failed"
     print(f"{runs}: {told}; caught up within {slowest:.1f} s")
     return 1 if failed else 0
-
-
-async def play_all(
-    folder: Path,
-    bootstrap: str,
-    plays: Sequence[tuple[str, str, int]],
-    jobs: int,
-    plant: str | None = None,
-    *,
-    shown: Callable[[str], None] = lambda line: None,
-) -> list[Outcome]:
-    """Play (log, point, seed), so many at a time; with a planted bug only until it is caught.
-
-    Args:
-        folder: for all that is kept meanwhile.
-        bootstrap: of the broker, for Kafka.
-        plays: which.
-        jobs: how many at a time.
-        plant: a bug; see `plants`.
-        shown: takes a line about each.
-    """
-    few = asyncio.Semaphore(jobs)
-    words = PLANTS[plant].words if plant is not None else ()
-    outcomes: list[Outcome] = []
-
-    def caught() -> bool:
-        return any(fault.startswith(words) for one in outcomes for fault in one.faults) if words else False
-
-    async with Launcher(folder) as launcher:
-
-        async def one(log: str, point: str, seed: int) -> None:
-            async with few:
-                if caught():
-                    return
-                outcome = await played(launcher, folder, bootstrap, log, point, seed, plant)
-            outcomes.append(outcome)
-            shown("\n".join([str(outcome), *said_of(outcome)]))
-
-        await asyncio.gather(*(one(*each) for each in plays))
-    return outcomes
-
-
-def said_of(outcome: Outcome) -> list[str]:
-    """What did not hold in a run, and how to see it again."""
-    if not outcome.faults:
-        return []
-    again = f"python -m tests.chaos --point {outcome.point} --log {outcome.log} --seed {outcome.seed}"
-    return [*(f"  seed {outcome.seed}: {fault}" for fault in outcome.faults), f"  again: {again}"]
-
-
-async def played(
-    launcher: Launcher, folder: Path, bootstrap: str, log: str, point: str, seed: int, plant: str | None
-) -> Outcome:
-    """One run, in a folder and on a log of its own; the folder stays if something is wrong."""
-    name = f"c{secrets.token_hex(4)}"
-    own = folder / name
-    url = f"sqlite:///{own}/log.db?partitions=2"
-    if log == "kafka":
-        url = f"kafka://{bootstrap}?namespace={name}&partitions=2"
-    try:
-        outcome = await play(launcher, own, url, point, seed, bootstrap if log == "kafka" else None, plant)
-    except Exception as error:
-        outcome = Outcome(seed, point, log, [f"harness: {error!r}"])
-    if not outcome.faults:
-        shutil.rmtree(own, ignore_errors=True)
-    return outcome
-
-
-@contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
-    """A folder in memory where there is one: who is killed loses nothing that the kernel was given."""
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-        yield keep.absolute()
-        return
-    folder = Path(mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -34,7 +34,7 @@ class Ledger:
     """
 
     def __init__(self, path: Path, process: str, chance: Random) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._process = process
         self._chance = chance
         self._calls = 0

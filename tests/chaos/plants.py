@@ -73,7 +73,7 @@ def commit_offsets_early(patch: pytest.MonkeyPatch) -> None:
 
 PLANTS: Final[dict[str, Plant]] = {
     "publish_twice": Plant(publish_twice, ("after-intent",), ("repeated", "doubled", "sums")),
-    "commit_offsets_early": Plant(commit_offsets_early, ("before-begin", "before-commit"), ("lost", "sums")),
+    "commit_offsets_early": Plant(commit_offsets_early, ("before-handler-commit",), ("lost", "sums")),
     "call_again_after_a_takeover": Plant(
         planted.call_again_after_a_takeover, ("during-effect", "after-effect"), ("effect",)
     ),

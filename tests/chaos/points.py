@@ -31,7 +31,7 @@ from noesium_stream.worker.state_file import StateFile
 from noesium_stream.worker.state_keeper import StateKeeper
 from tests.chaos.ledger import Ledger
 from tests.chaos.points_sqlite import arm_sqlite
-from tests.chaos.workload import Tally
+from tests.chaos.workload import Summed, Tally
 
 
 class Strike:
@@ -116,12 +116,19 @@ def of_runs(outgoing: Sequence[Outgoing]) -> bool:
     return any(not record.envelope.event_type.startswith(("partition.", "agent.")) for record in outgoing)
 
 
-def _doom_commits(strike: Strike) -> Callable[[TransactionalProducer], bool]:
+def of_handlers(outgoing: Sequence[Outgoing]) -> bool:
+    """Whether a commit has what a handler made of its events."""
+    return any(record.envelope.event_type == Summed.TYPE for record in outgoing)
+
+
+def _doom_commits(
+    strike: Strike, which: Callable[[Sequence[Outgoing]], bool] = of_runs
+) -> Callable[[TransactionalProducer], bool]:
     """Choose a commit on Kafka; what is returned tells whether a producer is at it."""
     commit, doomed = KafkaWriter.commit, list[TransactionalProducer]()
 
     async def chosen(self: KafkaWriter, outgoing: Sequence[Outgoing]) -> Any:
-        if of_runs(outgoing) and strike.due():
+        if which(outgoing) and strike.due():
             doomed.append(self.producer)
         return await commit(self, outgoing)
 
@@ -161,8 +168,17 @@ def after_first_produce(strike: Strike, ledger: Ledger) -> None:
 
 @point("before-commit", most=16)
 def before_commit(strike: Strike, ledger: Ledger) -> None:
-    arm_sqlite(strike, "before-commit", of_runs)
-    doomed, flush = _doom_commits(strike), TransactionalProducer.flush
+    _before_commit(strike, of_runs)
+
+
+@point("before-handler-commit", most=6)
+def before_handler_commit(strike: Strike, ledger: Ledger) -> None:
+    _before_commit(strike, of_handlers)
+
+
+def _before_commit(strike: Strike, which: Callable[[Sequence[Outgoing]], bool]) -> None:
+    arm_sqlite(strike, "before-commit", which)
+    doomed, flush = _doom_commits(strike, which), TransactionalProducer.flush
 
     def stopped(self: TransactionalProducer) -> None:
         flush(self)

@@ -34,13 +34,13 @@ class Striking(Protocol):
     def here(self, what: str = "") -> None: ...
 
 
-def arm_sqlite(strike: Striking, place: str, of_runs: Callable[[Sequence[Outgoing]], bool]) -> None:
-    """Let this process stand still at `place` of a commit."""
+def arm_sqlite(strike: Striking, place: str, which: Callable[[Sequence[Outgoing]], bool]) -> None:
+    """Let this process stand still at `place` of a commit that `which` picks."""
     commit, begun = SqliteWriter.commit, SqliteStore.__init__
 
     async def chosen(self: SqliteWriter, outgoing: Sequence[Outgoing]) -> Any:
         several = place != "after-first-produce" or len({one[1:3] for one in outgoing}) > 1
-        doomed = _DOOMED.set(of_runs(outgoing) and several and strike.due())
+        doomed = _DOOMED.set(which(outgoing) and several and strike.due())
         try:
             return await commit(self, outgoing)
         finally:

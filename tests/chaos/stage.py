@@ -1,4 +1,4 @@
-"""One run: a workload, a process that is killed at a point, others that finish, and the verdict."""
+"""The processes, clients and people around one log, and what they leave."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import asyncio
 import json
 import shutil
 import signal
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -20,51 +18,20 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.event import AgentRef, TraceContext
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
-from tests.chaos.check import counted, judged
+from tests.chaos.check import judged
 from tests.chaos.launcher import HASH_SEEDS, Launched, Launcher
 from tests.chaos.ledger import read_ledger
 from tests.chaos.people import AWAY, People, Reader, patiently
-from tests.chaos.points import POINTS, Point
 from tests.chaos.refold import REPORT
-from tests.chaos.wire import WireProxy
-from tests.chaos.workload import KINDS, SUMS, Command, Counted, Summed, workload_of
+from tests.chaos.workload import CALLER, KEYS, KINDS, SUMS, Command, Counted, Summed, workload_of
 from tests.sim.cast import GO, ParcelSeen
 from tests.support.invariants import Asked
 
 PATIENCE_S = 60.0
 """So long after the kill everything has to have an outcome."""
 
-STOP_S = 10.0
+STOP_S = 30.0
 """So long a worker may take to end after SIGTERM."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of one run.
-
-    Attributes:
-        faults: what did not hold; empty: all did.
-        caught_up_s: from the kill until everything had an outcome; None: it has not.
-        took_s: all of it.
-        notes: what happened, for the curious.
-    """
-
-    seed: int
-    point: str
-    log: str
-    faults: list[str] = field(default_factory=list)
-    caught_up_s: float | None = None
-    took_s: float = 0.0
-    notes: list[str] = field(default_factory=list)
-    phases: dict[str, float] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        verdict = ", ".join(f"{count} {word}" for word, count in counted(self.faults).items())
-        caught = "never" if self.caught_up_s is None else f"{self.caught_up_s:.1f} s"
-        place = f"seed {self.seed} {self.point} {self.log}"
-        phases = " ".join(f"{name} {took_s:.1f}" for name, took_s in self.phases.items())
-        told = "; ".join(self.notes)
-        return f"{place}: {verdict}; caught up: {caught}; {self.took_s:.1f} s ({phases}); {told}"
 
 
 class Stage:
@@ -94,6 +61,7 @@ class Stage:
         self.log: EventLog
         self.reader: Reader
         self._seed = seed
+        self._more = 0
         self._plant = plant
         self._launcher = launcher
         self._helping: asyncio.Task[None] | None = None
@@ -186,6 +154,13 @@ class Stage:
                 await self._start(client, thing)
             else:
                 await self._count(*thing)
+
+    async def ask_more(self) -> None:
+        """Send a little more, each time."""
+        self._more += 1
+        await self._count(KEYS[self._more % len(KEYS)], 1_000 + self._more)
+        orders = [["external", f"more{self._more}"]]
+        await self._start(Client(self.log, agent_id="harness"), Command(CALLER, orders, f"more{self._more}"))
 
     async def _count(self, key: str, number: int) -> None:
         event = Counted(number=number).to_envelope(
@@ -280,199 +255,3 @@ async def until_there(send: Callable[[], Awaitable[Any]]) -> Any:
             return await send()
         except AWAY:
             await asyncio.sleep(0.2)
-
-
-async def play(
-    launcher: Launcher,
-    folder: Path,
-    url: str,
-    name: str,
-    seed: int,
-    bootstrap: str | None = None,
-    plant: str | None = None,
-) -> Outcome:
-    """Kill a process at a point, let others finish, and judge.
-
-    Args:
-        launcher: starts the processes.
-        folder: for all that they keep; new.
-        url: of a log that nobody else uses.
-        name: of the point.
-        seed: of what is left to chance.
-        bootstrap: of the broker, if the log is Kafka's.
-        plant: a bug that all workers have.
-    """
-    outcome = Outcome(seed, name, url.partition(":")[0])
-    begun = time.monotonic()
-    last = begun
-
-    def passed(phase: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        outcome.phases[phase], last = now - last, now
-
-    async with Stage(launcher, folder, url, f"{name} {seed}", plant) as stage:
-        passed("made")
-        scene = Scene(stage, POINTS[name], name, outcome, bootstrap)
-        try:
-            await scene.play(passed)
-            await stage.stop()
-            passed("stopped")
-            await stage.judge()
-            passed("judged")
-        except TimeoutError:
-            tails = [f"{one.name}: {said(one)}" for one in stage.processes]
-            stage.faults.append(f"lost: waited for too long; {tails}")
-        finally:
-            await scene.close()
-        outcome.faults = stage.faults
-    passed("closed")
-    outcome.took_s = last - begun
-    return outcome
-
-
-class Scene:
-    """Who is there, who is killed, and who goes on."""
-
-    def __init__(
-        self, stage: Stage, point: Point, name: str, outcome: Outcome, bootstrap: str | None
-    ) -> None:
-        self._stage = stage
-        self._point = point
-        self._name = name
-        self._outcome = outcome
-        self._chance = stage.chance
-        self._wire = bootstrap if point.wire is not None else None
-        self._proxy: WireProxy | None = None
-        self._number = self._chance.randint(1, point.most)
-        outcome.notes.append(f"number {self._number}")
-
-    async def play(self, passed: Callable[[str], None]) -> None:
-        """From the first process to the last outcome; tells what has passed."""
-        stage = self._stage
-        victim, asking = await getattr(self, f"_{self._point.scene}")()
-        try:
-            await self._arrival(victim)
-        finally:
-            await asking
-        passed("struck")
-        killed = time.monotonic()
-        await stage.kill(victim)
-        await stage.ask(0.7, 1.0)
-        await self._succeed(victim)
-        if await stage.settled():
-            self._outcome.caught_up_s = time.monotonic() - killed
-        passed("settled")
-
-    async def close(self) -> None:
-        """Nothing is forwarded any more."""
-        if self._proxy is not None:
-            await self._proxy.close()
-
-    # -- who is struck -----------------------------------------------------------------------------------
-
-    async def _worker(self) -> tuple[Launched, asyncio.Task[None]]:
-        """At work from the beginning; perhaps beside another one."""
-        if self._chance.random() < 0.4:
-            self._number = (self._number + 3) // 4
-            await self._stage.start("standby")
-        victim = await self._armed("victim")
-        return victim, self._ask()
-
-    async def _taker(self) -> tuple[Launched, asyncio.Task[None]]:
-        """It takes over from one that died, or that was told to stop."""
-        first = await self._stage.start("first")
-        asking = self._ask()
-        await self._some_ended()
-        if self._chance.random() < 0.5:
-            await self._stage.kill(first)
-        else:
-            first.signal(signal.SIGTERM)
-        # With the state that the first one has kept, or without.
-        home = first.home if self._chance.random() < 0.3 else None
-        if home is not None:
-            self._number = 1
-            await first.ended()
-        return await self._armed("victim", home=home), asking
-
-    async def _giver(self) -> tuple[Launched, asyncio.Task[None]]:
-        """Another one joins, and it gives up a part."""
-        victim = await self._armed("victim")
-        asking = self._ask()
-        await self._some_ended()
-        await self._stage.start("joiner")
-        return victim, asking
-
-    async def _joiner(self) -> tuple[Launched, asyncio.Task[None]]:
-        """It joins another one, and is given a part."""
-        await self._stage.start("first")
-        asking = self._ask()
-        await self._some_ended()
-        return await self._armed("victim"), asking
-
-    async def _leaver(self) -> tuple[Launched, asyncio.Task[None]]:
-        """It was told to stop."""
-        victim = await self._armed("victim")
-        asking = self._ask()
-        await self._some_ended()
-        victim.signal(signal.SIGTERM)
-        return victim, asking
-
-    async def _projection(self) -> tuple[Launched, asyncio.Task[None]]:
-        """It is no worker, but folds what one writes."""
-        await self._stage.start("worker")
-        return await self._armed("victim", role="projection"), self._ask()
-
-    def _ask(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self._stage.ask(0.0, 0.7))
-
-    async def _some_ended(self) -> None:
-        count = self._chance.randint(1, 5)
-        await self._stage.reader.until(lambda: len(self._stage.reader.ended) >= count, PATIENCE_S)
-
-    async def _armed(self, name: str, **options: Any) -> Launched:
-        if self._wire is None:
-            return await self._stage.start(name, point=self._name, number=self._number, **options)
-        self._proxy = WireProxy(self._wire, self._point.wire, self._number)
-        await self._proxy.open()
-        url = self._stage.url.replace(self._wire, self._proxy.bootstrap)
-        return await self._stage.start(name, url=url, **options)
-
-    async def _arrival(self, victim: Launched) -> None:
-        """Return when it has come to its point.
-
-        Raises:
-            AssertionError: it has ended before, or goes on for ever.
-        """
-        if self._proxy is None:
-            with suppress(TimeoutError):
-                await victim.arrived()
-            assert victim.stands, f"{self._name} {self._number}: it never came to that: {said(victim)}"
-            self._outcome.notes += victim.lines[-1:]
-        else:
-            async with asyncio.timeout(PATIENCE_S):
-                await self._proxy.held.wait()
-
-    # -- who goes on -------------------------------------------------------------------------------------
-
-    async def _succeed(self, victim: Launched) -> None:
-        """The held request comes in late, or never; another process is there, or is started."""
-        late = self._chance.choice(("lost", "at once", "later"))
-        held = self._proxy is not None and self._point.wire == "request"
-        if held:
-            self._outcome.notes.append(f"EndTxn {late}")
-        if self._proxy is not None and held and late == "at once":
-            await self._proxy.deliver()
-        role = "projection" if self._point.scene == "projection" else "worker"
-        others = [one for one in self._stage.processes if one.alive and one is not victim]
-        if role == "projection" or not others:
-            warm = self._chance.random() < 0.5
-            self._outcome.notes.append("warm" if warm else "cold")
-            await self._stage.start("next", role=role, home=victim.home if warm else None)
-        else:
-            self._outcome.notes.append(f"goes on: {', '.join(one.name for one in others)}")
-        if self._proxy is not None and held and late == "later":
-            before = len(self._stage.reader.acquired)
-            reader = self._stage.reader
-            await reader.until(lambda: len(reader.acquired) > before, PATIENCE_S)
-            await self._proxy.deliver()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -35,6 +36,9 @@ from tests.sim import cast
 
 AGENTS = tuple(f"tests.chaos.workload:{name}" for name in ("Caller", "Carrier", "Sums"))
 TALLY = "tests.chaos.workload:Tally"
+
+PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 SESSION_S = 2.0
 """Sessions and leases are short, so that others take over soon."""
@@ -121,11 +125,12 @@ def start(spec: Spec) -> int:
         return pid
     code = 1
     try:
-        said = os.open(spec["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        said = os.open(spec["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for old, new in ((nothing, 0), (said, 1), (said, 2)):
             os.dup2(old, new)
         os.setsid()
+        _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))  # nobody is left behind, however this ends
         code = live(spec)
     except BaseException:
         traceback.print_exc()
