@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Final
 
 from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
+from noesium_stream.log.record import Record
 from noesium_stream.projection.folder import matching
 from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.handling import HandlerPartition
 from noesium_stream.worker.host import Host
 
 _PATTERN = "*"
+_TURNS: Final = 3
+"""Of the event loop, from the handling of a batch to its commit being under way."""
 
 
 class HandlerHost(Host):
@@ -57,6 +63,25 @@ class HandlerHost(Host):
         before = self._read
         if await self._topics() != before:
             subscription.change_topics(self._read)
+
+    async def _handle(self, records: Sequence[Record]) -> None:
+        """One partition's events are handled while the commit of those before is under way."""
+        by_partition: defaultdict[TopicPartition, list[Record]] = defaultdict(list)
+        for record in records:
+            by_partition[TopicPartition(record.topic, record.partition)].append(record)
+        # Who they are is asked at once: one that is released meanwhile accepts nothing.
+        batches = [(self._owners[place], batch) for place, batch in by_partition.items()]
+        accepting: list[asyncio.Task[None]] = []
+        try:
+            for owner, batch in batches:
+                accepting.append(asyncio.create_task(owner.accept(batch)))
+                for _ in range(_TURNS):
+                    await asyncio.sleep(0)
+            await asyncio.gather(*accepting)
+        except asyncio.CancelledError:
+            for task in accepting:
+                task.cancel()
+            raise
 
     def _owner(self, place: TopicPartition, assignment: Assignment) -> HandlerPartition:
         return HandlerPartition(self._log, self._handler, place, assignment, self._folder)
