@@ -65,7 +65,11 @@ class Tail:
                 else:
                     await idle.wait()
         finally:
-            await asyncio.shield(consumer.stop())
+            # Waited for, and not awaited: with its broker away it may end as cancelled, which nobody here is.
+            stopping = asyncio.ensure_future(consumer.stop())
+            await asyncio.wait([stopping])
+            if not stopping.cancelled():
+                stopping.exception()  # asked for here: what ended the reading counts, not this
 
     def _consumer(self) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(
