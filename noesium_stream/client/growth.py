@@ -16,7 +16,7 @@ from typing import Final
 
 from noesium_stream.client.runs import ENDED
 from noesium_stream.clock import Clock
-from noesium_stream.errors import ConfigError
+from noesium_stream.errors import ConfigError, FencedError, LogUnavailableError
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.standard import PartitionAcquired, PartitionOutgrown
 from noesium_stream.log.generations import Generation, generations_in, next_specs
@@ -130,6 +130,11 @@ async def _tell(
     writer = await log.writer(f"{newest.inbox}/growth")
     try:
         await writer.commit(news)
+    except FencedError as error:
+        # Its transaction was ended from outside: it took too long, or somebody else grows the agent now.
+        raise LogUnavailableError(
+            f"{agent_type} could not be told of its growth: {error.message}", hint="Give the command again."
+        ) from error
     finally:
         await writer.close()
 

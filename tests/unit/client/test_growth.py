@@ -11,7 +11,7 @@ import pytest
 
 from noesium_stream.agent import BaseHandler
 from noesium_stream.client import Client
-from noesium_stream.errors import CommitUnknownError, ConfigError, LogUnavailableError
+from noesium_stream.errors import CommitUnknownError, ConfigError, FencedError, LogUnavailableError
 from noesium_stream.event import DomainEvent, EventEnvelope
 from noesium_stream.log import open_log
 from noesium_stream.log.generations import generations
@@ -107,6 +107,18 @@ async def test_a_growth_that_was_broken_off_is_gone_on_with(
             assert await again.result(20) == {"reply": "A"}
             fresh = await client.start("echo", {"text": "c"})
             assert await fresh.result(20) == {"reply": "C"}
+
+
+async def test_who_is_fenced_while_it_tells_can_do_it_again(log: EventLog) -> None:
+    async def fenced(outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
+        raise FencedError("told to")
+
+    async with Client(log) as client, Client(cast(EventLog, HookedLog(log, fenced))) as late:
+        await client.start("echo", {"text": "a"})
+        with pytest.raises(LogUnavailableError, match="could not be told of its growth: told to"):
+            await late.grow("echo", 5)
+        await client.grow("echo", 5)
+    assert await partitions(log) == [2, 5]
 
 
 async def test_owners_finish_a_growth_that_was_told(log: EventLog, tmp_path: Path) -> None:
