@@ -10,7 +10,7 @@ from langgraph.graph import END, START, StateGraph
 from noesium_stream.agent import BaseGraphicAgent, BaseHandler
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.kernel import current_step
+from noesium_stream.kernel import current_step, kernel_node
 from tests.bench.projection_folds import Sum
 
 Graph = StateGraph[Any, Any, Any, Any]
@@ -52,11 +52,16 @@ async def _plus_one(state: Count) -> Count:
     return {"n": state["n"] + 1}
 
 
-def two_nodes() -> Graph:
+@kernel_node(deterministic=True)
+async def _surely_plus_one(state: Count) -> Count:
+    return {"n": state["n"] + 1}
+
+
+def two_nodes(node: Callable[[Count], Awaitable[Count]] = _plus_one) -> Graph:
     """Two trivial nodes."""
     graph: Graph = StateGraph(Count)
-    graph.add_node("first", _plus_one)
-    graph.add_node("second", _plus_one)
+    graph.add_node("first", node)
+    graph.add_node("second", node)
     graph.add_edge(START, "first")
     graph.add_edge("first", "second")
     graph.add_edge("second", END)
@@ -76,6 +81,15 @@ class Pair(BaseGraphicAgent):
 
     def result(self, state: dict[str, Any]) -> Any:
         return {"n": state["n"]}
+
+
+class SurePair(Pair):
+    """The same, of nodes that say that they are deterministic: they need not wait for the log."""
+
+    agent_type = "sure-pair"
+
+    def _build_graph(self) -> Graph:
+        return two_nodes(_surely_plus_one)
 
 
 class Asked(TypedDict, total=False):
@@ -130,4 +144,4 @@ def lone(steps: int, outside: Callable[[], Awaitable[int]]) -> type[BaseGraphicA
     return Lone
 
 
-AGENTS: dict[str, type[BaseGraphicAgent]] = {agent.agent_type: agent for agent in (Pair, Clerk)}
+AGENTS: dict[str, type[BaseGraphicAgent]] = {agent.agent_type: agent for agent in (Pair, SurePair, Clerk)}

@@ -23,21 +23,32 @@ _BATCH = 500
 
 async def measure_graph(settings: WorkerSettings, kafka: KafkaServer) -> list[Figure]:
     """Runs per second, from the appending of the commands to the last result on the log."""
+    return [
+        await _measured(settings, kafka, "pair", "command, two nodes, result", 0.8),
+        await _measured(
+            settings, kafka, "sure-pair", "the same, nodes that are said to be deterministic", None
+        ),
+    ]
+
+
+async def _measured(
+    settings: WorkerSettings, kafka: KafkaServer, agent: str, name: str, target: float | None
+) -> Figure:
     runs = settings.graph_runs
-    progress(f"graph: {runs:,} runs of two nodes, {AT_ONCE} at once")
+    progress(f"graph: {runs:,} runs of {agent}, {AT_ONCE} at once")
     async with kafka_log(kafka) as log:
         home = settings.folder / f"graph-{secrets.token_hex(4)}"
-        async with working(log, "pair", home), Seen(log, "pair", ("run.completed", "run.failed")) as seen:
+        async with working(log, agent, home), Seen(log, agent, ("run.completed", "run.failed")) as seen:
 
             async def ours() -> float:
-                return runs / await run_all(log, seen, runs)
+                return runs / await run_all(log, seen, agent, runs)
 
             async def bare() -> float:
                 asked = json.dumps({"runs": runs, "at_once": AT_ONCE})
                 found = await run_alone([sys.executable, "-m", "tests.bench.worker_child", "bare", asked])
                 return float(runs / found["seconds"])
 
-            await run_all(log, seen, min(runs, 2 * AT_ONCE))
+            await run_all(log, seen, agent, min(runs, 2 * AT_ONCE))
             values = await interleave({OURS: ours, BARE: bare}, settings.repetitions)
             failed = seen.counts.get("run.failed", 0)
     assert not failed, f"{failed} runs have failed"
@@ -45,12 +56,12 @@ async def measure_graph(settings: WorkerSettings, kafka: KafkaServer) -> list[Fi
         f"Ours: from appending {runs:,} commands to the last result read; the worker does {AT_ONCE} at once."
     )
     sides = Side(OURS, values[OURS]), Side(BARE, values[BARE])
-    return [Figure("graph", "command, two nodes, result", "runs/s", *sides, 0.8, note=note)]
+    return Figure("graph", name, "runs/s", *sides, target, note=note if target else "")
 
 
-async def run_all(log: EventLog, seen: Seen, runs: int) -> float:
+async def run_all(log: EventLog, seen: Seen, agent: str, runs: int) -> float:
     """Let so many runs run to their end; how long that took, in seconds."""
-    asked = commands("pair", [{"n": number} for number in range(runs)])
+    asked = commands(agent, [{"n": number} for number in range(runs)])
     before = seen.ended
     began = time.perf_counter()
     for start in range(0, runs, _BATCH):

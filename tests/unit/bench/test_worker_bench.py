@@ -88,4 +88,4 @@ def test_the_command_keeps_what_it_measured(
     [kept] = [json.loads(line) for line in history.read_text().splitlines()]
     assert printed["figures"] == kept["figures"]
     assert kept["settings"]["graph_runs"] == 20
-    assert [figure["name"] for figure in kept["figures"]] == ["command, two nodes, result"]
+    assert [figure["target"] for figure in kept["figures"]] == [0.8, None]
