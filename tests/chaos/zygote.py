@@ -23,7 +23,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from noesium_stream.cli import app
+from noesium_stream.cli import app, entry
 from noesium_stream.cli.commands import project, worker  # noqa: F401 - loaded once, here
 from noesium_stream.log import kafka_group, sqlite_group
 from noesium_stream.worker import handling, partition, state_keeper
@@ -120,11 +120,16 @@ def live(spec: Spec) -> int:
 
 def start(spec: Spec) -> int:
     """Fork a process; its id."""
+    # Who is told to end before it has begun ends as the command line's processes do.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         return pid
     code = 1
     try:
+        signal.signal(signal.SIGTERM, entry._stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         said = os.open(spec["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for old, new in ((nothing, 0), (said, 1), (said, 2)):
@@ -132,6 +137,8 @@ def start(spec: Spec) -> int:
         os.setsid()
         _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))  # nobody is left behind, however this ends
         code = live(spec)
+    except SystemExit as ended:
+        code = int(ended.code or 0)
     except BaseException:
         traceback.print_exc()
     finally:
