@@ -66,6 +66,7 @@ class Load:
         self._alive = alive
         self._client = Client(log)
         self._words = 0
+        self._stopping = False
         self._asking: list[asyncio.Task[None]] = []
         self._going_on: list[asyncio.Task[None]] = []
         self._sending: set[asyncio.Task[None]] = set()
@@ -84,9 +85,11 @@ class Load:
         self._asking = [asyncio.create_task(self._ask()), asyncio.create_task(self._count())]
 
     async def stop_asking(self) -> None:
-        """Ask for nothing new; what was begun to be sent is sent."""
-        for task in self._asking:
-            task.cancel()
+        """Ask for nothing new; what was begun to be sent is sent.
+
+        It is not broken off: what a client has once sent may reach the log when nobody looks any more.
+        """
+        self._stopping = True
         await _ended(self._asking)
         await _ended(list(self._sending))
 
@@ -117,7 +120,7 @@ class Load:
     # -- clients ---------------------------------------------------------------------------------------
 
     async def _ask(self) -> None:
-        while True:
+        while not self._stopping:
             await asyncio.sleep(self._chance.expovariate(self._per_s))
             task = asyncio.create_task(self._one(self._orders()))
             self._sending.add(task)
@@ -179,7 +182,7 @@ class Load:
         return [kind, inner]
 
     async def _count(self) -> None:
-        while True:
+        while not self._stopping:
             await asyncio.sleep(self._chance.expovariate(self._per_s))
             key = self._chance.choice(KEYS)
             for number in range(2):
