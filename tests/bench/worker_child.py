@@ -93,7 +93,9 @@ async def work(asked: Mapping[str, Any], log: EventLog) -> None:
         while await asyncio.to_thread(sys.stdin.readline):
             owners: Any = worker._hosts[0]._owners.values()
             opened, parked = (sum(getattr(o, name) for o in owners) for name in ("open_runs", "parked_runs"))
-            _say({"open": opened, "parked": parked, "unwritten": sum(o._keeper._unwritten for o in owners)})
+            rests = sum(run.rests for o in owners for run in o._keeper.state.open.values())
+            unwritten = sum(o._keeper._unwritten for o in owners)
+            _say({"open": opened, "parked": parked, "rests": rests, "unwritten": unwritten})
 
 
 async def bare(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Taking over the partition of a worker that was killed, on a machine that has its snapshot.
 
-The journal is filled in bulk: the records of one run that has ended and of one that waits, as a worker wrote
-them, again and again with new ids of runs and events. A worker reads it once, which makes the snapshot;
-then it is killed, and the next one, which has joined the group before, is given the partition.
+The runs that wait are real ones. Those that have ended are written in bulk: the records of one, as a worker
+wrote them, again and again with new ids of runs and events. A worker reads it all once, which makes the
+snapshot; then it is killed, and the next one, which has joined the group before, is given the partition.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from uuid_utils import uuid7
 
 from noesium_stream.log.port import EventLog
+from noesium_stream.worker.parking import CROWD
 from tests.bench.by_hand.bare import Ready, produce_bare
 from tests.bench.by_hand.produce import producer
 from tests.bench.harness import Figure, Side, progress
@@ -43,7 +44,7 @@ async def measure_takeover(settings: WorkerSettings, kafka: KafkaServer) -> list
         async with AsyncExitStack() as stack:
             owner = await stack.enter_async_context(worker(log.url, AGENT, home))
             await owner.said(lambda line: "owned" in line)
-            await _at_rest(owner, settings.open_runs + 1)
+            await _at_rest(owner, settings.open_runs)
             seen = await stack.enter_async_context(Seen(log, AGENT, ("run.started",)))
             for _ in range(settings.repetitions):
                 heir = await stack.enter_async_context(worker(log.url, AGENT, home))
@@ -58,7 +59,7 @@ async def measure_takeover(settings: WorkerSettings, kafka: KafkaServer) -> list
                 begun.append(seen.at_s[started] - given)
                 group.append(given - killed)
                 progress(f"  the group {group[-1]:.2f} s, owned {owned[-1]:.3f}, begun {begun[-1]:.3f}")
-                await _at_rest(heir, settings.open_runs + 1)
+                await _at_rest(heir, settings.open_runs)
                 owner = heir
     name = f"a dead owner's partition, {settings.finished:,} runs ended, {settings.open_runs:,} open"
     note = "From the assignment to the start of the first run that was asked for meanwhile, on the log."
@@ -71,24 +72,25 @@ async def measure_takeover(settings: WorkerSettings, kafka: KafkaServer) -> list
 
 
 async def _at_rest(process: WorkerProcess, waiting: int) -> None:
-    """Until nothing but these runs is open, what can be parked is, and the snapshot is written."""
-    last = -1
+    """Until nothing but these runs is open, those that are not loaded are known to rest, and the snapshot is
+    written: a worker that reads a journal from its beginning has to look at each of them first.
+    """
     while True:
         status = await process.asked()
-        if status["open"] == waiting and status["unwritten"] == 0 and status["parked"] == last:
+        rest = status["rests"] >= waiting - CROWD
+        if status["open"] == waiting and rest and status["unwritten"] == 0:
             return
-        last = status["parked"]
         await asyncio.sleep(0.5)
 
 
 async def _fill(kafka: KafkaServer, log: EventLog, settings: WorkerSettings) -> None:
-    """Let a worker make one run of each kind, then write the rest in bulk."""
+    """Let a worker make the runs that wait and one that has ended, then write copies of that in bulk."""
     home = settings.folder / f"takeover-{secrets.token_hex(4)}"
-    ended, waits = commands(AGENT, [{"order": "trivial"}, {"order": "book"}])
+    ended, *waits = commands(AGENT, [{"order": "trivial"}, *[{"order": "book"}] * settings.open_runs])
     journal = log.topology.journal(AGENT)
     async with working(log, AGENT, home), Seen(log, AGENT, ("run.completed", _TOPIC_OF_EVENTS)) as seen:
-        await log.append([ended, waits])
-        await seen.until(lambda: len(seen.at_s) == 2)
+        await log.append([ended, *waits])
+        await seen.until(lambda: len(seen.at_s) == 1 + len(waits))
     ends = await log.end(journal)
     runs: dict[str, list[Ready]] = {}
     async for batch in log.read_batches(journal, {}, until=ends):
@@ -96,9 +98,7 @@ async def _fill(kafka: KafkaServer, log: EventLog, settings: WorkerSettings) -> 
             ready = Ready(record.key, record.partition, list(record.headers), record.value)
             runs.setdefault(record.key, []).append(ready)
     records = _copies(runs[ended.partition_key or ""], settings.finished)
-    waiting = _copies(runs[waits.partition_key or ""], settings.open_runs)
     await asyncio.to_thread(_write, producer(kafka.bootstrap, f"{journal}.bulk"), journal, records)
-    await asyncio.to_thread(_write, producer(kafka.bootstrap, f"{journal}.bulk"), journal, waiting)
 
 
 def _copies(records: Sequence[Ready], count: int) -> Iterator[Ready]:
