@@ -244,8 +244,11 @@ class PartitionOwner:
         await self._let_go(self._grace_s)
         self._ready.set()  # who waits in `accept` looks again, and finds the partition released
 
-    async def _let_go(self, grace_s: float = 0.0) -> None:
+    async def _take_nothing(self) -> None:
+        """Nothing comes in any more, and nothing begins or comes back."""
         self._ready.clear()
+        if self._intake is not None:
+            self._intake.shut()  # before parked runs are forgotten: what comes in is not for nobody
         if self._timers is not None:
             await self._timers.close()
             self._timers = None
@@ -256,6 +259,9 @@ class PartitionOwner:
             await self._intake.close()
             self._intake = None
         await self._starting.close()
+
+    async def _let_go(self, grace_s: float = 0.0) -> None:
+        await self._take_nothing()
         activities = [session.activity for session in self._runs.values()]
         await let_calls_end(activities, grace_s, self._writer_lost, self._agent.context.progress)
         tasks = [session.task for session in self._runs.values() if session.task is not None]

@@ -13,7 +13,7 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.client import Client, Run
-from noesium_stream.errors import CommitUnknownError, RunCancelledError, RunFailedError
+from noesium_stream.errors import CommitUnknownError, FencedError, RunCancelledError, RunFailedError
 from noesium_stream.event.standard import Capability, SideEffectClass
 from noesium_stream.kernel import current_step, kernel_compensation, kernel_node
 from noesium_stream.log import open_log
@@ -601,3 +601,36 @@ async def test_a_graph_that_undoes_runs_out_of_its_time_while_it_waits(
         await reached(run, "effect.failed")
         [left] = await run.open_effects()
         assert left.name == "undo book"
+
+
+async def test_an_answer_is_not_lost_with_the_partition_while_its_run_is_read_back(host: Host) -> None:
+    graph = StateGraph(State).add_node(asking).add_edge(START, "asking")
+    agents: list[Any] = [(agent_of(graph), None)]
+    said: list[str] = []
+    host.current = Worker(
+        host.log, agents, home=host.home, clock=host.clock, keeps_state=True, progress=said.append
+    )
+    async with host.current, Client(host.log) as client:
+        run = await client.start("sample", {})
+        await reached(run, "approval.requested")
+        await host.parks()
+        [owner] = [owner for owner in host.owners if owner.parked_runs]
+        reading = asyncio.Event()
+
+        async def for_ever(run_ids: Any) -> Any:
+            reading.set()
+            await asyncio.Event().wait()
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(owner, "read_runs", for_ever)
+            await run.approve(by="ann")
+            await reading.wait()
+            owner.recover(FencedError("lost"))
+            await eventually(lambda: owner._parking is None)
+
+        def taken_again() -> bool:
+            host.clock.advance(0.1)
+            return any("taking it again" in line for line in said)
+
+        await eventually(taken_again)
+        assert (await run.result(timeout=5))["value"] == "ann"
