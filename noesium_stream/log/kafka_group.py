@@ -298,6 +298,7 @@ class KafkaSubscription:
                 if assigned:
                     self._consumer.pause(assigned)
                 message = self._consumer.poll(_WAIT_S)
+                self._requests.serve()  # the handler may be waiting for just that
                 if message is not None:
                     self._held.append(message)
                 if self._busy is None:

@@ -396,3 +396,41 @@ async def test_what_was_read_of_a_partition_that_goes_before_all_is_read_is_not_
     assert handled == [[0, 1], [2]]
     assert member.position(TP) == 3
     assert member._consumer.committed_offsets == [5, 2, 3]
+
+
+async def test_what_is_asked_of_a_member_beside_a_slow_handler_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Joined(Client):
+        def consumer_group_metadata(self) -> bytes:
+            return b"me"
+
+    monkeypatch.setattr(kafka_group, "Consumer", Joined)
+    monkeypatch.setattr(kafka_group, "_POLL_AFTER_S", 0.0)
+    slow = threading.Event()
+    Client.more = []
+    Client.script = [lambda client: client.change("on_assign"), Message(5), slow]
+    told: list[TopicPartition] = []
+
+    async def handler(records: Sequence[Record]) -> None:
+        # As an owner that takes its partition again in the middle of a batch.
+        assert await asyncio.to_thread(slow.wait, 10)
+        async with asyncio.timeout(5):
+            told.append((await member.tenure(TP)).partition)
+
+    member = KafkaSubscription(
+        Settings(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        "group",
+        "me/1/x",
+        ["t"],
+        None,  # type: ignore[arg-type]
+        handler,
+        None,
+        None,
+        None,
+    )
+    await eventually(lambda: member.position(TP) == 6 or member._done.done())
+    await member.close()
+    await member.wait()
+    assert told == [TP]
