@@ -153,9 +153,13 @@ class Intake:
         """Begin to take up what waits."""
         self._task = asyncio.create_task(self._work(), name="take up commands")
 
+    def shut(self) -> None:
+        """Nothing is decided on any more: runs that are read back may not come back now."""
+        self._closed = True
+
     async def close(self) -> None:
         """Nothing is taken, or taken up, any more."""
-        self._closed = True
+        self.shut()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait(
@@ -403,8 +407,9 @@ class Intake:
             self._begin_later(aged)
 
     def _begin_later(self, accepted: _Accepted) -> None:
-        """What was taken up out of turn begins when there are slots."""
-        begun, accepted.begun = accepted.begun, {}
+        """What was taken up out of turn begins when there are slots; whose deadline has passed is ending."""
+        begun = {run_id: session for run_id, session in accepted.begun.items() if session.task is None}
+        accepted.begun = {}
         for run_id, session in begun.items():
             session.close()
             self._runs.pop(run_id, None)
@@ -468,6 +473,8 @@ class Intake:
         while True:
             await self._parking.bring_back(run_ids)
             async with self._turn:
+                if self._closed:
+                    raise LogClosedError("the partition was given up meanwhile")
                 if any(run_id in self._parking for run_id in run_ids):
                     continue
                 await self._outcomes_known(run_ids)

@@ -329,3 +329,33 @@ async def test_a_deadline_is_a_moment_to_come(stage: Stage) -> None:
     for wrong in (timedelta(0), -MINUTE, now, (now + MINUTE).replace(tzinfo=None)):
         with pytest.raises(ConfigError, match="deadline"):
             await stage.client.start("sample", {}, deadline=wrong)
+
+
+async def test_a_deadline_that_passes_while_a_parked_command_is_taken_up_ends_the_run(stage: Stage) -> None:
+    old, new = agent_of(echoing()), agent_of(echoing(), version="1.1.0")
+    async with stage.worker(old, keeps_state=True) as worker:
+        run = await stage.started(version="^1.1.0")
+        await eventually(lambda: any(one.parked for one in worker._hosts[0].partitions()))
+    stage.clock.advance(60)
+    failing = FailingLog(stage.log, lambda _, __: False, FencedError("never"), reaches_log=False)
+    failing.gate.clear()
+    async with stage.worker(new, log=failing, keeps_state=True) as worker:
+        await eventually(lambda: worker._hosts[0].partitions() and run.id in owner_of(worker)._runs)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        failing.gate.set()
+        await overdue(run)
+        waiting = asyncio.create_task(worker.wait())
+        await eventually(lambda: owner_of(worker).open_runs == 0)
+        assert not waiting.done()
+        waiting.cancel()
+
+
+def echoing() -> StateGraph[Any]:
+    async def body(state: State) -> State:
+        return {"value": 1}
+
+    graph: StateGraph[Any] = StateGraph(State)
+    graph.add_node("body", body)
+    graph.add_edge(START, "body")
+    return graph
