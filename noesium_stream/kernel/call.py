@@ -24,12 +24,12 @@ class Ended(NamedTuple):
     expired: bool = False
 
 
-async def make(call: Awaitable[Any], timeout_s: float | None) -> Ended:
-    """Await a call, in the task that asks; at most so many seconds."""
+async def make(call: Callable[[], Awaitable[Any]], timeout_s: float | None) -> Ended:
+    """Call and await, in the task that asks; at most so many seconds."""
     limit = asyncio.timeout(timeout_s)
     try:
         async with limit:
-            value = await call
+            value = await call()
     except GeneratorExit:
         raise
     except BaseException as raised:

@@ -277,7 +277,7 @@ class Effect:
 
     async def _made(self, effect_id: str, call: Callable[[str], Awaitable[Any]], begun: float) -> Ended:
         activity = self.site.journal.activity
-        making = make(call(effect_id), self.timeout.total_seconds() if self.timeout else None)
+        making = make(partial(call, effect_id), self.timeout.total_seconds() if self.timeout else None)
         with activity.working() if self.timeout else nullcontext():
             if self.effect_class is not SideEffectClass.EXTERNAL or self.graph:
                 return await making

@@ -384,4 +384,7 @@ class RunSession:
         self._staged.append(
             Outgoing(envelope, owner.journal, owner.partition, self.run_id, (UNNUMBERED, *headers))
         )
+        decides = envelope.event_type in _OUTCOMES and envelope.payload["effect_id"] in self.history.outcomes
         self.history.apply(envelope)
+        if decides:
+            self.wake()  # its outcome was unknown, and others wait for what is said of that

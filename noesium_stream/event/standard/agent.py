@@ -124,8 +124,8 @@ class HandlerAdvanced(DomainEvent, event_type="handler.advanced"):
     """How far a handler has read a partition; last record of each of its commits.
 
     `topic_id` is the id of the topic: `next_offset` counts in that one, and not in one that was made anew
-    under the same name. `handled` events were read in this commit, and `made` were made of them. `began_at` is
-    where the handler began to read: what came before was gone by then.
+    under the same name. `handled` events were read in this commit, and `made` were made of them. `began_at`
+    is where the handler began to read: what came before was gone by then.
     """
 
     agent_type: str
