@@ -89,7 +89,9 @@ class Committer:
         """Let the open commit end, refuse what waits, and stop."""
         self._lost = self._lost or LogClosedError("the partition was given up")
         self._wake.set()
-        await self._task
+        # Not the task itself: that who waits here is cancelled does not break the commit off.
+        await asyncio.wait((self._task,))
+        self._task.result()
         self._fail(self._lost)
 
     async def _work(self) -> None:

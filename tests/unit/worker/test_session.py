@@ -204,3 +204,18 @@ async def test_giving_up_waits_for_what_was_sent_and_not_for_ever(owner: Owner):
     owner.writer.let.set()
     await owner.committer.drain(5)
     assert owner.writer.log == ["word"]
+
+
+async def test_who_is_broken_off_while_a_committer_closes_does_not_break_off_its_commit(owner: Owner):
+    owner.writer.let.clear()
+    session = owner.session()
+    say(session, "under way")
+    await several_turns()
+    closing = asyncio.create_task(owner.committer.close())
+    await several_turns()
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    owner.writer.let.set()
+    await owner.committer.close()
+    await session.commit()
+    assert owner.writer.log == ["under way"]
