@@ -100,6 +100,18 @@ def test_a_thread_without_an_end_does_not_keep_a_process_from_ending(folder: Fol
         assert any("1 effect did not end in time" in line for line in run.err)
 
 
+def test_a_thread_that_outlives_a_worker_that_has_stopped_does_not_change_how_it_ended(
+    folder: Folder,
+) -> None:
+    lasting = "import threading\nthreading.Thread(target=lambda: time.sleep(60)).start()\n"
+    (folder.path / "lasting.py").write_text(TILL + lasting, encoding="utf-8")
+    with folder.running("worker", "lasting:graph") as worker:
+        worker.wait_for_error_line("at work")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.err
+        assert worker.err[-1] == "stopped"
+
+
 class LogAway:
     """A log that stops answering, and comes back."""
 

@@ -87,6 +87,7 @@ async def worker_command(
     except asyncio.CancelledError:
         if not stop.asked.is_set():
             raise
+    stop.ended()
     note("stopped")
 
 
