@@ -205,9 +205,14 @@ class KafkaSubscription:
         if asyncio.current_task() in self._inside:
             return
         while not self._done.done() and not self._unheard:
-            holds = bool(self._assigned) or self._calling
-            await asyncio.wait((self._done,), timeout=_WAIT_S if holds else GOODBYE_S)
-            self._unheard = not holds
+            held = self._holds
+            await asyncio.wait((self._done,), timeout=_WAIT_S if held else GOODBYE_S)
+            self._unheard = not (held or self._holds)  # it may have been given something meanwhile
+
+    @property
+    def _holds(self) -> bool:
+        """Whether it has partitions, or is about to have, or is giving them up."""
+        return bool(self._assigned) or self._calling
 
     def _run(self) -> None:
         """The thread: from the first poll to the last goodbye."""

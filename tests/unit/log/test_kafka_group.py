@@ -434,3 +434,53 @@ async def test_what_is_asked_of_a_member_beside_a_slow_handler_is_answered(
     await member.close()
     await member.wait()
     assert told == [TP]
+
+
+async def test_a_member_that_is_closed_while_it_is_given_a_partition_has_let_go_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joining, may_be_given = threading.Event(), threading.Event()
+
+    class Late(Client):
+        def close(self) -> None:
+            self.change("on_revoke")
+
+    def given(client: Client) -> None:
+        joining.set()
+        assert may_be_given.wait(10)
+        client.change("on_assign")
+
+    monkeypatch.setattr(kafka_group, "Consumer", Late)
+    monkeypatch.setattr(kafka_group, "GOODBYE_S", 0.1)
+    Client.more = []
+    Client.script = [given]
+    released: list[TopicPartition] = []
+    may_release = asyncio.Event()
+
+    async def handler(records: Sequence[Record]) -> None: ...
+
+    async def on_revoked(tps: frozenset[TopicPartition]) -> None:
+        await may_release.wait()
+        released.extend(tps)
+
+    member = KafkaSubscription(
+        Settings(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        "group",
+        "me/1/x",
+        ["t"],
+        None,  # type: ignore[arg-type]
+        handler,
+        None,
+        on_revoked,
+        None,
+    )
+    await asyncio.to_thread(joining.wait, 10)
+    closing = asyncio.create_task(member.close())
+    await asyncio.sleep(0)
+    may_be_given.set()
+    await asyncio.wait((closing,), timeout=0.5)
+    assert not closing.done()
+    may_release.set()
+    await closing
+    assert released == [TP]
