@@ -67,7 +67,8 @@ def refusal(ledger: EffectLedger, payload: dict[str, Any]) -> Refusal | None:
         by = earlier.payload["resolved_by"]
         return Refusal(f"{by} has decided that already: {earlier.payload['decision']}", late=True)
     name = requested.payload["name"]
-    if effect_id in ledger.reported:
+    unknown = outcome is None or outcome.event_type == "effect.outcome.unknown"
+    if unknown and effect_id in ledger.reported:
         return Refusal(
             f"the outcome of the effect {name} is known: the call itself has reported it", late=True
         )

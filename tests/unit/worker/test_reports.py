@@ -58,14 +58,16 @@ class Paying:
         self.go = threading.Event()
         self.outcome: Any = "receipt"
         self.said: list[str] = []
+        self.then = END
         self._options = {"effect_class": kind, "timeout": timeout, **options}
         self._sync = sync
 
     def worker(self, **options: Any) -> Worker:
         graph = StateGraph(State)
         graph.add_node("pay", self.node)
+        graph.add_node("wait", self.wait)
         graph.add_edge(START, "pay")
-        graph.add_edge("pay", END)
+        graph.add_conditional_edges("pay", lambda state: END if state.get("idle") else self.then)
         return Worker(
             self.log, [(agent_of(graph), None)], home=self.home, progress=self.said.append, **options
         )
@@ -75,6 +77,10 @@ class Paying:
             return {}
         call = self.pay_in_thread if self._sync else self.pay
         return {"receipt": await current_step().effect("pay", call, **self._options)}
+
+    async def wait(self, state: State) -> State:
+        await current_step().signal("go")
+        return {}
 
     async def pay(self, idempotency_key: str) -> Any:
         self.paid[idempotency_key] += 1
@@ -262,6 +268,42 @@ async def test_a_run_that_is_cancelled_meanwhile_undoes_what_is_reported(
         with pytest.raises(RunCancelledError):
             await run.result(timeout=30)
     assert UNDONE == ["receipt"]
+
+
+REFUSED = threading.Event()
+REFUSALS: Counter[str] = Counter()
+
+
+async def pay_back_at_second_try(receipt: Any, idempotency_key: str, **_: Any) -> None:
+    REFUSALS[idempotency_key] += 1
+    if len(REFUSALS) == 1:
+        await eventually(REFUSED.is_set)
+        raise ConnectionRefusedError("closed today")
+    UNDONE.append(receipt)
+
+
+async def test_what_undoes_and_has_failed_as_is_reported_is_decided_by_a_person(
+    log: EventLog, tmp_path: Path
+) -> None:
+    REFUSED.clear()
+    REFUSALS.clear()
+    paying = Paying(log, tmp_path, timeout=None, compensate=pay_back_at_second_try)
+    paying.go.set()
+    paying.then = "wait"
+    async with Client(log) as client, paying.worker():
+        run = await client.start("sample", {})
+        await reached(run, "kernel.node.entered", node="wait")
+        await run.cancel("not wanted")
+        await eventually(lambda: REFUSALS)
+        await paying.lost_and_taken(client)
+        await reached(run, "effect.outcome.unknown")
+        REFUSED.set()
+        failed = await reached(run, "effect.failed", awaits_decision=True)
+        await run.resolve_effect(failed.payload["effect_id"], "retry")
+        with pytest.raises(RunCancelledError):
+            await run.result(timeout=30)
+    assert UNDONE == ["receipt"]
+    assert list(REFUSALS.values()) == [1, 1]
 
 
 async def test_a_report_counts_once_and_from_the_process_that_called(log: EventLog, tmp_path: Path) -> None:
