@@ -71,13 +71,17 @@ class Reports:
                 return
 
     async def close(self) -> None:
-        """The process ends: so do its calls; what is known already is sent, if the log takes it now."""
+        """The process ends: so do its calls; what is known already is sent, if the log takes it now.
+
+        What a call says that is broken off is not what came of it: a failure would be called again.
+        """
+        await asyncio.sleep(0)  # those that have just ended are heard
+        self._closed = True
         for call in self._calls:
             call.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
-        if self._sending:
-            await asyncio.wait(self._sending, timeout=PATIENCE_S)
-        self._closed = True
+        for under_way in (set(self._calls), set(self._sending)):
+            if under_way:
+                await asyncio.wait(under_way, timeout=PATIENCE_S)
         for sending in self._sending:
             sending.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -268,6 +269,28 @@ async def test_a_run_that_is_cancelled_meanwhile_undoes_what_is_reported(
         with pytest.raises(RunCancelledError):
             await run.result(timeout=30)
     assert UNDONE == ["receipt"]
+
+
+async def test_what_a_call_says_that_ends_because_its_process_does_is_not_reported(
+    log: EventLog, tmp_path: Path
+) -> None:
+    class Wrapping(Paying):
+        async def pay(self, idempotency_key: str) -> Any:
+            try:
+                return await super().pay(idempotency_key)
+            except asyncio.CancelledError as cancelled:
+                raise ConnectionAbortedError("broken off") from cancelled
+
+    paying = Wrapping(log, tmp_path, timeout=None)
+    async with Client(log) as client:
+        async with paying.worker(grace_s=0):
+            run = await client.start("sample", {})
+            await eventually(lambda: paying.paid)
+        async with paying.worker():
+            unknown = await reached(run, "effect.outcome.unknown")
+            await run.resolve_effect(unknown.payload["effect_id"], "result", "receipt")
+            assert (await run.result(timeout=30))["receipt"] == "receipt"
+    assert list(paying.paid.values()) == [1]
 
 
 REFUSED = threading.Event()
