@@ -49,19 +49,38 @@ async def carry(making: Awaitable[Ended], activity: Activity, left: Callable[[En
     try:
         await asyncio.wait((work,))
     except asyncio.CancelledError as cancelled:
-        task = asyncio.current_task()
-        if work.done() and task is not None:
-            # It ended at this very moment: that is not lost, and the cancellation comes right behind it.
-            task.uncancel()
-            task.cancel(*cancelled.args)
-            return work.result()
-        if activity.heir is not None:
-            activity.heir.keep(work)
-            work.add_done_callback(partial(_tell, left))
-            raise
-        work.cancel(*cancelled.args)
-        return await work
+        if not work.done():
+            if activity.heir is not None:
+                activity.heir.keep(work)
+                work.add_done_callback(partial(_tell, left))
+                raise
+            work.cancel(*cancelled.args)
+            await asyncio.wait((work,))
+        return _cancelled_behind(work.result(), *cancelled.args)
     return work.result()
+
+
+async def stay(making: Awaitable[Ended]) -> Ended:
+    """Await a call in the task that asks, where it ends with its run.
+
+    Args:
+        making: what `make` returns.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    ended = await making
+    return ended if task is None or task.cancelling() <= before else _cancelled_behind(ended)
+
+
+def _cancelled_behind(ended: Ended, *args: Any) -> Ended:
+    """What a call came to all the same, at the moment of a cancellation or because it took that for its own
+    (`asyncio.wait_for` of Python 3.11 may lose one): it is not lost, and the cancellation comes right behind.
+    """
+    task = asyncio.current_task()
+    if task is not None and not isinstance(ended.raised, asyncio.CancelledError):
+        task.uncancel()
+        task.cancel(*args)
+    return ended
 
 
 def _tell(left: Callable[[Ended], None], done: asyncio.Future[Ended]) -> None:

@@ -40,7 +40,7 @@ from noesium_stream.event.standard import (
     EffectRequested,
     SideEffectClass,
 )
-from noesium_stream.kernel.call import Ended, carry, make
+from noesium_stream.kernel.call import Ended, carry, make, stay
 from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.place import Place
@@ -280,7 +280,7 @@ class Effect:
         making = make(partial(call, effect_id), self.timeout.total_seconds() if self.timeout else None)
         with activity.working() if self.timeout else nullcontext():
             if self.effect_class is not SideEffectClass.EXTERNAL or self.graph:
-                return await making
+                return await stay(making)
             ended = await carry(making, activity, partial(self._report, effect_id, begun))
             self._report(effect_id, begun, ended)  # the run may have been given up, and this task not ended
             return ended

@@ -23,7 +23,7 @@ from noesium_stream.errors import (
     RunFailedError,
 )
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.standard import Capability
+from noesium_stream.event.standard import Capability, SideEffectClass
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
@@ -349,6 +349,34 @@ async def test_a_deadline_that_passes_while_a_parked_command_is_taken_up_ends_th
         await eventually(lambda: owner_of(worker).open_runs == 0)
         assert not waiting.done()
         waiting.cancel()
+
+
+@pytest.mark.parametrize("kind", [SideEffectClass.EXTERNAL, SideEffectClass.IDEMPOTENT])
+@pytest.mark.parametrize("at_last", ["given back", ConnectionAbortedError("broken off")])
+async def test_a_call_that_takes_the_cancellation_for_its_own_does_not_keep_its_run_from_ending(
+    stage: Stage, at_last: Any, kind: SideEffectClass
+) -> None:
+    async def stubborn() -> str:
+        stage.entered["call"] += 1
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if isinstance(at_last, Exception):
+                raise at_last from None
+        return "given back"
+
+    async def body(state: State) -> State:
+        return {"value": await current_step().effect("stubborn", stubborn, effect_class=kind)}
+
+    graph = StateGraph(State).add_node("body", body).add_edge(START, "body")
+    async with stage.worker(agent_of(graph)):
+        run = await stage.started()
+        await eventually(lambda: stage.entered["call"])
+        stage.clock.advance(60)
+        await overdue(run)
+        found = await types(run)
+    assert found["effect.failed" if isinstance(at_last, Exception) else "effect.completed"] == 1
+    assert stage.entered["call"] == 1
 
 
 def echoing() -> StateGraph[Any]:
