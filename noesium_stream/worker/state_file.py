@@ -28,7 +28,7 @@ import orjson
 
 from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError
 from noesium_stream.projection.state_claim import claimed
-from noesium_stream.projection.state_db import CACHE_KB, Translating, connect, not_writable
+from noesium_stream.projection.state_db import CACHE_KB, Translating, connect, keep_order, not_writable
 from noesium_stream.projection.state_file import discard
 
 FORMAT: Final = 2
@@ -218,6 +218,7 @@ def _opened(path: Path, identity: Identity, lock: IO[bytes]) -> StateFile:
         with Translating(path):
             if new:
                 _create(db, identity)
+            keep_order(db)
             manifest = _read_manifest(db, path)
         _require(manifest, identity, path)
         return StateFile(db, manifest, path, lock)

@@ -5,7 +5,7 @@ What is sent to a run whose command waits here waits behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import orjson
@@ -20,6 +20,11 @@ PICKED_BYTES: Final = 8_000_000
 _COLUMNS: Final = "inbox_offset, run_id, fair, since_ms, headers, value, sum"
 _BEHIND: Final = ""
 """As fairness key: it is no command, and has no turn of its own."""
+
+
+def texts_of(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, str]]:
+    """Headers as JSON can hold them, values as Latin-1; one without a value, as Kafka has them, is empty."""
+    return [(name, (value or b"").decode("latin-1")) for name, value in headers]
 
 
 class Waiting:
@@ -50,7 +55,7 @@ class Waiting:
 
     def put(self, record: Record, fair: str | None) -> None:
         """Let a record of the inbox wait: a command with its fairness key, or what goes behind one."""
-        headers = orjson.dumps([(name, value.decode("latin-1")) for name, value in record.headers])
+        headers = orjson.dumps(texts_of(record.headers))
         fields = (record.offset, record.key, fair or _BEHIND, record.timestamp_ms)
         row = (*fields, headers, record.value, row_sum(*fields, value=headers + record.value))
         self._state.change("waiting", "INSERT OR IGNORE INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?)", row)
@@ -105,12 +110,25 @@ class Waiting:
         """What waits behind the command of a run, in order."""
         return self._read("run_id = ? AND fair = ''", (run_id,), "INDEXED BY waiting_run")
 
+    def left_behind(self, most: int) -> list[Record]:
+        """What waits behind commands that do not wait here any more, the oldest first, at most so many."""
+        command = "SELECT 1 FROM waiting AS command INDEXED BY waiting_run"
+        gone = f"NOT EXISTS ({command} WHERE command.run_id = waiting.run_id AND command.fair > '')"
+        return self._read(f"fair = '' AND {gone}", (), "INDEXED BY waiting_fair", limit=most)
+
     def older_than(self, ms: int, most: int) -> list[Record]:
-        """The oldest commands, at most so many, that the inbox took before `ms`."""
+        """The oldest commands, at most so many and so large, that the inbox took before `ms`."""
         oldest = "SELECT since_ms FROM waiting ORDER BY inbox_offset LIMIT 1"
         if not any(since_ms < ms for (since_ms,) in self._state.file.read(oldest)):
             return []
-        return self._read("since_ms < ? AND fair > ''", (ms,), "NOT INDEXED", limit=most)
+        where, count, size = "since_ms < ? AND fair > ''", 0, 0
+        lengths = f"SELECT length(value) FROM waiting NOT INDEXED WHERE {where} ORDER BY inbox_offset LIMIT ?"
+        for (length,) in self._state.file.read(lengths, (ms, most)):
+            size += length
+            if count and size > PICKED_BYTES:
+                break
+            count += 1
+        return self._read(where, (ms,), "NOT INDEXED", limit=count)
 
     def _read(self, where: str, values: Sequence[Any], how: str, *, limit: int = -1) -> list[Record]:
         rows = self._state.file.read(

@@ -163,3 +163,25 @@ def test_partitions_that_want_slots_get_their_parts_and_one_alone_gets_all() -> 
     assert first.wake.is_set()
     slots.leave(first)
     assert slots.room(second) == 10
+
+
+def test_the_oldest_are_bounded_in_bytes_too(queue: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = put(queue, "abc")
+    monkeypatch.setattr(waiting, "PICKED_BYTES", 2 * len(records[0].value))
+    assert lanes_of(queue.older_than(9_999, 9)) == "ab"
+    monkeypatch.setattr(waiting, "PICKED_BYTES", 0)
+    assert lanes_of(queue.older_than(9_999, 9)) == "a", "one, whatever its size"
+
+
+def test_what_waits_behind_nothing_is_told(queue: Waiting) -> None:
+    [first, second] = put(queue, "ab")
+    queue.put(record(7, first.envelope), None)
+    queue.put(record(8, second.envelope), None)
+    assert queue.left_behind(9) == []
+    queue.drop(first.offset)
+    assert [one.offset for one in queue.left_behind(9)] == [7]
+
+
+def test_what_a_power_loss_leaves_is_in_order(file: StateFile) -> None:
+    assert file.read("PRAGMA synchronous") == [(1,)]
+    assert file.read("PRAGMA journal_mode") == [("wal",)]
