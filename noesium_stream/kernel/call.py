@@ -17,11 +17,15 @@ from noesium_stream.kernel.activity import Activity
 
 
 class Ended(NamedTuple):
-    """How a call ended: with a value, or with what it raised; `expired`: its time was over."""
+    """How a call ended: with a value, or with what it raised.
+
+    `expired`: its time was over; `made`: it began at all.
+    """
 
     value: Any = None
     raised: BaseException | None = None
     expired: bool = False
+    made: bool = True
 
 
 async def make(call: Callable[[], Awaitable[Any]], timeout_s: float | None) -> Ended:
@@ -37,11 +41,29 @@ async def make(call: Callable[[], Awaitable[Any]], timeout_s: float | None) -> E
     return Ended(value, None, limit.expired())
 
 
+async def make_assured(
+    call: Callable[[], Awaitable[Any]], timeout_s: float | None, activity: Activity
+) -> Ended:
+    """As `make`, once it is known that the run is still this process's.
+
+    The process may have stood still since the intent: somebody else has the run then, and a person may have
+    decided already. Nothing gives way between this and the call.
+    """
+    if activity.assured is not None:
+        try:
+            await activity.assured()
+        except GeneratorExit:
+            raise
+        except BaseException as raised:
+            return Ended(None, raised, made=False)
+    return await make(call, timeout_s)
+
+
 async def carry(making: Awaitable[Ended], activity: Activity, left: Callable[[Ended], None]) -> Ended:
     """Await a call in a task of its own, which goes on where the run is given up meanwhile.
 
     Args:
-        making: what `make` returns.
+        making: what `make_assured` returns.
         activity: of the run.
         left: told how the call ended, where nobody here waits for it any more.
     """

@@ -40,7 +40,7 @@ from noesium_stream.event.standard import (
     EffectRequested,
     SideEffectClass,
 )
-from noesium_stream.kernel.call import Ended, carry, make, stay
+from noesium_stream.kernel.call import Ended, carry, make, make_assured, stay
 from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.place import Place
@@ -233,17 +233,14 @@ class Effect:
         return self.site.clock.now_ms() + max(0, round(self.timeout.total_seconds() * 1000))
 
     async def _call(self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int) -> None:
-        activity = self.site.journal.activity
-        if activity.assured is not None and self.effect_class is SideEffectClass.EXTERNAL:
-            # The process may have stood still since its intent: somebody else has the run then, and a person
-            # may have decided already. Nothing gives way between this and the call.
-            await activity.assured()
         begun = self.site.clock.monotonic()
-        activity.changes += 1
+        self.site.journal.activity.changes += 1
         # What may have been done outside, and must not be done again: not plainly failed.
         perhaps = None
         task = asyncio.current_task()
         ended = await self._made(effect_id, call, begun)
+        if not ended.made and ended.raised is not None:
+            raise ended.raised
         try:
             if ended.raised is not None:
                 raise ended.raised
@@ -277,11 +274,12 @@ class Effect:
 
     async def _made(self, effect_id: str, call: Callable[[str], Awaitable[Any]], begun: float) -> Ended:
         activity = self.site.journal.activity
-        making = make(partial(call, effect_id), self.timeout.total_seconds() if self.timeout else None)
+        making, timeout_s = partial(call, effect_id), self.timeout.total_seconds() if self.timeout else None
         with activity.working() if self.timeout else nullcontext():
             if self.effect_class is not SideEffectClass.EXTERNAL or self.graph:
-                return await stay(making)
-            ended = await carry(making, activity, partial(self._report, effect_id, begun))
+                return await stay(make(making, timeout_s))
+            assured = make_assured(making, timeout_s, activity)
+            ended = await carry(assured, activity, partial(self._report, effect_id, begun))
             self._report(effect_id, begun, ended)  # the run may have been given up, and this task not ended
             return ended
 
@@ -330,7 +328,7 @@ class Effect:
     def _report(self, effect_id: str, begun: float, ended: Ended) -> None:
         """Tell the run's next owner how a call ended, where that is known."""
         heir, requested = self.site.journal.activity.heir, self.site.history.requested[effect_id]
-        if heir is None:
+        if heir is None or not ended.made:
             return
         about = partial(
             EffectReported,

@@ -17,7 +17,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.testing import HookedLog, agent_of
 from noesium_stream.testing.hooked import Commit
-from noesium_stream.worker import Worker
+from noesium_stream.worker import PartitionOwner, Worker
 
 STOOD_STILL_S = 10.0
 
@@ -75,3 +75,33 @@ async def test_a_paused_owner_calls_nothing_that_it_does_not_own(tmp_path: Path,
         assert types.count("effect.outcome.unknown") == (1 if taken else 0)
         assert types.count("partition.confirmed") == (0 if taken else 1)
         await inner.close()
+
+
+async def test_nothing_gives_way_between_the_proof_and_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gave_way: list[str] = []
+    seen: list[list[str]] = []
+    assure = PartitionOwner.assure
+
+    async def assured(owner: PartitionOwner) -> None:
+        await assure(owner)
+        asyncio.get_running_loop().call_soon(gave_way.append, "somebody's turn, which may take long")
+
+    async def pay(idempotency_key: str) -> str:
+        seen.append(list(gave_way))
+        return "paid"
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        return {"paid": await current_step().effect("pay", pay)}
+
+    monkeypatch.setattr(PartitionOwner, "assure", assured)
+    graph = StateGraph(dict).add_node("node", node).add_edge(START, "node")
+    async with asyncio.timeout(20):
+        log = await open_log("memory://?partitions=1")
+        async with Worker(log, [(agent_of(graph), None)], home=tmp_path), Client(log) as client:
+            run = await client.start("sample", {})
+            assert (await run.result())["paid"] == "paid"
+        await log.close()
+    assert gave_way
+    assert seen == [[]]
