@@ -385,9 +385,11 @@ class PartitionOwner:
     def _remember(self, session: RunSession) -> None:
         """Record now what this process did and could not record before it lost the partition."""
         history = session.history
-        for effect_id in history.requested:
+        for effect_id, requested in history.requested.items():
             outcome = self._outcomes.pop(effect_id, None)
-            if outcome is not None and effect_id not in history.outcomes:
+            if outcome is None or effect_id in history.outcomes:
+                continue
+            if outcome.causation_id == requested.event_id:  # not of a call that was made again elsewhere
                 session.restage(outcome)
         session.flush()
 

@@ -6,8 +6,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from langgraph.graph import START, StateGraph
 
 from noesium_stream.client import Client, Run
@@ -16,7 +18,7 @@ from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing
 from noesium_stream.testing import agent_of
-from noesium_stream.worker import Worker
+from noesium_stream.worker import PartitionOwner, Worker
 from tests.support.failing import FailingLog
 
 
@@ -115,3 +117,19 @@ async def test_a_worker_that_loses_its_writer_records_it_with_the_next_one(tmp_p
     assert types["effect.completed"] == 1
     assert types["effect.outcome.unknown"] == 0
     await inner.close()
+
+
+@pytest.mark.parametrize("called_again", [True, False])
+def test_what_a_call_came_to_is_not_taken_for_that_of_a_call_made_again_elsewhere(called_again: bool) -> None:
+    owner: Any = object.__new__(PartitionOwner)
+    owner._outcomes = {"effect": SimpleNamespace(causation_id="first intent")}
+    intent = SimpleNamespace(event_id="second intent" if called_again else "first intent")
+    restaged: list[Any] = []
+    session: Any = SimpleNamespace(
+        history=SimpleNamespace(requested={"effect": intent}, outcomes={}),
+        restage=restaged.append,
+        flush=lambda: None,
+    )
+    owner._remember(session)
+    assert len(restaged) == (0 if called_again else 1)
+    assert not owner._outcomes
