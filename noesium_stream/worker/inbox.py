@@ -176,6 +176,10 @@ _FOR_OPEN_RUNS: Final = {
 }
 
 
+FOR_RUNS: Final = frozenset(_FOR_OPEN_RUNS)
+"""Event types of what is sent to runs."""
+
+
 class Unready(NamedTuple):
     """Another worker may be able to take a record that this one cannot; `reason`: what it waits for."""
 

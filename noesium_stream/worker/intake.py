@@ -49,7 +49,14 @@ from noesium_stream.log.record import Record
 from noesium_stream.worker.fairness import fairness_key
 from noesium_stream.worker.forwarding import Forwarding
 from noesium_stream.worker.inbox import Unready, Verdict, dead_letter, judge, unknown_here
-from noesium_stream.worker.kept import HEADER_BYTES, KeptRequests, is_keepable, parked, resumed
+from noesium_stream.worker.kept import (
+    HEADER_BYTES,
+    KeptRequests,
+    is_keepable,
+    may_be_command,
+    parked,
+    resumed,
+)
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.session import RunSession
 from noesium_stream.worker.slots import Slots
@@ -94,7 +101,11 @@ class IntakeOwner(Protocol):
         """The version that a command asks for and that is not carried here; None: it can begin."""
 
     def begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
-        """Make the session of a command's run; return it and the first records of its journal."""
+        """Make the session of a command's run; return it and the first records of its journal.
+
+        Raises:
+            EventValidationError: no run can begin with it; nothing has been changed.
+        """
 
     def start(self, session: RunSession) -> None:
         """Let its task begin, now or soon."""
@@ -323,10 +334,16 @@ class Intake:
         if verdict is not Verdict.PASS or not (run_id in waits.parked or run_id in self.kept):
             return False
         known = run_id in self._runs or run_id in waits
-        return not known and record.envelope.event_type not in COMMANDS
+        if known or record.envelope.event_type in COMMANDS:
+            return False
+        # Once there is a next generation, the run may be at work there, whatever else of it is parked here.
+        return not self._forwarding.grown or run_id in waits.parked or self.kept.may_have_command(run_id)
 
     def _park(self, record: Record, verdict: _Judgement, accepted: _Accepted) -> set[str]:
-        """Keep a record; whose it is, or none: what cannot be kept is a dead letter."""
+        """Keep a record; the run that what follows it waits with, if it has to.
+
+        What cannot be kept is a dead letter.
+        """
         if not is_keepable(record):
             self._refuse(
                 record, RecordTooLargeError(f"its headers have more than {HEADER_BYTES} bytes"), accepted
@@ -335,7 +352,7 @@ class Intake:
         reason = verdict.reason if isinstance(verdict, Unready) else BEHIND
         accepted.outgoing += parked(self._owner, record, reason)
         accepted.told.append(f"{_place(record)} is parked: {reason}")
-        return {record.key}
+        return set() if self._forwarding.grown and not may_be_command(record) else {record.key}
 
     def _withdraw(self, cancel: Record, accepted: _Accepted) -> None:
         """Nobody wants what is parked for a run: it begins and is cancelled, or is a dead letter."""
@@ -486,15 +503,22 @@ class Intake:
         elif self._goes_on(record.key, verdict, self._state):
             accepted.outgoing += self._forwarding.forwarded(record)
         elif verdict is Verdict.START:
-            session, first = self._owner.begin(record)
-            accepted.outgoing += first
-            accepted.begun[session.run_id] = accepted.touched[session.run_id] = session
-            self.works(session.run_id)
+            self._begin(record, accepted, origin)
         elif verdict is Verdict.DELIVER:
             self._accept(record, self._runs[record.key], accepted)
         else:
             return False
         return True
+
+    def _begin(self, record: Record, accepted: _Accepted, origin: Position | None) -> None:
+        try:
+            session, first = self._owner.begin(record)
+        except EventValidationError as error:
+            self._refuse(record, error, accepted, origin)
+            return
+        accepted.outgoing += first
+        accepted.begun[session.run_id] = accepted.touched[session.run_id] = session
+        self.works(session.run_id)
 
     # -- what is parked ------------------------------------------------------------------------------
 

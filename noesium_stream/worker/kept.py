@@ -28,6 +28,7 @@ from noesium_stream.event.standard import RequestParked, RequestResumed
 from noesium_stream.log.headers import CE_TYPE, SOURCE
 from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.log.record import Record
+from noesium_stream.worker.inbox import FOR_RUNS
 from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.state_file import row_sum
 from noesium_stream.worker.waiting import texts_of
@@ -90,6 +91,10 @@ class KeptRequests:
     def of(self, run_id: str) -> list[Kept]:
         """Those of a run, in order."""
         return self._read(run_id) if run_id in self else []
+
+    def may_have_command(self, run_id: str) -> bool:
+        """Whether one of them may be the command of the run."""
+        return any(may_be_command(kept.record) for kept in self.of(run_id))
 
     def runs(self) -> list[str]:
         """The runs that have some, in the order of the first of each."""
@@ -167,6 +172,11 @@ def parked(
 def resumed(owner: KeepingOwner, run_id: str, offsets: Sequence[int], refused: str | None) -> Outgoing:
     """What says that parked requests of a run are dealt with; `refused`: why one is a dead letter."""
     return _said(owner, RequestResumed(run_id=run_id, offsets=list(offsets), refused=refused), ())
+
+
+def may_be_command(record: Record) -> bool:
+    """Whether a record may begin a run: it is not known to be one for a run that has begun."""
+    return _type_of(record) not in FOR_RUNS
 
 
 def is_keepable(record: Record) -> bool:

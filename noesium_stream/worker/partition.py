@@ -19,16 +19,20 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from noesium_stream.capability import CapabilityRegistry
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
     CheckpointError,
+    EventValidationError,
     LogClosedError,
     LogFullError,
     LogUnavailableError,
     MigrationError,
     ProjectionError,
     TenureEndedError,
+    brief,
 )
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
@@ -536,29 +540,32 @@ class PartitionOwner:
     def begin(self, record: Record) -> tuple[RunSession, list[Outgoing]]:
         """See `IntakeOwner.begin`."""
         command: EventEnvelope = record.envelope
-        session = RunSession(self, command)
-        self._runs[session.run_id] = session
-        copy = session.accept(command, record)
         payload = command.payload
         fork = payload.get("fork") or {}
         release = self._releases.beginning(command) or self._releases.newest
         deadline_ms = payload.get("deadline_ms")
+        try:
+            started = RunStarted(
+                run_id=record.key,
+                agent_type=self._agent.agent_type,
+                agent_version=release.agent.version,
+                graph=release.graph,
+                capability_id=payload.get("capability_id") or fork.get("capability_id"),
+                reply_to=payload.get("reply_to"),
+                forked_from=fork or None,
+                on_failure=release.on_failure,
+                deadline_ms=deadline_ms,
+            )
+        except ValidationError as error:  # what JSON has as an integer may be too large for one
+            raise EventValidationError("payload", brief(error, 200)) from error
+        session = RunSession(self, command)
+        self._runs[session.run_id] = session
+        copy = session.accept(command, record)
         if deadline_ms is not None:
             deadline_ms = int(deadline_ms)  # 5.0 is an integer in JSON
             copy = copy._replace(headers=(*copy.headers, (DEADLINE, str(deadline_ms).encode())))
             if self._timers is not None:
                 self._timers.set(session.run_id, deadline_ms)
-        started = RunStarted(
-            run_id=session.run_id,
-            agent_type=self._agent.agent_type,
-            agent_version=release.agent.version,
-            graph=release.graph,
-            capability_id=payload.get("capability_id") or fork.get("capability_id"),
-            reply_to=payload.get("reply_to"),
-            forked_from=fork or None,
-            on_failure=release.on_failure,
-            deadline_ms=deadline_ms,
-        )
         session.stage(started, trace=session.identity.trace, causation_id=command.event_id)
         return session, [copy, *session.take_staged()]
 

@@ -99,6 +99,12 @@ async def test_a_deadline_that_no_clock_can_show_is_refused(log: EventLog, tmp_p
     assert LATEST_MS < 1e30
 
 
+async def test_a_fork_at_a_step_that_no_run_can_have_is_refused(log: EventLog, tmp_path: Path) -> None:
+    await write(log, command(fork={"run_id": RUN, "step": 1e300}))
+    (reason,) = await goes_on(log, tmp_path, 1)
+    assert reason.startswith("payload: 1 validation error for RunStarted")
+
+
 async def test_a_header_that_no_copy_can_hold_is_refused(log: EventLog, tmp_path: Path) -> None:
     size = MAX_JOURNAL_BYTES - COPY_BYTES - len(RUN)
     filled = command(input={"n": "x" * (size - len(CODEC.encode(command(input={"n": ""}))) - 10)})

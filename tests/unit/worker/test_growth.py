@@ -16,7 +16,9 @@ from noesium_stream.client.run import RunInfo
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.generations import generations
+from noesium_stream.log.headers import header_text
 from noesium_stream.log.port import EventLog
+from noesium_stream.log.prepare import Prepared
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker, host
 from tests.support.lives import Life
@@ -168,6 +170,29 @@ async def test_what_waits_is_handed_on_with_what_was_sent_to_it_since(log: Event
         places = {await journal_of(run) for run in waiting}
     assert log.topology.journal("listener", 2) in places
     assert sorted(Listener.bodies.begun) == sorted(["first", *(f"{n}" for n in range(20))])
+
+
+async def test_what_cannot_be_read_holds_up_no_run_of_the_next_generation(
+    log: EventLog, tmp_path: Path
+) -> None:
+    codec: Any = log._codec  # type: ignore[attr-defined]
+    async with Client(log) as client, worker(log, tmp_path):
+        await (await client.start("listener", {"name": "first", "words": 0})).result(WAIT_S)
+        await client.grow("listener", 5)
+        run = await client.start("listener", {"name": "new", "words": 2})
+        await started(run)
+        await run.signal("word", 1)
+        inbox = log.topology.inbox("listener")
+        (sent,) = [r async for r in log.read(inbox, {}, until=await log.end(inbox), types=("run.signalled",))]
+        unknown = sent.value[:2] + bytes(8) + sent.value[10:]
+        prepared = Prepared(inbox, -1, run.id, header_text(sent.envelope), (), unknown)
+        await log._store.append([prepared], [sent.partition])  # type: ignore[attr-defined]
+        await run.signal("word", 2)
+        assert (await run.result(WAIT_S))["heard"] == [1, 2]
+        journal = log.topology.journal("listener")
+        found = log.read(journal, {}, until=await log.end(journal), types=("request.parked",))
+        assert [record.envelope.payload["run_id"] async for record in found] == [run.id]
+        assert codec.decode(sent.value).payload["value"] == 1
 
 
 async def test_commands_that_wait_for_a_slot_do_not_wait_for_the_old_generation(
