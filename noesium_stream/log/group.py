@@ -297,7 +297,12 @@ class Member:
     async def _beat(self, every_s: float) -> None:
         while True:
             await asyncio.sleep(every_s)
-            await self._coordinator.beat()
+            try:
+                await self._coordinator.beat()
+            except LogUnavailableError:
+                # Who leaves is in a hurry, and may need the lease for longer than the log is away.
+                if not self._closing:
+                    raise
 
     async def _rebalance(self) -> None:
         plan = await self._coordinator.poll()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
+from noesium_stream.errors import LogUnavailableError
 from noesium_stream.log.group import Claim, Member, Plan
 from noesium_stream.log.port import TopicPartition
 from noesium_stream.log.record import Record
@@ -90,3 +92,49 @@ async def test_a_batch_of_a_partition_that_was_lost_meanwhile_is_not_handled() -
     )
     assert len(seen.assigned) == len(seen.revoked) == 2
     assert table.committed == [(1, 1), (1, 2), (2, 2)]
+
+
+async def test_who_leaves_keeps_its_lease_until_it_has_let_go_also_where_the_log_is_away_meanwhile() -> None:
+    class Away(Table):
+        beat_s = 0.001
+        beats = 0
+        leaving = False
+
+        def hurry(self) -> None:
+            self.leaving = True
+
+        async def beat(self) -> None:
+            if self.leaving:
+                self.beats += 1
+                if self.beats == 1:
+                    raise LogUnavailableError("locked")
+
+    table, assigned = Away(), asyncio.Event()
+    let_go: list[int] = []
+
+    async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        assigned.set()
+        return {}
+
+    async def on_revoked(tps: frozenset[TopicPartition]) -> None:
+        await eventually(lambda: table.beats > 1, timeout_s=5)
+        let_go.append(table.beats)
+
+    async def handle(records: Sequence[Record]) -> None: ...
+
+    member = Member(
+        table,
+        lambda tp, offset, limit: ([], offset),
+        Signal(),
+        handle,
+        on_assigned,
+        on_revoked,
+        lambda tp: 0,
+        lambda names: {},
+        "me",
+        "group",
+    )
+    await assigned.wait()
+    await member.close()
+    await member.wait()
+    assert let_go
