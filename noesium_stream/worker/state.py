@@ -9,9 +9,10 @@ The way of the data:
    behind it; then they are copied. So copies do not lie in the order of the inbox.
  - The journal alone tells what was decided on: all below its low-water mark, and above it the places that
    copies name and those that were passed over. Mark and places passed over are a header of a copy
-   (`noesium_inbox`: `{"low": 17, "passed": [[19, 21]], "fair": "…"}`): whatever is committed afterwards can
-   rest on it. What is passed over and not recorded yet is passed over again by whoever reads it again, for
-   nothing that it was judged by has changed on the log.
+   (`noesium_inbox`: `{"low": 17, "passed": [[19, 21]], "fair": "…"}`; `"more": true` where not all that were
+   passed over have room in it): whatever is committed afterwards can rest on it. What is passed over and not
+   recorded yet is passed over again by whoever reads it again, for nothing that it was judged by has changed
+   on the log.
  - What this worker cannot take and another one may is parked (`kept`): a record of the journal decides on its
    place in the inbox and keeps it, until another one says that it is dealt with.
  - `position` is where the inbox is read on. Below it lies what is decided on and what waits here; so a copy
@@ -226,7 +227,8 @@ class PartitionState:
         if "fair" in mark:
             self.manifest.last_fair = mark["fair"]
         self._advance(mark["low"])
-        self._forget()
+        if not mark.get("more"):
+            self._forget()
 
     def _advance(self, low: int) -> None:
         manifest = self.manifest
@@ -356,16 +358,21 @@ class PartitionState:
         low = self.low_water
         left = sorted(offset for offset in self._passed if offset >= low)
         ranges: list[list[int]] = []
-        size = 0
-        while left and size < PASSED_BYTES:
-            offset = left.pop(0)
+        size = said_of = 0
+        for offset in left:
+            if size >= PASSED_BYTES:
+                break
+            said_of += 1
             if ranges and ranges[-1][1] == offset - 1:
                 ranges[-1][1] = offset
             else:
                 ranges.append([offset, offset])
                 size += 2 * len(str(offset)) + 4
+        del left[:said_of]
         self._passed = left
         said: dict[str, Any] = {"low": low, **({"passed": ranges} if ranges else {})}
+        if left:
+            said["more"] = True
         if last_fair is not None:
             said["fair"] = last_fair
         return INBOX, orjson.dumps(said)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from noesium_stream.clock import VirtualClock
@@ -15,12 +16,13 @@ from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import CapabilityInvoked, ReplyTo, RunRequested
 from noesium_stream.event.standard_catalogue import standard_catalogue
+from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.record import Record
 from noesium_stream.worker import waiting
 from noesium_stream.worker.fairness import MAX_LENGTH, fairness_key
 from noesium_stream.worker.slots import Slots
-from noesium_stream.worker.state import Bounds, PartitionState
-from noesium_stream.worker.state_file import Identity, StateFile, open_state_file
+from noesium_stream.worker.state import Bounds, Entry, PartitionState
+from noesium_stream.worker.state_file import Identity, StateFile, in_memory, open_state_file
 from noesium_stream.worker.waiting import Waiting
 
 CODEC = EnvelopeCodec(standard_catalogue())
@@ -185,3 +187,27 @@ def test_what_waits_behind_nothing_is_told(queue: Waiting) -> None:
 def test_what_a_power_loss_leaves_is_in_order(file: StateFile) -> None:
     assert file.read("PRAGMA synchronous") == [(1,)]
     assert file.read("PRAGMA journal_mode") == [("wal",)]
+
+
+def test_no_ended_run_is_forgotten_before_all_that_was_passed_over_for_it_is_recorded() -> None:
+    state = PartitionState(in_memory(Identity("journal", "id", 0)), "inbox", Bounds(seen_count=1))
+    for number, run_id in enumerate("ab"):
+        started = Entry("journal/0", 2 * number, run_id, run_id, "run.started", {SEQUENCE: b"0"})
+        ended = Entry("journal/0", 2 * number + 1, run_id, run_id, "run.completed", {SEQUENCE: b"1"}, number)
+        state.fold(started)
+        state.fold(ended)
+    Waiting(state, "inbox", 0, CODEC).put(record(0, command("a")), "key:a")
+    repeated = list(range(1, 1_000, 2))  # no two of them beside each other
+    for offset in repeated:
+        state.pass_over(offset)
+    recorded: list[int] = []
+    for place in range(4, 100):
+        name, mark = state.mark()
+        state.fold(Entry("journal/0", place, "x", "k", "run.signalled", {name: mark}))
+        said = orjson.loads(mark)
+        recorded += [offset for first, last in said["passed"] for offset in range(first, last + 1)]
+        assert state.has_ended("a") == ("more" in said)
+        if "more" not in said:
+            break
+    assert recorded == repeated
+    assert place > 5
