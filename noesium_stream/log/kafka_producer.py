@@ -313,7 +313,8 @@ class TransactionalProducer:
             return self._fatal
         kafka_error: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
         found = translated(kafka_error, self._bootstrap, self.what)
-        if kafka_error.fatal() and type(found) is EventStoreError:
+        ended = kafka_error.fatal() or kafka_error.code() == KafkaError.INVALID_TXN_STATE
+        if ended and type(found) is EventStoreError:
             # What a broker says of a transaction that it has ended by itself, while it was not heard: a new
             # producer of this id can go on.
             found = let_go(self.what, f"({kafka_error.name()}: {kafka_error.str()})")

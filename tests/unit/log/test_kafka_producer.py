@@ -11,6 +11,7 @@ from noesium_stream.errors import FencedError
 from noesium_stream.log import kafka_producer
 from noesium_stream.log.kafka_producer import TransactionalProducer
 from noesium_stream.log.kafka_settings import KafkaSettings
+from noesium_stream.log.prepare import Prepared
 
 
 class Client:
@@ -42,3 +43,25 @@ def test_who_cannot_abort_what_the_broker_has_ended_lets_go_of_the_id_and_a_new_
     assert isinstance(producer.ended_by, FencedError)
     with pytest.raises(FencedError, match="has let go of its id"):
         producer.begin()
+
+
+def test_who_hears_of_a_record_that_the_broker_has_ended_the_transaction_lets_go_of_the_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Verifying(Client):
+        """Its broker looks whether a record belongs to an open transaction (KIP-890)."""
+
+        def produce(self, topic: str, value: bytes, key: str, partition: int, told: Any, **_: Any) -> None:
+            self.told = told
+
+        def flush(self, timeout_s: float) -> int:
+            self.told(KafkaError(KafkaError.INVALID_TXN_STATE), None)
+            return 0
+
+    monkeypatch.setattr(kafka_producer, "Producer", Verifying)
+    producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
+    producer.begin()
+    producer.produce([Prepared("t", 0, "k", "\n\n\n\n", (), b"")])
+    with pytest.raises(FencedError, match="has let go of its id"):
+        producer.commit()
+    assert not producer.usable
