@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,10 +26,10 @@ from noesium_stream.log import EventLog, open_log
 from noesium_stream.log.headers import header_text
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.testing import agent_of
-from noesium_stream.worker import Worker
+from noesium_stream.worker import PartitionOwner, Worker
 from tests.support.invariants import Asked, broken, read_book
 from tests.support.lives import NEVER, Life
-from tests.support.reading import eventually
+from tests.support.reading import eventually, stored
 from tests.unit.client.test_dead_letters import ME
 
 RUN = "019c0000-0000-7000-8000-00000000000a"
@@ -44,6 +44,15 @@ class Requested(DomainEvent, event_type="run.requested", version="2.0.0"):
     run_id: str
     agent_type: str
     input: dict[str, Any]
+    tenant: str
+
+
+class Signalled(DomainEvent, event_type="run.signalled", version="2.0.0"):
+    """A signal of a release to come."""
+
+    run_id: str
+    name: str
+    value: Any
     tenant: str
 
 
@@ -65,6 +74,7 @@ WAIT = StateGraph(dict).add_node(wait).add_edge(START, "wait")
 OLD = agent_of(SAY)
 KNOWING = agent_of(SAY, version="1.1.0", events=(Requested,))
 OLD_WAITING = agent_of(WAIT)
+OLD_WAITING_KNOWING = agent_of(WAIT, events=(Signalled,))
 WAITING = agent_of(WAIT, version="1.1.0", events=(Requested,))
 
 
@@ -213,6 +223,36 @@ async def test_what_is_sent_to_a_parked_run_waits_behind_its_command_in_order(
         types = [event.event_type async for event in run.events(follow=False)]
         assert types.count("run.signalled") == 2
         await no_faults(log, RUN)
+
+
+async def test_what_is_parked_for_an_open_run_is_not_lost_where_its_owner_leaves_while_it_is_read_back(
+    log: EventLog, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = asyncio.Event()
+
+    async def for_ever(owner: PartitionOwner, run_ids: Collection[str]) -> Any:
+        reading.set()
+        await asyncio.Event().wait()
+
+    signal = Signalled(run_id=RUN, name="go", value="heard", tenant="t")
+    log.catalogue.register(Signalled)
+    async with Client(log) as client:
+        async with Process(url, tmp_path, OLD_WAITING):
+            run = await client.start("sample", {"n": 1})
+            await eventually(lambda: has_begun(run))
+            await log.append([envelope(signal.model_copy(update={"run_id": run.id}), run.id)])
+            await eventually(lambda: _kept(log))
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionOwner, "read_runs", for_ever)
+            async with Process(url, tmp_path, OLD_WAITING_KNOWING):
+                await reading.wait()
+        async with Process(url, tmp_path, OLD_WAITING_KNOWING):
+            assert (await run.result(timeout=10))["heard"] == "heard"
+
+
+async def _kept(log: EventLog) -> bool:
+    journal = log.topology.journal("sample")
+    return any(record.event_type == "request.parked" for record in await stored(log, journal))
 
 
 async def test_a_command_of_an_unknown_avro_schema_waits_for_a_worker_that_has_it(
