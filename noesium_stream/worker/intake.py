@@ -264,6 +264,8 @@ class Intake:
     async def _decide_all(self, records: Sequence[Record]) -> tuple[_Accepted, _Waits]:
         await self._forwarding.prepare(records)
         await self._outcomes_known({record.key for record in records})
+        if self._closed:  # its runs are forgotten: what is for them would be passed over
+            raise LogClosedError("the partition was given up meanwhile")
         accepted, waits = _Accepted(), _Waits(self._state, self._waiting)
         for record in records:
             self._decide(record, accepted, waits)

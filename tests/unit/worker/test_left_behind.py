@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from noesium_stream.log.prepare import Prepared
 from noesium_stream.testing import agent_of
 from noesium_stream.testing.hooked import Commit
 from noesium_stream.worker import intake
+from noesium_stream.worker.intake import Intake
 from noesium_stream.worker.kept import Kept, KeptRequests
 from tests.support.lives import Life
 from tests.support.reading import eventually
@@ -72,9 +73,11 @@ async def lives_until(life: Life, done: Callable[[], Awaitable[object]]) -> None
         await life.live(done)
 
 
+@pytest.mark.parametrize("lost", [False, True])
 async def test_what_waited_behind_a_command_that_another_machine_took_up_is_delivered(
-    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
+    """With `lost` the partition is lost at the moment at which that is about to be decided on."""
     async with Client(log) as client:
         blocker = await client.start("sample", {"blocks": True})
         runs: list[Any] = []
@@ -100,6 +103,18 @@ async def test_what_waited_behind_a_command_that_another_machine_took_up_is_deli
         types = [event.event_type async for event in run.events(follow=False)]
         assert types == ["run.requested", "run.started"]  # it died before it read on
 
+        known = Intake._outcomes_known
+
+        async def lose(self: Intake, run_ids: Collection[str]) -> None:
+            nonlocal lost
+            await known(self, run_ids)
+            if lost and run_ids:
+                lost = False
+                self.shut()
+                await self._parking.close()
+                self._runs.clear()
+
+        monkeypatch.setattr(Intake, "_outcomes_known", lose)
         again = Life(log, AGENT, tmp_path / "first")
 
         async def heard() -> None:
