@@ -1,9 +1,9 @@
-"""Requests that this worker cannot take, and another one may: they are parked, and kept by the journal.
+"""Requests that this worker cannot take, and another one may: they are parked in the partition's own log.
 
 A record of the inbox is parked when its schema is not known here (its Avro schema, its event type, or a
 major version of that), or when it is a command that asks for a version which is not carried here; and so is
-what is sent to a run whose command is parked. It is written into the journal as it is (`request.parked`) in
-the commit that decides on it, so that the inbox need not keep it, other requests pass it, and no file has to
+what is sent to a run whose command is parked. It is written there as it is (`request.parked`) in the
+commit that decides on it, so that the inbox need not hold it, other requests pass it, and no file has to
 be there when the next owner comes. Who takes the partition looks at what is parked there: what it can take
 is judged as if it had just come in, `request.resumed` says so in the same commit, and its run begins out of
 turn.

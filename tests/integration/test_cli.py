@@ -146,8 +146,13 @@ def test_ctrl_c_at_any_moment_exits_130_and_leaves_a_log_that_works(folder: Fold
     code = (
         "import signal, threading, time, os, sys\n"
         "from noesium_stream.cli import main\n"
-        f"def strike():\n    time.sleep({after_ms / 1000})\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "begun = threading.Event()\n"
+        "def look(frame, event, arg):\n    if frame.f_code is main.__code__:\n        begun.set()\n"
+        "        sys.setprofile(None)\n"
+        f"def strike():\n    begun.wait()\n    time.sleep({after_ms / 1000})\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
         "threading.Thread(target=strike, daemon=True).start()\n"
+        "sys.setprofile(look)\n"
         f"main(['run', '{ECHO}', 'wait'])\n"
     )
     done = subprocess.run(
