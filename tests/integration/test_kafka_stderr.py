@@ -45,8 +45,8 @@ async def main():
         await log.append([counted(3, "k")])
         await log.append([counted(4, "k"), counted(5, "k")])
         assert numbers(await tail.has(6)) == list(range(6))
-        await eventually(lambda: len(member.records) >= 6)
-        assert set(numbers(member.records)) == set(range(6))
+        # What was handled and not recorded before the broker died comes again.
+        await eventually(lambda: set(numbers(member.records)) == set(range(6)))
         await log.close()
     print("done", flush=True)
 

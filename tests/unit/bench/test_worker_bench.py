@@ -31,7 +31,7 @@ def small(tmp_path: Path) -> WorkerSettings:
         runs=40,
         finished=20,
         open_runs=3,
-        queued=300,
+        queued=3_000,
         asked=3,
     )
 
