@@ -212,11 +212,11 @@ def row_sum(*fields: object, value: bytes = b"") -> bytes:
 
 
 def _opened(path: Path, identity: Identity, lock: IO[bytes]) -> StateFile:
-    new = not path.exists() or path.stat().st_size == 0
     db = connect(path)
     try:
         with Translating(path):
-            if new:
+            # Who died while it was made leaves a database without a table: as good as none.
+            if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None:
                 _create(db, identity)
             keep_order(db)
             manifest = _read_manifest(db, path)

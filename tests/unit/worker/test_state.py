@@ -18,6 +18,7 @@ from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import ProjectionError, StateFileError
 from noesium_stream.kernel import current_step
 from noesium_stream.log import EventLog, open_log
+from noesium_stream.projection.state_db import connect
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import Bounds, Worker, parking, state_keeper
 from noesium_stream.worker.restore import restore
@@ -351,3 +352,13 @@ async def test_a_worker_on_a_log_in_memory_keeps_no_file_of_it(log: EventLog, tm
         run = await client.start("sample", {"asks": False})
         assert (await run.result(timeout=10))["value"] == "done"
     assert state_files(tmp_path) == []
+
+
+def test_a_file_whose_maker_died_at_once_is_made_by_the_next(tmp_path: Path) -> None:
+    path, said = tmp_path / "0.db", list[str]()
+    connect(path).close()
+    assert path.stat().st_size > 0
+    file = open_state_file(path, Identity("journal", "id", 0), said.append)
+    assert file.path == path
+    assert said == []
+    file.close()
