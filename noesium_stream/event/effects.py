@@ -22,6 +22,8 @@ class EffectLedger:
         outcomes: the last outcome, by effect id; none while it is under way.
         reported: what the call itself came to where its process had given the run up; by effect id.
         resolved: the decision, by the event id of the outcome that it is about.
+        overtaken: outcomes, by their event ids, that waited for a decision until the call itself said what
+            came of it.
         undoable: what was completed and has a compensation, in the order of completion.
         compensation: `run.compensation.started`: from there on the run is ending.
     """
@@ -30,6 +32,7 @@ class EffectLedger:
     outcomes: dict[str, EventEnvelope] = field(default_factory=dict)
     reported: dict[str, EventEnvelope] = field(default_factory=dict)
     resolved: dict[str, EventEnvelope] = field(default_factory=dict)
+    overtaken: set[str] = field(default_factory=set)
     undoable: list[EventEnvelope] = field(default_factory=list)
     compensation: EventEnvelope | None = None
 
@@ -67,6 +70,8 @@ def refusal(ledger: EffectLedger, payload: dict[str, Any]) -> Refusal | None:
         by = earlier.payload["resolved_by"]
         return Refusal(f"{by} has decided that already: {earlier.payload['decision']}", late=True)
     name = requested.payload["name"]
+    if answered in ledger.overtaken:
+        return Refusal(f"what came of the effect {name} is known without a decision", late=True)
     unknown = outcome is None or outcome.event_type == "effect.outcome.unknown"
     if unknown and effect_id in ledger.reported:
         return Refusal(
@@ -106,6 +111,9 @@ def _requested(ledger: EffectLedger, event: EventEnvelope, payload: dict[str, An
 
 
 def _outcome(ledger: EffectLedger, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    before = ledger.outcomes.get(payload["effect_id"])
+    if before is not None and awaits_decision(before) and before.event_id not in ledger.resolved:
+        ledger.overtaken.add(before.event_id)
     ledger.outcomes[payload["effect_id"]] = event
     if event.event_type == "effect.completed":
         _done(ledger, event, payload["effect_id"])
