@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
@@ -69,19 +69,29 @@ class HandlerHost(Host):
         by_partition: defaultdict[TopicPartition, list[Record]] = defaultdict(list)
         for record in records:
             by_partition[TopicPartition(record.topic, record.partition)].append(record)
-        # Who they are is asked at once: one that is released meanwhile accepts nothing.
-        batches = [(self._owners[place], batch) for place, batch in by_partition.items()]
+        # Handed over at once: what is read from elsewhere, or given up, meanwhile is passed over.
+        batches = deque(self._owners[place].accept(batch) for place, batch in by_partition.items())
         accepting: list[asyncio.Task[None]] = []
         try:
-            for owner, batch in batches:
-                accepting.append(asyncio.create_task(owner.accept(batch)))
+            while batches:
+                accepting.append(asyncio.create_task(batches.popleft()))
                 for _ in range(_TURNS):
                     await asyncio.sleep(0)
             await asyncio.gather(*accepting)
         except asyncio.CancelledError:
+            for batch in batches:
+                batch.close()
             for task in accepting:
                 task.cancel()
             raise
 
     def _owner(self, place: TopicPartition, assignment: Assignment) -> HandlerPartition:
-        return HandlerPartition(self._log, self._handler, place, assignment, self._folder)
+        return HandlerPartition(
+            self._log,
+            self._handler,
+            place,
+            assignment,
+            self._folder,
+            on_failure=self._failed,
+            on_recovered=self._moved.set,
+        )

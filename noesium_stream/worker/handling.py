@@ -14,20 +14,14 @@ written after the commit, so that it is never ahead of it; what it lacks is fold
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.clock import Clock
-from noesium_stream.errors import (
-    EventHeldError,
-    EventStoreError,
-    LogFullError,
-    LogTruncatedError,
-    LogUnavailableError,
-)
+from noesium_stream.errors import EventHeldError, LogTruncatedError
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import HandlerAdvanced, PartitionAcquired, PartitionStatus
@@ -43,16 +37,13 @@ from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.worker.acquiring import Assignment, take
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.destinations import Destinations
+from noesium_stream.worker.handling_takeover import PASSING, Takeover
 
 FLUSH_EVENTS: Final = 2_000
 """How many events the state's file may lack: a takeover folds them again."""
 
-TAKING_S: Final = 20.0
-"""For so long a log that is away is asked again while the group waits for a partition to be taken."""
-
 DRAIN_S: Final = 5.0
 
-_PAUSE_S: Final = 0.25
 _FIRST_LOOK: Final = 1_000
 
 
@@ -65,6 +56,8 @@ class HandlerPartition:
         place: which partition.
         assignment: what the group says of it.
         folder: where states are kept on this machine.
+        on_failure: told what ends the ownership where the group does not wait for it.
+        on_recovered: told when it is taken beside the group.
     """
 
     def __init__(
@@ -74,6 +67,9 @@ class HandlerPartition:
         place: TopicPartition,
         assignment: Assignment,
         folder: Path,
+        *,
+        on_failure: Callable[[BaseException], None],
+        on_recovered: Callable[[], None] = lambda: None,
     ) -> None:
         self.log = log
         self.clock: Clock = agent.context.clock
@@ -102,15 +98,24 @@ class HandlerPartition:
         self._told = 0
         self._began = 0
         self._unwritten = 0
-        self._released = False
         self._lock = asyncio.Lock()
+        self._takeover = Takeover(
+            self._key,
+            self._acquire,
+            lambda: self._let_go(),  # what is released writes its state, what was lost does not
+            assignment,
+            self.clock,
+            self._progress,
+            on_recovered,
+            on_failure,
+        )
 
     open_runs = 0
     """A handler has none."""
 
     def status(self, handled: int | None) -> PartitionStatus | None:
         """How the partition stands; None: it is being taken, or given up."""
-        if self._writer is None or self._fold is None:
+        if not self._takeover.taken or self._writer is None:
             return None
         return PartitionStatus(
             partition=self.partition,
@@ -123,37 +128,14 @@ class HandlerPartition:
     # -- ownership -----------------------------------------------------------------------------------
 
     async def acquire_or_recover(self) -> int | None:
-        """Take the partition; return the next offset to handle, or None where it was given away by then.
+        """Take the partition; return the next offset to handle, or None: it is taken by and by, or given up.
 
         Raises:
-            LogUnavailableError: nobody answers, for longer than `TAKING_S`.
             ProjectionError: the state cannot be written on this machine.
             EventHeldError: an event of before cannot be folded any more.
             LogTruncatedError: events are gone that the handler has not handled, or that its state lacks.
         """
-        begun = self.clock.monotonic()
-        async with self._lock:  # who releases it meanwhile finds it taken as a whole, or not at all
-            while True:
-                try:
-                    return await self._take_or_give_up()
-                except (LogUnavailableError, LogFullError) as error:
-                    # A broker that comes back refuses at once what it does a moment later.
-                    if self.clock.monotonic() - begun > TAKING_S:
-                        raise
-                    await self._wait_for_log(error)
-
-    async def _take_or_give_up(self) -> int | None:
-        while not self._released:
-            try:
-                return await self._acquire()
-            except NO_LONGER_OWNER as error:
-                self._progress(f"{self._key}: taking it again after: {error}")
-                await self._let_go()
-                await self.clock.sleep(_PAUSE_S)
-                if not await self._assignment.still_here():
-                    self._progress(f"{self._key}: the group has given it to another worker")
-                    self._released = True
-        return None
+        return await self._takeover.begin()
 
     async def _acquire(self) -> int:
         log = self.log
@@ -195,7 +177,7 @@ class HandlerPartition:
             EventHeldError: an event has made a state that cannot be stored.
             ProjectionError: the state cannot be written on this machine.
         """
-        self._released = True
+        await self._takeover.stop()
         try:
             async with asyncio.timeout(DRAIN_S):
                 await self._lock.acquire()
@@ -310,36 +292,26 @@ class HandlerPartition:
 
     # -- events --------------------------------------------------------------------------------------
 
-    async def accept(self, records: Sequence[Record]) -> None:
+    def accept(self, records: Sequence[Record]) -> Coroutine[Any, Any, None]:
         """Handle the next records; returns when they are dealt with on the log.
+
+        What comes while the partition is not owned here is passed over: it is read again once it is.
 
         Raises:
             EventHeldError: `handle` or `apply` cannot take one; those before it are dealt with.
         """
+        return self._accept_in(self._takeover.turn, records)
+
+    async def _accept_in(self, turn: int, records: Sequence[Record]) -> None:
+        takeover = self._takeover
         async with self._lock:
-            while not self._released:
-                if self._fold is None or self._committer is None:
-                    await self._take_again()
-                    continue
-                todo = [record for record in records if record.offset >= self._next]
-                try:
-                    await self._accept(self._fold, self._committer, todo)
-                    return
-                except (*NO_LONGER_OWNER, LogUnavailableError) as error:
-                    self._progress(f"{self._key}: taking it again after: {error}")
-                    await self._let_go()  # what was folded and is not on the log is folded again
-
-    async def _take_again(self) -> None:
-        """Take the partition in the middle of its events; a log that is away is waited for."""
-        try:
-            await self._take_or_give_up()
-        except (LogUnavailableError, LogFullError) as error:
-            await self._wait_for_log(error)
-
-    async def _wait_for_log(self, error: EventStoreError) -> None:
-        self._progress(f"{self._key}: waiting for the log: {error.message}")
-        await self._let_go()
-        await self.clock.sleep(_PAUSE_S)
+            fold, committer = self._fold, self._committer
+            if not takeover.taken or turn != takeover.turn or fold is None or committer is None:
+                return
+            try:
+                await self._accept(fold, committer, [r for r in records if r.offset >= self._next])
+            except PASSING as error:
+                takeover.again(error)  # what was folded and is not on the log is folded again
 
     async def _accept(self, fold: PartitionFold[Any], committer: Committer, todo: Sequence[Record]) -> None:
         if not todo:
