@@ -136,7 +136,7 @@ async def test_one_that_is_refused_holds_up_no_other_partition(
         await until(lambda: not worker.health().waits_for)
 
 
-async def test_a_log_that_is_away_for_hours_is_waited_for(
+async def test_a_log_that_is_away_for_minutes_is_waited_for(
     log: EventLog, tmp_path: Path, seen: list[tuple[str | None, int]]
 ) -> None:
     hook, clock = Refusing(0, LogUnavailableError("told to")), Hasty()
@@ -144,7 +144,7 @@ async def test_a_log_that_is_away_for_hours_is_waited_for(
     hooked = cast(EventLog, HookedLog(log, hook))
     async with Worker(hooked, [(Watcher, None)], home=tmp_path, clock=clock) as worker:
         began, waiting = clock.monotonic(), asyncio.create_task(worker.wait())
-        await until(lambda: clock.monotonic() - began > 3 * 3600 or waiting.done())
+        await until(lambda: clock.monotonic() - began > 600 or waiting.done())
         assert not waiting.done()
         hook.error = None
         await until(lambda: seen)
