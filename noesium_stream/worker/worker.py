@@ -15,6 +15,7 @@ from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log.port import EventLog
+from noesium_stream.worker.collector import collect_less_often
 from noesium_stream.worker.grace import GRACE_S
 from noesium_stream.worker.handler_host import HandlerHost
 from noesium_stream.worker.health import Health
@@ -99,6 +100,7 @@ class Worker:
     async def __aenter__(self) -> Self:
         make_room_for_threads()
         take_turns_sooner()
+        collect_less_often()
         try:
             for host in self._hosts:
                 await host.start()

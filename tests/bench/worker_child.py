@@ -26,6 +26,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.worker import PartitionOwner, Worker
+from noesium_stream.worker.collector import spare_what_is_loaded
 from noesium_stream.worker.handler_host import HandlerHost
 from noesium_stream.worker.handling import HandlerPartition
 from noesium_stream.worker.host import Host
@@ -89,6 +90,7 @@ async def work(asked: Mapping[str, Any], log: EventLog) -> None:
     PartitionOwner.acquire = owned  # type: ignore[method-assign]
     agent = AGENTS[asked["agent"]]
     async with Worker(log, [(agent, None)], home=Path(asked["home"])) as worker:
+        spare_what_is_loaded()  # as `noesium worker` does
         _say({"joined": True})
         while await asyncio.to_thread(sys.stdin.readline):
             owners: Any = worker._hosts[0]._owners.values()

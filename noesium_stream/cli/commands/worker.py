@@ -19,6 +19,7 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
 from noesium_stream.worker import Bounds, Worker
+from noesium_stream.worker.collector import spare_what_is_loaded
 from noesium_stream.worker.health import HealthServer
 from noesium_stream.worker.host import STOPPING
 
@@ -116,6 +117,7 @@ async def _work(
         stop.worker = worker
         async with _served(worker, health), worker:
             stop.started()
+            spare_what_is_loaded()
             names = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in agents)
             beside = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in others)
             names += f" (also {beside})" if beside else ""

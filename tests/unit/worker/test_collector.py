@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.worker import Worker
-from noesium_stream.worker.collector import collector_paused
+from noesium_stream.worker.collector import NEW_OBJECTS, collect_less_often, collector_paused
 from noesium_stream.worker.restore import read_runs, restore
 from noesium_stream.worker.state import Bounds, OpenRun
 from tests.support.sample_agents import Echo
@@ -25,8 +27,10 @@ from tests.support.sample_agents import Echo
 @pytest.fixture(autouse=True)
 def collecting() -> Iterator[None]:
     assert gc.isenabled()
+    before = gc.get_threshold()
     yield
     gc.enable()
+    gc.set_threshold(*before)
 
 
 def test_the_last_one_to_leave_switches_it_on_again() -> None:
@@ -83,3 +87,30 @@ async def test_it_pauses_while_a_journal_is_read_back(
         await read_runs(log, journal, 0, {"run": OpenRun(1, [[ends[0], ends[0]]])})
     assert gc.isenabled()
     await log.close()
+
+
+async def test_a_worker_makes_it_look_after_more_new_objects(tmp_path: Path) -> None:
+    gc.set_threshold(700, 10, 10)
+    log = await open_log("memory://")
+    async with Worker(log, [(Echo, None)], home=tmp_path):
+        assert gc.get_threshold() == (NEW_OBJECTS, 10, 10)
+    await log.close()
+
+
+@pytest.mark.parametrize("chosen", [(0, 10, 10), (NEW_OBJECTS + 1, 3, 4)])
+def test_one_that_looks_later_still_or_never_stays_so(chosen: tuple[int, int, int]) -> None:
+    gc.set_threshold(*chosen)
+    collect_less_often()
+    assert gc.get_threshold() == chosen
+
+
+def test_what_is_loaded_is_kept_apart_after_what_is_garbage_has_gone() -> None:
+    code = (
+        "import gc, weakref; from noesium_stream.worker.collector import spare_what_is_loaded\n"
+        "class Ring: pass\n"
+        "ring = Ring(); ring.itself = ring; seen = weakref.ref(ring); del ring\n"
+        "assert seen() is not None\n"
+        "spare_what_is_loaded()\n"
+        "assert seen() is None and gc.get_freeze_count() > 10_000\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
