@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -31,7 +31,6 @@ from noesium_stream.errors import (
     LogUnavailableError,
     MigrationError,
     ProjectionError,
-    TenureEndedError,
     brief,
 )
 from noesium_stream.event.domain import DomainEvent
@@ -135,7 +134,7 @@ class PartitionOwner:
         self._intake: Intake | None = None
         self._outcomes: dict[str, EventEnvelope] = {}
         self._awaited: dict[str, int] = {}
-        self._ready = asyncio.Event()
+        self._taken = False
         self._recovering: asyncio.Task[None] | None = None
         self._assignment = assignment
         self._places = 0
@@ -158,7 +157,7 @@ class PartitionOwner:
         Args:
             handled: where the group's reader stands in the inbox, if it reads it.
         """
-        if self._writer is None or not self._ready.is_set():
+        if self._writer is None or not self._taken:
             return None
         left, kept = self._left_alone(), self._intake.kept if self._intake is not None else None
         reasons = [why.removeprefix("it waits for ") for why in kept.reasons(SHOWN)] if kept else []
@@ -219,11 +218,12 @@ class PartitionOwner:
         await self._intake.take_left_behind()
         # 5. The inbox follows from here.
         if self._recovering is not None:
-            # What was handed over before is read again: the state may have been lost that had it.
-            self._places += 1
+            # What was handed over before is read again: the state may have been lost that had it. Up to the
+            # seek the group may hand over what lies behind it, and from there on nothing gives way.
             await self._assignment.start_at(position)
+            self._places += 1
         self._intake.open()
-        self._ready.set()
+        self._taken = True
         return position
 
     async def acquire_or_recover(self) -> int | None:
@@ -247,11 +247,10 @@ class PartitionOwner:
             self._recovering.cancel()
             await asyncio.gather(self._recovering, return_exceptions=True)
         await self._let_go(self._grace_s)
-        self._ready.set()  # who waits in `accept` looks again, and finds the partition released
 
     async def _take_nothing(self) -> None:
         """Nothing comes in any more, and nothing begins or comes back."""
-        self._ready.clear()
+        self._taken = False
         if self._intake is not None:
             self._intake.shut()  # before parked runs are forgotten: what comes in is not for nobody
         if self._timers is not None:
@@ -304,7 +303,7 @@ class PartitionOwner:
     def recover(self, error: Exception) -> None:
         """Take the partition again, by and by, unless it is released or the group gives it to others."""
         if not self._released and self._recovering is None:
-            self._ready.clear()
+            self._taken = False
             self._recovering = asyncio.create_task(self._recover(error), name=f"recover {self.partition}")
 
     async def _recover(self, error: Exception) -> None:
@@ -322,27 +321,16 @@ class PartitionOwner:
                     return self._on_recovered()
                 except (*NO_LONGER_OWNER, LogUnavailableError, LogFullError) as again:
                     error = again
-                    if isinstance(again, TenureEndedError):
-                        self._send_away()
         except Exception as failure:
             self._on_failure(failure)
         finally:
             self._recovering = None
-
-    def _send_away(self) -> None:
-        """Let go who waits in `accept`: until then the group's member hears nothing, perhaps not even that
-        the partition has gone. Taken again, it is read from where the journal's copies end.
-        """
-        self._places += 1
-        self._ready.set()
-        self._ready.clear()
 
     def _given_away(self) -> None:
         self._agent.context.progress(
             f"{self.journal}/{self.partition}: the group has given it to another worker"
         )
         self._released = True
-        self._ready.set()
 
     async def open_next(self, partitions: int) -> None:
         """See `ForwardingOwner.open_next`; whoever reads for this agent type hears of it."""
@@ -481,32 +469,29 @@ class PartitionOwner:
 
     # -- the inbox -----------------------------------------------------------------------------------
 
-    async def accept(self, records: Sequence[Record]) -> None:
+    def accept(self, records: Sequence[Record]) -> Coroutine[Any, Any, None]:
         """Deal with the next records of the inbox; returns when all are dealt with on the log.
 
-        A record that was accepted before is passed over; so is all of a partition that was given up, or that
-        is read from elsewhere meanwhile.
+        A record that was accepted before is passed over. So is all that comes while the partition is not
+        owned here, or that was handed over before it was taken again: it is read again once it is, and the
+        member's other partitions do not wait for that.
         """
-        places = self._places
-        while True:
-            await self._ready.wait()
-            intake = self._intake
-            if self._released or intake is None or places != self._places:
-                return
-            try:
-                await intake.take(records)
-            except NO_LONGER_OWNER:
-                if self._released:
-                    return
-                if self._intake is intake:
-                    self._ready.clear()
-                await asyncio.sleep(0)  # `_lost` has begun to recover, or is about to
-            except ProjectionError as error:
-                self._keeper.broke(error)
-            else:
-                attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
-                events_processed.add(len(records), attributes)
-                return
+        return self._accept_in(self._places, records)
+
+    async def _accept_in(self, places: int, records: Sequence[Record]) -> None:
+        intake = self._intake
+        if not self._taken or intake is None or places != self._places:
+            return
+        try:
+            await intake.take(records)
+        except NO_LONGER_OWNER as error:
+            if self._intake is intake:
+                self.recover(error)  # nothing, where `_lost` has begun that already
+        except ProjectionError as error:
+            self._keeper.broke(error)
+        else:
+            attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
+            events_processed.add(len(records), attributes)
 
     def answered(self, position: int) -> None:
         """See `IntakeOwner.answered`: starts the runs whose answers lay there when it was acquired."""

@@ -67,7 +67,6 @@ class Life:
         self.dead.set()
         for owner in self.owners:
             owner._released = True
-            owner._ready.set()  # whoever waits for it hears so
             state = owner._keeper._state
             if state is not None:
                 state.file.close()

@@ -300,7 +300,7 @@ async def test_the_next_owner_has_the_growth_from_the_state_of_the_last_one(
 
             def known() -> list[object]:
                 owners = [owner for one in process._hosts for owner in one._owners.values()]
-                first_ones = [owner for owner in owners if owner.generation == 1 and owner._ready.is_set()]
+                first_ones = [owner for owner in owners if owner.generation == 1 and owner._taken]
                 return [owner._keeper.state.manifest.successor for owner in first_ones]
 
             await eventually(lambda: known() == [(2, 5), (2, 5)])

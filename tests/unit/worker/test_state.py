@@ -113,7 +113,7 @@ async def test_a_restart_reads_only_what_came_since_and_loads_nothing_that_rests
         read = Read(log, monkeypatch)
         life = Life(log, agent(), tmp_path)
         async with life.worker:
-            await eventually(lambda: life.owners and life.owners[0]._ready.is_set())
+            await eventually(lambda: life.owners and life.owners[0]._taken)
             [owner] = life.owners
             assert read.records == 2, "the last one that was folded, and that the partition was acquired"
             assert (len(owner._runs), owner.open_runs) == (0, 4)

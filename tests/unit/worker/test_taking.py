@@ -9,13 +9,16 @@ from typing import cast
 
 import pytest
 
-from noesium_stream.client import Client
+from noesium_stream.client import Client, Run
 from noesium_stream.errors import CommitUnknownError, FencedError, LogUnavailableError
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing, Position
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import partition_of
 from noesium_stream.testing import HookedLog
 from noesium_stream.testing.hooked import Commit
 from noesium_stream.worker import Worker
+from noesium_stream.worker.acquiring import Assignment
 from tests.support.sample_agents import Echo
 
 
@@ -48,3 +51,76 @@ async def test_a_worker_that_does_not_get_a_partition_at_once_lives_on(
                 assert await after.result() == {"reply": "AFTER"}
         assert refused
         await inner.close()
+
+
+async def start_in(partition: int, client: Client, text: str) -> Run:
+    while True:
+        run = await client.start("echo", {"text": text})
+        if partition_of(run.id, 2) == partition:
+            return run
+
+
+async def test_a_partition_that_is_not_taken_for_long_holds_up_no_other(tmp_path: Path) -> None:
+    away, refused = asyncio.Event(), asyncio.Event()
+    away.set()
+
+    async def commit(outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
+        first = outgoing[0]
+        if first.envelope.event_type == "partition.acquired" and first.partition == 0 and away.is_set():
+            refused.set()
+            raise LogUnavailableError("told to")
+        return await commit(outgoing)
+
+    inner = await open_log("memory://?partitions=2")
+    worker = Worker(cast(EventLog, HookedLog(inner, commit)), [(Echo, None)], home=tmp_path)
+    async with asyncio.timeout(20), Client(inner) as client, worker:
+        await refused.wait()
+        held = await start_in(0, client, "held")
+        other = await start_in(1, client, "other")
+        assert await other.result() == {"reply": "OTHER"}
+        away.clear()
+        assert await held.result() == {"reply": "HELD"}
+    await inner.close()
+
+
+async def test_what_the_group_hands_over_before_it_reads_where_the_owner_stands_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's offset is advice, and may be ahead of what its last owner has dealt with."""
+    inner = await open_log("memory://?partitions=2")
+    inbox = inner.topology.inbox("echo")
+    await inner.ensure_topics([inner.topology.spec(inbox)])
+    asked = asyncio.Event()
+    start_at, refused = Assignment.start_at, list[str]()
+
+    async def starting(assignment: Assignment, offset: int) -> None:
+        asked.set()
+        await start_at(assignment, offset)
+
+    async def commit(outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
+        first = outgoing[0]
+        if first.envelope.event_type == "partition.acquired":
+            if first.partition == 1:
+                await asked.wait()  # until then the group has assigned nothing
+            elif not refused:
+                refused.append(first.topic)
+                raise FencedError("told to")
+        return await commit(outgoing)
+
+    monkeypatch.setattr(Assignment, "start_at", starting)
+    async with asyncio.timeout(20), Client(inner) as client:
+        before = await start_in(0, client, "before")
+        read = asyncio.Event()
+
+        async def skip(records: Sequence[Record]) -> None:
+            read.set()
+
+        member = await inner.subscribe(inner.topology.workers("echo"), [inbox], skip)
+        await read.wait()
+        await member.close()
+        after = await start_in(0, client, "after")
+        async with Worker(cast(EventLog, HookedLog(inner, commit)), [(Echo, None)], home=tmp_path):
+            assert await after.result() == {"reply": "AFTER"}
+            assert await before.result() == {"reply": "BEFORE"}
+    assert refused
+    await inner.close()
