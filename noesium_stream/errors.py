@@ -9,6 +9,8 @@
     │   │   └── SignatureError          it is signed and the signature does not hold
     │   └── EventStoreError             the log cannot do what was asked
     │       ├── LogUnavailableError     nobody answers at the log's address            (retriable)
+    │       ├── LogForbiddenError       this user has no right to do that there
+    │       ├── LogUnsupportedError     the broker cannot do what this package needs
     │       ├── LogFullError            no room left under the log                     (retriable)
     │       ├── LogCorruptError         the log's file is torn, foreign or damaged
     │       ├── LogClosedError          used after `close`
@@ -138,6 +140,14 @@ class LogUnavailableError(EventStoreError):
     """Nobody answers at the log's address."""
 
     retriable = True
+
+
+class LogForbiddenError(EventStoreError):
+    """The log knows this user, who has no right to do there what was asked; waiting changes nothing."""
+
+
+class LogUnsupportedError(EventStoreError):
+    """The log's broker cannot do what this package needs, or is set up not to; waiting changes nothing."""
 
 
 class LogFullError(EventStoreError):

@@ -12,8 +12,10 @@ from confluent_kafka import KafkaError, KafkaException
 from noesium_stream.errors import (
     EventStoreError,
     FencedError,
+    LogForbiddenError,
     LogFullError,
     LogUnavailableError,
+    LogUnsupportedError,
     RecordTooLargeError,
     TopicNotFoundError,
 )
@@ -46,13 +48,36 @@ _REFUSED: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._SSL,
+    }
+)
+_FORBIDDEN: Final = frozenset(
+    {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError._SSL,
     }
 )
+_UNSUPPORTED: Final = frozenset(
+    {
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.INVALID_REQUIRED_ACKS,
+        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.SECURITY_DISABLED,
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError._NOT_IMPLEMENTED,
+    }
+)
+FOR_GOOD: Final = (LogForbiddenError, LogUnsupportedError)
+"""What no new attempt changes, and no new producer."""
+
 _AWAY: Final = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -125,6 +150,24 @@ def refused(bootstrap: str, reason: str) -> LogUnavailableError:
     )
 
 
+def forbidden(bootstrap: str, what: str, reason: str) -> LogForbiddenError:
+    """The error for a broker that knows us, and has no right for us to do that."""
+    return LogForbiddenError(
+        f"{what}: the Kafka broker at {bootstrap} does not allow it: {_plain(reason)}.",
+        hint="Let somebody who may give this user the right (`kafka-acls.sh --add`): what each program needs "
+        "stands in the README, under Security.",
+    )
+
+
+def unsupported(bootstrap: str, what: str, reason: str) -> LogUnsupportedError:
+    """The error for a broker that is too old for us, or that is set up so that it cannot do that."""
+    return LogUnsupportedError(
+        f"{what}: the Kafka broker at {bootstrap} cannot do it: {_plain(reason)}.",
+        hint="Noesium is made for Kafka 4.2: look at the broker's version, and at what is set otherwise "
+        "there than in deploy/compose.yaml.",
+    )
+
+
 _HANGS_UP_ON: Final = {
     "PLAINTEXT": "It may want TLS (?security=tls), or a user name and a password (NOESIUM_KAFKA_USERNAME and "
     "NOESIUM_KAFKA_PASSWORD).",
@@ -158,6 +201,10 @@ def translated(error: KafkaError | KafkaException, bootstrap: str, what: str) ->
         return fenced(what)
     if code in _REFUSED:
         return refused(bootstrap, text)
+    if code in _FORBIDDEN:
+        return forbidden(bootstrap, what, text)
+    if code in _UNSUPPORTED:
+        return unsupported(bootstrap, what, f"{cause.name()}: {text}")
     if code in _AWAY:
         return unavailable(bootstrap, PATIENCE_S, f"{what}: {text}")
     if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
@@ -169,12 +216,31 @@ def translated(error: KafkaError | KafkaException, bootstrap: str, what: str) ->
     return EventStoreError(f"{what} has failed: {cause.name()}: {text}")
 
 
+_AIO_FORBIDDEN: Final = (
+    aio.TopicAuthorizationFailedError,
+    aio.GroupAuthorizationFailedError,
+    aio.ClusterAuthorizationFailedError,
+    aio.TransactionalIdAuthorizationFailed,
+)
+_AIO_UNSUPPORTED: Final = (
+    aio.UnsupportedVersionError,
+    aio.UnsupportedForMessageFormatError,
+    aio.UnsupportedSaslMechanismError,
+    aio.UnsupportedCodecError,
+    aio.IncompatibleBrokerVersion,
+    aio.PolicyViolationError,
+    aio.SecurityDisabled,
+)
+
+
 def translated_aio(error: Exception, bootstrap: str, what: str) -> EventStoreError:
     """This package's error for aiokafka's."""
     if isinstance(error, aio.AuthenticationFailedError | aio.SaslAuthenticationFailed):
         return refused(bootstrap, str(error))
-    if isinstance(error, aio.TopicAuthorizationFailedError | aio.GroupAuthorizationFailedError):
-        return refused(bootstrap, str(error))
+    if isinstance(error, _AIO_FORBIDDEN):
+        return forbidden(bootstrap, what, str(error))
+    if isinstance(error, _AIO_UNSUPPORTED):
+        return unsupported(bootstrap, what, str(error))
     if isinstance(error, aio.MessageSizeTooLargeError | aio.RecordListTooLargeError):
         return RecordTooLargeError(f"{what}: the broker takes no record of this size.")
     if isinstance(error, aio.UnknownTopicOrPartitionError):

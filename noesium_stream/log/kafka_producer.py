@@ -26,6 +26,7 @@ from noesium_stream.errors import CommitUnknownError, EventStoreError, FencedErr
 from noesium_stream.log.headers import headers_of_text
 from noesium_stream.log.kafka_errors import (
     FENCED,
+    FOR_GOOD,
     NO_MEMBER,
     PATIENCE_S,
     ClientLog,
@@ -294,6 +295,8 @@ class TransactionalProducer:
 
     def _judged(self, error: KafkaError) -> EventStoreError:
         """What a failed commit means."""
+        if isinstance(translated(error, self._bootstrap, self.what), FOR_GOOD):
+            return self._translated(error)  # nothing is gained by asking again what became of it
         # EndTxn may be answered with "unknown error", which says nothing about what became of the commit.
         if error.txn_requires_abort() and error.code() != KafkaError.UNKNOWN:
             return self._translated(self._failed or error)
@@ -318,7 +321,7 @@ class TransactionalProducer:
             # What a broker says of a transaction that it has ended by itself, while it was not heard: a new
             # producer of this id can go on.
             found = let_go(self.what, f"({kafka_error.name()}: {kafka_error.str()})")
-        if kafka_error.fatal() or isinstance(found, FencedError):
+        if kafka_error.fatal() or isinstance(found, (FencedError, *FOR_GOOD)):
             self.usable = False
             self._fatal = found
         return found

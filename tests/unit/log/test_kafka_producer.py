@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from noesium_stream.errors import FencedError
+from noesium_stream.errors import FencedError, LogForbiddenError, LogUnsupportedError
 from noesium_stream.log import kafka_producer
 from noesium_stream.log.kafka_producer import TransactionalProducer
 from noesium_stream.log.kafka_settings import KafkaSettings
@@ -65,3 +65,34 @@ def test_who_hears_of_a_record_that_the_broker_has_ended_the_transaction_lets_go
     with pytest.raises(FencedError, match="has let go of its id"):
         producer.commit()
     assert not producer.usable
+
+
+@pytest.mark.parametrize("abortable", [True, False])
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError.UNSUPPORTED_VERSION, LogUnsupportedError),
+        (KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT, LogUnsupportedError),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, LogForbiddenError),
+    ],
+)
+def test_a_commit_that_the_broker_will_never_take_is_no_lost_partition(
+    monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception], abortable: bool
+) -> None:
+    """As a fenced writer, or one whose commit is not known, it would be opened again for ever."""
+
+    class Refusing(Client):
+        def flush(self, timeout_s: float) -> int:
+            return 0
+
+        def commit_transaction(self, timeout_s: float) -> None:
+            raise KafkaException(KafkaError(code, fatal=not abortable, txn_requires_abort=abortable))
+
+    monkeypatch.setattr(kafka_producer, "Producer", Refusing)
+    producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
+    producer.begin()
+    with pytest.raises(kind, match="the writer w: the Kafka broker at here"):
+        producer.commit()
+    assert not producer.usable
+    with pytest.raises(kind):
+        producer.begin()

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from noesium_stream.client import Client, Run
-from noesium_stream.errors import CommitUnknownError, FencedError, LogUnavailableError
+from noesium_stream.errors import CommitUnknownError, FencedError, LogForbiddenError, LogUnavailableError
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.log.record import Record
@@ -51,6 +51,23 @@ async def test_a_worker_that_does_not_get_a_partition_at_once_lives_on(
                 assert await after.result() == {"reply": "AFTER"}
         assert refused
         await inner.close()
+
+
+@pytest.mark.parametrize("event_type", ["partition.acquired", "run.started"])
+async def test_what_the_log_will_never_do_ends_the_worker(tmp_path: Path, event_type: str) -> None:
+    async def commit(outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
+        if any(record.envelope.event_type == event_type for record in outgoing):
+            raise LogForbiddenError("the broker does not allow it")
+        return await commit(outgoing)
+
+    inner = await open_log("memory://?partitions=1")
+    worker = Worker(cast(EventLog, HookedLog(inner, commit)), [(Echo, None)], home=tmp_path)
+    async with asyncio.timeout(20), Client(inner) as client:
+        await client.start("echo", {"text": "hello"})
+        async with worker:
+            with pytest.raises(LogForbiddenError):
+                await worker.wait()
+    await inner.close()
 
 
 async def start_in(partition: int, client: Client, text: str) -> Run:
