@@ -117,11 +117,16 @@ class RunReports:
         self._reports.send(envelope, self._inbox)
 
     def recover(self, outcome: EventEnvelope) -> None:
-        """Report an outcome that was on its way to the log when the partition was lost."""
+        """Report an outcome that was on its way to the log when the partition was lost.
+
+        Not that of another process's call: its own report, which this outcome was made of, is still unread.
+        """
         payload = outcome.payload
         requested = self._requested.get(payload["effect_id"])
         if requested is None or requested.payload["effect_class"] != SideEffectClass.EXTERNAL.value:
             return  # what is safe to repeat is repeated
+        if requested.producer != self._identity.agent:
+            return
         self.report(
             EffectReported(
                 run_id=self._identity.run_id,

@@ -9,21 +9,25 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypedDict
 
 import pytest
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.client import Client, Run
+from noesium_stream.clock import SystemClock
 from noesium_stream.errors import RunCancelledError
 from noesium_stream.event import AgentRef, TraceContext
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import EffectReported, SideEffectClass
 from noesium_stream.kernel import current_step
+from noesium_stream.kernel.journal import RunIdentity
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
+from noesium_stream.worker.reports import RunReports
 from tests.support.effects import journal_of, reached
 from tests.support.hand_clock import HandClock
 from tests.support.reading import eventually, stored
@@ -355,6 +359,39 @@ async def test_a_report_counts_once_and_from_the_process_that_called(log: EventL
         assert (found["effect.reported"], found["effect.completed"]) == (1, 1)
         assert await _letters(log, 2)
         paying.go.set()
+
+
+async def test_an_outcome_that_is_lost_on_its_way_is_reported_by_the_process_that_called(
+    log: EventLog, tmp_path: Path
+) -> None:
+    paying = Paying(log, tmp_path)
+    paying.go.set()
+    async with Client(log) as client, paying.worker():
+        run = await client.start("sample", {})
+        await run.result(timeout=30)
+        events = {event.event_type: event for event in [one async for one in run.events()]}
+    requested, outcome = events["effect.requested"], events["effect.completed"]
+    sent: list[EventEnvelope] = []
+
+    def recovered_by(agent: AgentRef) -> None:
+        owner = SimpleNamespace(
+            identity=RunIdentity(
+                run_id=run.id,
+                agent=agent,
+                trace=TraceContext("0" * 32, "0" * 16),
+                correlation_id=run.id,
+                started_event_id=requested.event_id,
+            ),
+            clock=SystemClock(),
+            history=SimpleNamespace(requested={requested.payload["effect_id"]: requested}),
+        )
+        reports = SimpleNamespace(send=lambda event, inbox: sent.append(event))
+        RunReports(reports, owner, "inbox").recover(outcome)  # type: ignore[arg-type]
+
+    recovered_by(requested.producer)
+    assert [(one.event_type, one.producer) for one in sent] == [("effect.reported", requested.producer)]
+    recovered_by(replace(requested.producer, instance_id="the next owner"))
+    assert len(sent) == 1
 
 
 async def _letters(log: EventLog, count: int) -> bool:
