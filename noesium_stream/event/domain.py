@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.plain import plain_payload
 
 
 class DomainEvent(BaseModel):
@@ -61,7 +62,9 @@ class DomainEvent(BaseModel):
 
     def payload(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        payload = self.model_dump(mode="json", by_alias=True)
+        payload = plain_payload(self)
+        if payload is None:
+            payload = self.model_dump(mode="json", by_alias=True)
         for name in self.LEFT_OUT:
             if payload[name] is None:
                 del payload[name]

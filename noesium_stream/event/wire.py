@@ -40,6 +40,9 @@ def _long(value: int) -> str:
 
 _LENGTHS: Final = tuple(_long(length) for length in range(2048))
 _heads: dict[tuple[str, str, str, AgentRef], str] = {}
+_latest: dict[str, tuple[AgentRef | None, str, str, str]] = {}
+"""By type, the head that was written last: whoever writes much is one object, which is known again sooner."""
+_NONE: Final[tuple[AgentRef | None, str, str, str]] = (None, "", "", "")
 
 
 def _text(text: str) -> str:
@@ -53,9 +56,13 @@ def encode_body(event: EventEnvelope, payload: bytes, metadata: bytes, extension
     """The Avro body of an event whose JSON parts are written already."""
     trace = event.trace
     parent = trace.parent_span_id
-    head = _heads.get(kind := (event.spec_version, event.event_type, event.event_version, event.producer))
-    if head is None:
-        head = _remember_head(kind)
+    producer, spec_version, event_version, head = _latest.get(event.event_type, _NONE)
+    if (
+        producer is not event.producer
+        or spec_version != event.spec_version
+        or event_version != event.event_version
+    ):
+        head = _head(event)
     cause, correlation = event.causation_id, event.correlation_id
     idempotency, partition = event.idempotency_key, event.partition_key
     front = (
@@ -72,6 +79,19 @@ def encode_body(event: EventEnvelope, payload: bytes, metadata: bytes, extension
     if event.stream_sequence is not None or event.stream_final is not None or event.signature or extensions:
         tail = _tail(event, extensions)
     return b"%b%b%b%b%b" % (front, payload, _long(len(metadata)).encode("latin-1"), metadata, tail)
+
+
+def _head(event: EventEnvelope) -> str:
+    """Kind and producer: looked up, or made and remembered."""
+    kind = event.spec_version, event.event_type, event.event_version, event.producer
+    head = _heads.get(kind)
+    if head is None:
+        head = _remember_head(kind)
+    if len(_latest) >= _CACHED:
+        _latest.clear()
+    if len(head) <= _MAX_CACHED_BYTES:
+        _latest[event.event_type] = (event.producer, event.spec_version, event.event_version, head)
+    return head
 
 
 def _remember_head(kind: tuple[str, str, str, AgentRef]) -> str:

@@ -51,6 +51,10 @@ _INIT_TURN_S: Final = 1.0
 _QUEUE_MESSAGES: Final = 1_000_000
 
 
+class UntoldError(EventStoreError):
+    """A record was not taken, nothing is committed, and nobody had asked to be told which and why."""
+
+
 def called(function: Callable[..., T], *arguments: Any) -> T:
     """Call the client; what it raises is an exception.
 
@@ -81,6 +85,7 @@ class TransactionalProducer:
         self._failed: KafkaError | None = None
         self._offsets: dict[tuple[str, int], list[int]] = {}
         self._records: list[Prepared] = []
+        self._told = True
         config: dict[str, Any] = {
             **settings.confluent(),
             "error_cb": self._log.on_error,
@@ -150,19 +155,29 @@ class TransactionalProducer:
         self._failed = None
         self._offsets = {}
         self._records = []
+        self._told = True
         try:
             called(self._producer.begin_transaction)
         except KafkaException as error:
             raise self._translated(error) from error
 
-    def produce(self, records: Sequence[Prepared], headers: Sequence[Headers] | None = None) -> None:
+    def produce(
+        self, records: Sequence[Prepared], headers: Sequence[Headers] | None = None, *, told: bool = True
+    ) -> None:
         """Hand over records; `headers` of each come after its own. Partitions are given.
+
+        Unless all of the transaction are `told` the client says of none where it lies, or what is wrong with
+        it: it asks for the interpreter at each record that it tells of, for a millisecond where the event
+        loop is at work.
 
         Raises:
             RecordTooLargeError, LogUnavailableError, FencedError: the transaction can only be aborted.
         """
         produce = self._producer.produce
-        self._records.extend(records)
+        self._told = self._told and told
+        on_delivery = self._delivered if told else None
+        if told:
+            self._records.extend(records)
         for index, (topic, partition, key, text, extra, value) in enumerate(records):
             all_headers: list[Any] = headers_of_text(text.encode())
             if extra:
@@ -170,10 +185,10 @@ class TransactionalProducer:
             if headers is not None:
                 all_headers.extend(headers[index])
             try:
-                produce(topic, value, key, partition, self._delivered, headers=all_headers)
+                produce(topic, value, key, partition, on_delivery, headers=all_headers)
             except BufferError:
                 self._wait_for_room()
-                produce(topic, value, key, partition, self._delivered, headers=all_headers)
+                produce(topic, value, key, partition, on_delivery, headers=all_headers)
             except KafkaException as error:
                 raise self._translated(error) from error
 
@@ -213,9 +228,10 @@ class TransactionalProducer:
             raise unavailable(self._bootstrap, _COMMIT_S, f"{self.what}: {left} records are not acknowledged")
 
     def commit(self) -> list[Position]:
-        """Commit; the position of each record in the order produced. Blocks.
+        """Commit; the position of each record in the order produced, none where that is not told. Blocks.
 
         Raises:
+            UntoldError: a record was not taken; nothing was committed.
             FencedError: somebody else holds the id; nothing is visible.
             CommitUnknownError: the outcome is not known; the producer is of no use any more.
             EventStoreError: nothing was committed; the transaction is to be aborted.
@@ -229,7 +245,7 @@ class TransactionalProducer:
         self.serve()
         if self._log.disturbed:
             self.usable = False
-        return self.positions()
+        return self.positions() if self._told else []
 
     def abort(self) -> None:
         """Abort; harmless where there is nothing to abort. Blocks.
@@ -299,6 +315,8 @@ class TransactionalProducer:
             return self._translated(error)  # nothing is gained by asking again what became of it
         # EndTxn may be answered with "unknown error", which says nothing about what became of the commit.
         if error.txn_requires_abort() and error.code() != KafkaError.UNKNOWN:
+            if error.code() == KafkaError._INCONSISTENT and not self._told:
+                return UntoldError(f"{self.what}: a record was not taken ({error.str()}).")
             return self._translated(self._failed or error)
         if error.code() in FENCED and not self._log.disturbed:
             return self._translated(error)

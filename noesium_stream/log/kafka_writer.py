@@ -16,9 +16,9 @@ from noesium_stream.errors import EventStoreError, LogClosedError
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.log.headers import commit_header
 from noesium_stream.log.kafka_errors import let_go
-from noesium_stream.log.kafka_producer import TransactionalProducer
+from noesium_stream.log.kafka_producer import TransactionalProducer, UntoldError
 from noesium_stream.log.kafka_tenure import KafkaTenure
-from noesium_stream.log.port import Headers, Outgoing, Position, TopicPartition
+from noesium_stream.log.port import Headers, Outgoing, Position
 from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
 from noesium_stream.observability import events_emitted
 
@@ -42,6 +42,7 @@ class KafkaWriter:
     ) -> None:
         self.writer_id = writer_id
         self.epoch = producer.epoch
+        self.tells_positions = True
         self.producer = producer
         self._codec = codec
         self._counts = counts
@@ -55,15 +56,26 @@ class KafkaWriter:
     async def commit(self, outgoing: Sequence[Outgoing]) -> list[Position]:
         """See `LogWriter.commit`."""
         prepared = await self.prepare(outgoing)
-        transaction = await self.begin()
+        if not self.tells_positions:
+            try:
+                return await self._commit(prepared, told=False)
+            except UntoldError:
+                pass  # it was aborted; done once more, each record tells what is wrong with it
+        return await self._commit(prepared, told=True)
+
+    async def _commit(self, prepared: Sequence[Prepared], *, told: bool) -> list[Position]:
+        transaction = self._begin()
         try:
-            transaction.produce(prepared)
+            transaction.produce(prepared, told=told)
             return await transaction.commit()
         finally:
             await transaction.abort()
 
     async def begin(self) -> KafkaTransaction:
         """See `LogWriter.begin`."""
+        return self._begin()
+
+    def _begin(self) -> KafkaTransaction:
         self._check_open()
         if self._open is not None and not self._open.ended:
             raise LogClosedError(f"The writer {self.writer_id} has a transaction open.", hint="End it first.")
@@ -111,7 +123,7 @@ class KafkaTransaction:
         self._writer = writer
         self._commit_id = commit_id
         self._begun = False
-        self._counts: Counter[TopicPartition] = Counter()
+        self._counts: Counter[tuple[str, int]] = Counter()
 
     async def write(self, outgoing: Sequence[Outgoing]) -> None:
         """See `Transaction.write`."""
@@ -119,15 +131,15 @@ class KafkaTransaction:
         self.produce(await self._writer.prepare(outgoing))
         await self._writer.blocking(self._writer.producer.flush)
 
-    def produce(self, prepared: Sequence[Prepared]) -> None:
-        """Hand over what is prepared."""
+    def produce(self, prepared: Sequence[Prepared], *, told: bool = True) -> None:
+        """Hand over what is prepared; `told` as in `TransactionalProducer.produce`."""
         producer = self._writer.producer
         if not self._begun:
             if not producer.usable:
                 raise self._given_up()
             producer.begin()
             self._begun = True
-        producer.produce(prepared, self._commit_headers(prepared))
+        producer.produce(prepared, self._commit_headers(prepared), told=told)
 
     async def commit(self) -> list[Position]:
         """See `Transaction.commit`."""
@@ -156,7 +168,7 @@ class KafkaTransaction:
         positions = writer.producer.commit()
         writer.unproven = None
         self.ended = True  # here, because the caller may be cancelled meanwhile
-        events_emitted.add(len(positions), {"noesium.log": "kafka"})
+        events_emitted.add(sum(self._counts.values()), {"noesium.log": "kafka"})
         return positions
 
     def _check_open(self) -> None:
@@ -170,12 +182,14 @@ class KafkaTransaction:
 
     def _commit_headers(self, prepared: Sequence[Prepared]) -> list[Headers]:
         """`noesium_commit` of each record; the count of a transaction in parts is what is written so far."""
-        totals = self._counts + Counter(TopicPartition(r.topic, r.partition) for r in prepared)
+        counts, commit_id = self._counts, self._commit_id
+        places = [(record.topic, record.partition) for record in prepared]
+        totals = counts + Counter(places)
         headers: list[Headers] = []
-        for record in prepared:
-            tp = TopicPartition(record.topic, record.partition)
-            headers.append((commit_header(self._commit_id, self._counts[tp], totals[tp]),))
-            self._counts[tp] += 1
+        for place in places:
+            index = counts[place]
+            headers.append((commit_header(commit_id, index, totals[place]),))
+            counts[place] = index + 1
         return headers
 
 

@@ -111,6 +111,7 @@ class MemoryWriter:
     ) -> None:
         self.writer_id = writer_id
         self.epoch = epoch
+        self.tells_positions = True
         self._tenure = tenure
         self._proven = False
         self.store = store

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import Final, NamedTuple, Protocol, cast
 
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.envelope import EventEnvelope
@@ -56,6 +57,16 @@ class Outgoing(NamedTuple):
     partition: int
     key: str
     headers: Headers = ()
+
+
+_outgoing: Final = cast(
+    Callable[[tuple[EventEnvelope, str, int, str, Headers]], Outgoing], partial(tuple.__new__, Outgoing)
+)
+
+
+def outgoing(envelope: EventEnvelope, topic: str, partition: int, key: str) -> Outgoing:
+    """A record without more headers, at half the cost of calling its class: one is made for each event."""
+    return _outgoing((envelope, topic, partition, key, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +146,10 @@ class LogWriter(Protocol):
     @property
     def writer_id(self) -> str:
         """The id that it was opened with."""
+
+    tells_positions: bool
+    """Whether `commit` returns positions, as it does unless somebody sets this to False: to hear of each
+    record where it lies can cost as much as to send it. `commit` may return an empty list then."""
 
     @property
     def epoch(self) -> int:

@@ -90,8 +90,9 @@ def prepare_outgoing(outgoing: Sequence[Outgoing], encoder: Encoder) -> list[Pre
         RecordTooLargeError: a record is larger than `MAX_JOURNAL_BYTES`.
     """
     prepared = []
+    encode = encoder.encode
     for envelope, topic, partition, key, headers in outgoing:
-        value = encoder.encode(envelope)
+        value = encode(envelope)
         size = len(value) + len(key)
         for name, content in headers:
             size += len(name) + len(content)

@@ -58,6 +58,7 @@ class SqliteWriter:
     ) -> None:
         self.writer_id = writer_id
         self.epoch = epoch
+        self.tells_positions = True
         self._store = store
         self._fence = (number, epoch)
         self._unproven = tenure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.port import EventLog, Outgoing
+from noesium_stream.log.port import EventLog, Outgoing, outgoing
 from noesium_stream.log.topics import partition_of, record_key, route
 
 
@@ -17,6 +17,16 @@ class Destinations:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._partitions: dict[str, int] = {}
+        self._by_type: dict[str, tuple[str, int]] = {}
+
+    def known(self, envelope: EventEnvelope) -> Outgoing | None:
+        """An event as a writer takes it; None where it takes `of` to find out."""
+        place = self._by_type.get(envelope.event_type)
+        if place is None or envelope.metadata:
+            return None
+        topic, count = place
+        key = envelope.partition_key or record_key(envelope)
+        return outgoing(envelope, topic, partition_of(key, count), key)
 
     async def of(self, envelope: EventEnvelope) -> Outgoing:
         """An event as a writer takes it.
@@ -30,5 +40,7 @@ class Destinations:
         if count is None:
             await self._log.ensure_topics([self._log.topology.spec(topic)])
             count = self._partitions[topic] = len(await self._log.end(topic))
+        if not envelope.metadata:  # which may say another place
+            self._by_type[envelope.event_type] = (topic, count)
         key = record_key(envelope)
         return Outgoing(envelope, topic, partition_of(key, count), key)

@@ -24,6 +24,7 @@ from noesium_stream.clock import Clock
 from noesium_stream.errors import EventHeldError, LogTruncatedError
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.making import Making
 from noesium_stream.event.standard import HandlerAdvanced, PartitionAcquired, PartitionStatus
 from noesium_stream.kernel import NO_LONGER_OWNER
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing, TopicPartition
@@ -88,6 +89,7 @@ class HandlerPartition:
         self._key = f"{place.topic}/{place.partition}"
         self._journal_partition = 0
         self._destinations = Destinations(log)
+        self._making = Making(self.agent_ref, self.clock)
         self._topic_id = ""
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
@@ -144,6 +146,7 @@ class HandlerPartition:
         # 1. Fence. 2. Say so.
         writer_id = f"{self.journal}/{self._key}"
         self._writer = await take(log, writer_id, self._assignment, self._acquired)
+        self._writer.tells_positions = False
         # 3. How far the one before has come; nobody else can write that now.
         first = (await log.beginning(self.inbox))[self.partition]
         advanced = await self._last_advanced()
@@ -379,17 +382,11 @@ class HandlerPartition:
         return after
 
     async def _outgoing(self, made: Sequence[tuple[EventEnvelope, Sequence[DomainEvent]]]) -> list[Outgoing]:
-        agent, clock, outgoing = self._agent, self.clock, []
+        agent, making, destinations = self._agent, self._making, self._destinations
+        agent_type, outgoing = agent.agent_type, []
         for event, results in made:
             for index, result in enumerate(results):
-                envelope = result.to_envelope(
-                    self.agent_ref,
-                    event.trace.child(clock.token(8)),
-                    event.event_id,
-                    event.correlation_id or event.event_id,
-                    partition_key=agent.partition_key_of(result, event),
-                    idempotency_key=f"{agent.agent_type}/{event.event_id}/{index}",
-                    clock=clock,
-                )
-                outgoing.append(await self._destinations.of(envelope))
+                key = agent.partition_key_of(result, event)
+                envelope = making.of(result, event, key, f"{agent_type}/{event.event_id}/{index}")
+                outgoing.append(destinations.known(envelope) or await destinations.of(envelope))
         return outgoing

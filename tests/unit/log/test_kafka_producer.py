@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from noesium_stream.errors import FencedError, LogForbiddenError, LogUnsupportedError
+from noesium_stream.errors import FencedError, LogForbiddenError, LogUnsupportedError, TopicNotFoundError
 from noesium_stream.log import kafka_producer
 from noesium_stream.log.kafka_producer import TransactionalProducer
 from noesium_stream.log.kafka_settings import KafkaSettings
+from noesium_stream.log.kafka_writer import KafkaWriter
 from noesium_stream.log.prepare import Prepared
 
 
@@ -96,3 +98,57 @@ def test_a_commit_that_the_broker_will_never_take_is_no_lost_partition(
     assert not producer.usable
     with pytest.raises(kind):
         producer.begin()
+
+
+class Unwilling(Client):
+    """Its broker does not take a record, and it says why to whoever asks, at that record alone."""
+
+    def __init__(self, config: dict[str, Any], logger: Any) -> None:
+        super().__init__(config, logger)
+        self.said: list[str] = []
+        self.refuses = True
+        self.tell: Any = None
+
+    def begin_transaction(self) -> None:
+        self.said.append("begin")
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        self.said.append("abort")
+
+    def produce(self, topic: str, value: bytes, key: str, partition: int, told: Any, **_: Any) -> None:
+        self.tell = told
+        self.said.append("produce" if told is None else "produce, told")
+
+    def flush(self, timeout_s: float) -> int:
+        if self.refuses and self.tell is not None:
+            self.tell(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), None)
+        return 0
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        self.said.append("commit")
+        if self.refuses:
+            raise KafkaException(KafkaError(KafkaError._INCONSISTENT, txn_requires_abort=True))
+
+
+async def test_a_commit_that_was_not_told_what_is_wrong_with_a_record_is_made_again_to_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_producer, "Producer", Unwilling)
+    producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
+    with ThreadPoolExecutor(1) as executor:
+        nothing: Any = None
+        writer = KafkaWriter("w", producer, nothing, nothing, executor, "t")
+        records = [Prepared("t", 0, "k", "\n\n\n\n", (), b"")]
+
+        async def prepare(outgoing: Any) -> list[Prepared]:
+            return records
+
+        monkeypatch.setattr(writer, "prepare", prepare)
+        writer.tells_positions = False
+        client: Any = producer._client
+        with pytest.raises(TopicNotFoundError):
+            await writer.commit([])
+        assert client.said == ["begin", "produce", "commit", "abort", "begin", "produce, told", "abort"]
+        client.said, client.refuses = [], False
+        assert await writer.commit([]) == []
+        assert client.said == ["begin", "produce", "commit"]
