@@ -112,6 +112,8 @@ async def _end_without_result(
     Where there is something, `run.compensation.started` is the point of no return: whoever takes the run over
     goes on from there, and a request to cancel it changes nothing any more.
     """
+    if _is_to_stop(session):
+        return await _stop(agent, session)
     if not must_compensate(session.history):
         return await _end_for(agent, session, why, [])
     started = CompensationStarted(run_id=session.run_id, **why._asdict())
@@ -158,7 +160,17 @@ async def _end_for(
     return await _end(agent, session, ended, None, why.message, why.error_type)
 
 
+def _is_to_stop(session: RunSession) -> bool:
+    """Whether something was accepted that ends the run, and its task has not heard of it yet: what came first
+    counts, and that is on the log, or on its way, in front of all that the run may still stage.
+    """
+    history = session.history
+    ending = history.compensation or history.terminal
+    return history.stop is not None and ending is None and not session.stopping
+
+
 async def _stop(agent: BaseGraphicAgent, session: RunSession) -> bool:
+    session.cancelling = session.stopping = True
     try:
         if session.history.terminal is not None:
             await session.commit()  # its end is on the way to the log already: the first one wins
@@ -212,6 +224,9 @@ async def _end(
     reply_to = started.payload.get("reply_to")
     if reply_to is not None:
         await session.learn_inbox(reply_to["agent_type"])
+    if _is_to_stop(session):
+        return await _stop(agent, session)
+    if reply_to is not None:
         answer = answer_to(
             session.command,
             run_id=session.run_id,

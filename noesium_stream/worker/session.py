@@ -75,6 +75,8 @@ class RunSession:
         quiet: how much had changed when it was last looked at, and since when that is so (see `parking`).
         brief: what it waited for last came soon (see `parking`).
         fresh: it was read back, and nothing has woken it since: how long it waits for that says nothing.
+        cancelling: its task was told to end it without a result, or sees that by itself.
+        stopping: what ends it without a result has begun.
         last_ms: when it wrote last, by its events' clock.
         unrecorded: outcomes of effects that were on their way to the log when the partition was lost.
     """
@@ -114,6 +116,7 @@ class RunSession:
         self.brief = False
         self.fresh = False
         self.cancelling = False
+        self.stopping = False
         self.last_ms = command.timestamp_ms
 
     @property

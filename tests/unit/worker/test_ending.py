@@ -43,6 +43,17 @@ class Held(HookedLog):
         return await commit(outgoing)
 
 
+UNDONE: list[str] = []
+
+
+async def pay() -> str:
+    return "paid"
+
+
+async def pay_back(result: str) -> None:
+    UNDONE.append(result)
+
+
 def waiter() -> Any:
     """An agent that waits for a signal if it comes before the run has ended."""
 
@@ -80,6 +91,49 @@ async def test_nothing_follows_the_outcome_of_a_run(tmp_path: Path, error: Excep
             assert events[-1] == "run.completed"
             # The run that was not over yet has heard it.
             assert events.count("run.signalled") == (0 if error is None else 1)
+        await inner.close()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["with a result", "with an error"])
+async def test_a_run_that_comes_to_its_end_while_its_cancellation_is_accepted_is_cancelled(
+    tmp_path: Path, fails: bool
+) -> None:
+    go = asyncio.Event()
+    UNDONE.clear()
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        await current_step().effect("pay", pay, compensate=pay_back)
+        await go.wait()
+        if fails:
+            raise ValueError("it fails by itself")
+        return {}
+
+    graph = StateGraph(dict).add_sequence([("node", node)]).add_edge(START, "node")
+    async with asyncio.timeout(20):
+        inner = await open_log("memory://?partitions=1")
+        accepting = Held(inner, None, "run.cancel.requested")
+        ending = Held(
+            cast(EventLog, accepting), None, "kernel.node.failed" if fails else "kernel.node.completed"
+        )
+        agents = [(agent_of(graph), None)]
+        async with Worker(cast(EventLog, ending), agents, home=tmp_path), Client(inner) as client:
+            run = await client.start("sample", {})
+            async for event in run.events():
+                if event.event_type == "effect.completed":
+                    break
+            go.set()
+            await ending.held.wait()
+            await run.cancel()
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+            ending.go.set()
+            await accepting.held.wait()
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+            accepting.go.set()
+            with pytest.raises(RunCancelledError):
+                await run.result()
+        assert UNDONE == ["paid"]
         await inner.close()
 
 
