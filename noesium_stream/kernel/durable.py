@@ -35,6 +35,7 @@ from noesium_stream.kernel.resume import ResumePoint, ResumeSaver, WalkSaver, mi
 from noesium_stream.kernel.run_context import Durability, RunContext, running
 from noesium_stream.kernel.state_hash import StateHash, state_channels
 from noesium_stream.kernel.targets import targets_of, watched
+from noesium_stream.kernel.unwatched import unwatched
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -99,7 +100,7 @@ class DurableGraph:
         graph, given, settings, options = self._from_where(journal, initial_state, config)
         try:
             with running(run), _clear_errors(journal, config):
-                final = await graph.ainvoke(given, settings, **options)
+                final = await _final(graph, given, settings, options)
         finally:
             run.stop()
         run.end()
@@ -214,6 +215,18 @@ def _clear_errors(journal: RunJournal, config: RunnableConfig | None) -> Iterato
         raise _limit_reached(config) from error
 
 
+async def _final(graph: Graph, given: Any, config: RunnableConfig, options: dict[str, Any]) -> Any:
+    """As `ainvoke`, which has the nodes' updates told as well, for interrupts: no node here ends in one."""
+    final = None
+    stream: Any = graph.astream(
+        given, config, stream_mode="values", output_keys=graph.output_channels, **options
+    )
+    async with aclosing(stream) as states:
+        async for state in states:
+            final = state
+    return final
+
+
 def _limit_reached(config: RunnableConfig | None) -> NodeExecutionError:
     return NodeExecutionError(
         f"The graph had not ended after {_limit(config):,} supersteps, its limit.",
@@ -244,7 +257,7 @@ def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int]) -> dict[str, Pregel
         if isinstance(node.bound, DurableNode):
             wrapped[name] = node
             continue
-        wrapped[name] = node.copy(
+        durable = node.copy(
             {
                 "bound": DurableNode(
                     name,
@@ -263,6 +276,7 @@ def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int]) -> dict[str, Pregel
                 "timeout": None,
             }
         )
+        wrapped[name] = unwatched(durable)
     return wrapped
 
 
