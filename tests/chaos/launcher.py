@@ -5,7 +5,7 @@
         await victim.arrived()          # it stands still (SIGSTOP) at the point
         await victim.kill()
 
-They are forked from parents that have everything loaded (`zygote`), one for each of `HASH_SEEDS`.
+They are forked from parents that have everything loaded (`zygote`), one for each hash seed.
 """
 
 from __future__ import annotations
@@ -174,15 +174,17 @@ class Launcher:
 
     Args:
         folder: for their pipes, homes and what they say.
+        hash_seeds: of their parents.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hash_seeds: Sequence[int] = HASH_SEEDS) -> None:
         self._folder = folder
+        self._hash_seeds = hash_seeds
         self._zygotes: list[Zygote] = []
         self._launched: list[Launched] = []
 
     async def __aenter__(self) -> Self:
-        self._zygotes = [await Zygote.begin(seed) for seed in HASH_SEEDS]
+        self._zygotes = [await Zygote.begin(seed) for seed in self._hash_seeds]
         await asyncio.gather(*(zygote.ready() for zygote in self._zygotes))
         return self
 
@@ -212,7 +214,7 @@ class Launcher:
         """Start a process; it may not have begun yet when this returns. See `zygote.Spec`.
 
         It has its pipe in `folder` (default: the launcher's), a home of its own there unless one is given,
-        and the hash seed of this index in `HASH_SEEDS`.
+        and the hash seed of this index in the launcher's.
         """
         folder = folder or self._folder
         home = home or folder / "homes" / name

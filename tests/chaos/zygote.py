@@ -31,6 +31,7 @@ from tests.chaos import workload  # noqa: F401
 from tests.chaos.ledger import Ledger
 from tests.chaos.plants import PLANTS
 from tests.chaos.points import POINTS, Strike
+from tests.chaos.points_commit import arm_commit, is_of_commit
 from tests.chaos.refold import refold
 from tests.sim import cast
 
@@ -49,18 +50,20 @@ class Spec(TypedDict):
 
     Attributes:
         name: of it, in the ledger.
-        role: `worker`, `projection` (both are the command line's), or `fold` (see `refold`).
+        role: `worker`, `projection` (both are the command line's), `command` (any of them), or `fold` (see
+            `refold`).
         url: of the log.
         home: its folder.
         ledger: file of the ledger.
         pipe: a FIFO that it writes lines to.
         said: file for what it writes to standard output and error.
-        point: where it stands still and waits to be killed; None: nowhere.
+        point: where it stands still and waits to be killed (`points`, `points_commit`); None: nowhere.
         number: at which arrival there.
         plant: a bug that it is to have; None: none.
         seed: of what else is left to chance.
         agents: what a worker runs.
-        more: for a fold: which folders have what workers and projections have kept.
+        more: for a fold: which folders have what workers and projections have kept; for a command: its
+            `words`, and the file for what it writes to standard output, `out`.
     """
 
     name: str
@@ -109,11 +112,18 @@ def live(spec: Spec) -> int:
         PLANTS[spec["plant"]].switch_on(pytest.MonkeyPatch())
     if spec["point"] is not None:
         strike = Strike(pipe, spec["number"], Random(f"{spec['seed']} strike"))
-        POINTS[spec["point"]].arm(strike, ledger)
+        if is_of_commit(spec["point"]):
+            arm_commit(spec["point"], strike)
+        else:
+            POINTS[spec["point"]].arm(strike, ledger)
     if spec["role"] == "fold":
         asyncio.run(refold(spec["url"], Path(spec["home"]), spec["more"]))
         return 0
     os.environ["NOESIUM_HOME"] = spec["home"]
+    os.environ["NOESIUM_RUNTIME_ID"] = spec["name"]
+    if spec["role"] == "command":
+        os.dup2(os.open(spec["more"]["out"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), 1)
+        return app.run([*spec["more"]["words"], "--log", spec["url"]])
     words = ["worker", *spec["agents"]] if spec["role"] == "worker" else ["project", TALLY]
     return app.run([*words, "--log", spec["url"]])
 

@@ -18,6 +18,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.clock import to_datetime
 from noesium_stream.event import DomainEvent
 from noesium_stream.event.standard import Capability, SideEffectClass
 from noesium_stream.kernel import Retries, current_step
@@ -84,6 +85,15 @@ async def _undoable(words: str) -> Any:
     return await current_step().effect("external", external, words, retries=_RETRIES, compensate=undo)
 
 
+async def _repeatable(words: str) -> Any:
+    kind = SideEffectClass.IDEMPOTENT
+    return await current_step().effect("idempotent", idempotent, words, effect_class=kind, compensate=undo)
+
+
+async def _timed(words: str, seconds: float) -> Any:
+    return await current_step().effect("external", external, words, timeout=timedelta(seconds=seconds))
+
+
 async def _ask(words: str) -> Any:
     return (await current_step().interrupt(words)).approved
 
@@ -96,6 +106,11 @@ async def _ask_soon(words: str, seconds: float) -> Any:
 
 async def _nap(seconds: float) -> Any:
     await current_step().sleep(timedelta(seconds=seconds))
+    return "slept"
+
+
+async def _until(at_ms: int) -> Any:
+    await current_step().sleep_until(to_datetime(at_ms))
     return "slept"
 
 
@@ -125,9 +140,12 @@ _PERFORM: Final[dict[str, Callable[..., Any]]] = {
     "idempotent": _idempotent,
     "external": _external,
     "undoable": _undoable,
+    "repeatable": _repeatable,
+    "timed": _timed,
     "ask": _ask,
     "ask soon": _ask_soon,
     "nap": _nap,
+    "until": _until,
     "signal": _signal,
     "call": _call,
     "fan": _fan,
@@ -139,11 +157,19 @@ _PERFORM: Final[dict[str, Callable[..., Any]]] = {
 def answer_of(order: Order) -> Any:
     """What an order gives if all goes well."""
     kind, *rest = order
-    if kind in ("pure", "idempotent", "external", "undoable"):
-        return result_of("external" if kind == "undoable" else kind, rest[0])
+    if kind in ("pure", "idempotent", "external", "undoable", "repeatable", "timed"):
+        known = {"undoable": "external", "timed": "external", "repeatable": "idempotent"}
+        return result_of(known.get(kind, kind), rest[0])
     if kind in ("call", "fan"):
         return [answer_of(one) for one in rest[0]]
-    return {"ask": True, "ask soon": "asked", "nap": "slept", "signal": GO, "emit": "emitted"}.get(kind)
+    return {
+        "ask": True,
+        "ask soon": "asked",
+        "nap": "slept",
+        "until": "slept",
+        "signal": GO,
+        "emit": "emitted",
+    }.get(kind)
 
 
 async def do(state: State) -> dict[str, Any]:
