@@ -143,10 +143,9 @@ class DurableNode(Runnable[Any, Any]):
         if pause_ms is None:
             await run.journal.commit()
             raise _recorded(failure)
-        remaining_ms = failed_at_ms + pause_ms - run.journal.clock.now_ms()
-        if remaining_ms > 0:
-            with run.journal.activity.working():
-                await run.journal.clock.sleep(remaining_ms / 1000)
+        clock, due_ms = run.journal.clock, failed_at_ms + pause_ms
+        if clock.now_ms() < due_ms:
+            await run.journal.until(lambda: clock.now_ms() >= due_ms, due_ms)
 
     async def _attempt(
         self,

@@ -87,6 +87,8 @@ class ListJournal:
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         await self.commit()
+        while deadline_ms is not None and not ready():
+            await self.clock.sleep((deadline_ms - self.clock.now_ms()) / 1000)
         assert ready(), "nobody else writes to this journal"
 
     def types(self) -> list[str]:
