@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -106,6 +106,7 @@ class StateFile:
         self.path: Final = path
         self._db = db
         self._lock = lock
+        self._written: bytes | None = None
         self._sound = Translating(path or Path("the state in memory"))
 
     def read(self, statement: str, values: Iterable[Any] = ()) -> list[Any]:
@@ -130,16 +131,19 @@ class StateFile:
             return self._db.execute(statement, tuple(values)).rowcount
 
     def commit(self) -> None:
-        """Write all changes and the manifest.
+        """Write all changes and the manifest; nothing where neither has changed.
 
         Raises:
             StateFileError: it is damaged.
             ProjectionError: it cannot be written.
         """
-        body = orjson.dumps(asdict(self.manifest))
+        body = orjson.dumps(self.manifest)
+        if body == self._written and not self._db.in_transaction:
+            return
         self.change("UPDATE manifest SET body = ?, sum = ? WHERE id = 1", (body, digest(body)))
         with self._sound:
             self._db.execute("COMMIT")
+        self._written = body
 
     def close(self) -> None:
         """Let go; what was not committed is forgotten. Harmless when repeated."""
@@ -232,7 +236,7 @@ def _create(db: sqlite3.Connection, identity: Identity) -> None:
     db.execute("BEGIN IMMEDIATE")
     for statement in _SCHEMA:
         db.execute(statement)
-    body = orjson.dumps(asdict(Manifest(identity)))
+    body = orjson.dumps(Manifest(identity))
     db.execute("INSERT INTO manifest (id, body, sum) VALUES (1, ?, ?)", (body, digest(body)))
     db.execute("COMMIT")
 

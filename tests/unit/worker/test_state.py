@@ -362,3 +362,22 @@ def test_a_file_whose_maker_died_at_once_is_made_by_the_next(tmp_path: Path) -> 
     assert file.path == path
     assert said == []
     file.close()
+
+
+def test_a_partition_in_which_nothing_happens_writes_nothing(tmp_path: Path) -> None:
+    identity = Identity("journal", "id", 0)
+    file = open_state_file(tmp_path / "state.db", identity, pytest.fail)
+    writes: list[str] = []
+    file._db.set_trace_callback(writes.append)
+    file.manifest.position = 7
+    for _ in range(3):
+        file.commit()
+    assert sum("COMMIT" in write for write in writes) == 1
+    file.manifest.counts["open"] = file.change("INSERT INTO open VALUES (?, ?, ?)", ("run", b"[]", b"sum"))
+    file.commit()
+    assert sum("COMMIT" in write for write in writes) == 2
+    file.close()
+    again = open_state_file(tmp_path / "state.db", identity, pytest.fail)
+    assert again.manifest.position == 7
+    assert again.read("SELECT run_id FROM open") == [("run",)]
+    again.close()
