@@ -52,16 +52,24 @@ def must_compensate(history: RunHistory) -> bool:
     return declared or bool(history.undoable) or bool(_unsettled(history))
 
 
-def left_under_way(history: RunHistory, run_id: str) -> Iterator[tuple[EffectOutcomeUnknown, str]]:
-    """What is said of effects that a run leaves behind without an outcome as it ends; and their intents.
+def left_under_way(history: RunHistory, run_id: str) -> Iterator[tuple[DomainEvent, str]]:
+    """What is said of effects that a run leaves behind without an outcome as it ends; and what that is said
+    because of.
+
+    What came of one is known where the process that called it has reported it.
 
     Nobody waits for them, and nobody can decide about them any more; but that they may have been done is on
     the log. Idempotent ones are among them: they would be safe to repeat, and are not. Pure ones are not:
     nothing outside can tell whether they were done.
     """
+    for effect_id, requested in list(history.requested.items()):
+        report = history.reported.get(effect_id)
+        if report is not None and not _settled(history, effect_id):
+            yield outcome_of(report), report.event_id
     for effect_id in history.calls_under_way():
         requested = history.requested[effect_id]
-        if requested.payload["effect_class"] != SideEffectClass.PURE.value:
+        pure = requested.payload["effect_class"] == SideEffectClass.PURE.value
+        if not pure and effect_id not in history.reported:
             unknown = EffectOutcomeUnknown(run_id=run_id, effect_id=effect_id, reason=UNDER_WAY)
             yield unknown, requested.event_id
 

@@ -10,11 +10,19 @@ from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.agent import agent_of
 from noesium_stream.capability.resolution import in_range
+from noesium_stream.clock import SystemClock
 from noesium_stream.errors import RunCancelledError, RunEndedError, RunFailedError
-from noesium_stream.event.standard import SideEffectClass
-from noesium_stream.kernel import current_step
+from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.standard import (
+    EffectOutcomeUnknown,
+    EffectReported,
+    EffectRequested,
+    SideEffectClass,
+)
+from noesium_stream.kernel import RunHistory, current_step
 from noesium_stream.kernel.canonical_history import recorded_run
-from noesium_stream.kernel.compensation import UNDER_WAY
+from noesium_stream.kernel.compensation import UNDER_WAY, left_under_way
 from noesium_stream.kernel.verify import ReplayTarget, verify_run
 from noesium_stream.testing import Rehearsal
 from tests.support.effects import journal_of, reached
@@ -103,3 +111,43 @@ async def test_a_death_before_the_last_commit_says_it_once() -> None:
         events, _ = await journal_of(run)
     assert {one.name for one in left} == HANGING
     assert [event.event_type for event in events].count("effect.outcome.unknown") == 2
+
+
+def test_what_the_process_that_called_has_reported_is_the_outcome_when_the_run_ends() -> None:
+    """Whether it had been called unknown before, or the run has not got to it yet."""
+    history, clock = RunHistory(), SystemClock()
+
+    def happened(event: DomainEvent) -> EventEnvelope:
+        trace = TraceContext(clock.token(16), clock.token(8))
+        envelope = event.to_envelope(AgentRef("me", "me"), trace, partition_key="run", clock=clock)
+        history.apply(envelope)
+        return envelope
+
+    about = {"name": "pay", "effect_class": "external", "fingerprint": "f", "idempotency_key": "k"}
+    intents = [
+        happened(EffectRequested(run_id="run", effect_id=id, **about)) for id in ("done", "refused", "lost")
+    ]
+    happened(EffectOutcomeUnknown(run_id="run", effect_id="refused", reason="its process is gone"))
+    said = {"run_id": "run", "duration_ms": 5}
+    done = happened(
+        EffectReported(
+            effect_id="done", intent_id=intents[0].event_id, outcome="completed", result="receipt", **said
+        )
+    )
+    refused = happened(
+        EffectReported(
+            effect_id="refused",
+            intent_id=intents[1].event_id,
+            outcome="failed",
+            error_type="OSError",
+            message="no",
+            **said,
+        )
+    )
+    left = [(event.event_type(), event.payload(), cause) for event, cause in left_under_way(history, "run")]
+    assert [(kind, payload["effect_id"], cause) for kind, payload, cause in left] == [
+        ("effect.completed", "done", done.event_id),
+        ("effect.failed", "refused", refused.event_id),
+        ("effect.outcome.unknown", "lost", intents[2].event_id),
+    ]
+    assert left[0][1]["result"] == "receipt"
