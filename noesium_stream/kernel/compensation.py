@@ -62,9 +62,8 @@ def left_under_way(history: RunHistory, run_id: str) -> Iterator[tuple[DomainEve
     the log. Idempotent ones are among them: they would be safe to repeat, and are not. Pure ones are not:
     nothing outside can tell whether they were done.
     """
-    for effect_id, requested in list(history.requested.items()):
-        report = history.reported.get(effect_id)
-        if report is not None and not _settled(history, effect_id):
+    for effect_id, report in history.reported.items():
+        if effect_id in history.requested and not _settled(history, effect_id):
             yield outcome_of(report), report.event_id
     for effect_id in history.calls_under_way():
         requested = history.requested[effect_id]
