@@ -63,27 +63,21 @@ async def restore(
     if not in_file:
         return await _folded(log, in_memory(identity), inbox, bounds)
     path = state_path(home, identity, agent_type)
-    file = open_state_file(path, identity, progress)
-    try:
-        return await _folded(log, file, inbox, bounds)
-    except (ProjectionError, LogTruncatedError) as error:
-        if file.path is None:
+    # A disk without room fails both: what no file can hold is held in memory.
+    for then in ("It is made anew: the journal is read from its beginning.", "The state is kept in memory."):
+        file = open_state_file(path, identity, progress)
+        is_new = file.manifest.last_offset is None
+        try:
+            return await _folded(log, file, inbox, bounds)
+        except (ProjectionError, LogTruncatedError) as error:
+            if file.path is None or (is_new and isinstance(error, LogTruncatedError)):
+                file.close()
+                raise
+            progress(f"{error.message} {then}")
+            file.discard()
+        except BaseException:
+            file.close()
             raise
-        progress(f"{error.message} It is made anew: the journal is read from its beginning.")
-        file.discard()
-    except BaseException:
-        file.close()
-        raise
-    file = open_state_file(path, identity, progress)
-    try:
-        return await _folded(log, file, inbox, bounds)
-    except ProjectionError as error:
-        # A disk without room: what no file can hold is held in memory.
-        progress(f"{error.message} The state is kept in memory.")
-        file.discard()
-    except BaseException:
-        file.close()
-        raise
     return await _folded(log, in_memory(identity), inbox, bounds)
 
 

@@ -7,6 +7,8 @@ on when it is woken, whether there is a free one or not: an answer is never stuc
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Final
 
 CONCURRENCY: Final = 200
@@ -18,14 +20,32 @@ class Holder:
 
     Attributes:
         working: runs that hold a slot.
+        resuming: open runs that are to go on when there are slots, in order.
         hungry: commands or open runs of it wait for one.
         wake: set when there may be one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, freed: Callable[[], None]) -> None:
         self.working: set[str] = set()
+        self.resuming: deque[str] = deque()
         self.hungry = False
         self.wake = asyncio.Event()
+        self._freed = freed
+
+    def works(self, run_id: str) -> None:
+        """A run works, whether there was a slot or not."""
+        self.working.add(run_id)
+
+    def rests(self, run_id: str) -> None:
+        """A run only waits, or has ended."""
+        if run_id in self.working:
+            self.working.discard(run_id)
+            self._freed()
+
+    def resume(self, run_ids: Iterable[str]) -> None:
+        """Let open runs go on when there are slots."""
+        self.resuming.extend(run_ids)
+        self.wake.set()
 
 
 class Slots:
@@ -41,7 +61,7 @@ class Slots:
 
     def join(self) -> Holder:
         """A partition comes."""
-        holder = Holder()
+        holder = Holder(self.freed)
         self._holders.append(holder)
         return holder
 

@@ -26,7 +26,7 @@ import pytest
 from noesium_stream.cli import app, entry
 from noesium_stream.cli.commands import project, worker  # noqa: F401 - loaded once, here
 from noesium_stream.log import kafka_group, sqlite_group
-from noesium_stream.worker import handling, partition, state_keeper
+from noesium_stream.worker import handling, state_keeper, writing
 from tests.chaos import workload  # noqa: F401
 from tests.chaos.ledger import Ledger
 from tests.chaos.plants import PLANTS
@@ -94,7 +94,7 @@ class Outside:
 
 def shorten_sessions() -> None:
     """For this process; and state is written more often."""
-    vars(partition).update(PROOF_S=SESSION_S / 4)
+    vars(writing).update(PROOF_S=SESSION_S / 4)
     vars(kafka_group).update(SESSION_MS=round(SESSION_S * 1000), HEARTBEAT_MS=300)
     vars(sqlite_group).update(LEASE_S=SESSION_S)
     vars(state_keeper).update(WRITE_S=0.2)

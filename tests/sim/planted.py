@@ -19,13 +19,13 @@ from noesium_stream.kernel.effects import Effect
 from noesium_stream.log.embedded import EmbeddedLog
 from noesium_stream.log.group import Member
 from noesium_stream.log.port import LogWriter
-from noesium_stream.worker import intake, restore, state_keeper
+from noesium_stream.worker import decisions, restore, state_keeper
 from noesium_stream.worker.committer import Committer
+from noesium_stream.worker.decisions import Decisions
 from noesium_stream.worker.forwarding import Forwarding
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.inbox import Verdict
-from noesium_stream.worker.intake import Intake
-from noesium_stream.worker.partition import PartitionOwner
+from noesium_stream.worker.open_runs import OpenRuns
 from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.timers import Timers
 from tests.sim.log import SimWriter
@@ -262,7 +262,7 @@ def take_every_answer(patch: pytest.MonkeyPatch) -> None:
 def _judge_otherwise(
     patch: pytest.MonkeyPatch, types: Any, verdict: Verdict, instead: Verdict, *, only_open: bool = False
 ) -> None:
-    true_judge = intake.judge
+    true_judge = decisions.judge
 
     def judge(record: Any, agent_type: str, runs: Any, ended: Any) -> Any:
         found = true_judge(record, agent_type, runs, ended)
@@ -270,7 +270,7 @@ def _judge_otherwise(
             return instead
         return found
 
-    patch.setattr(intake, "judge", judge)
+    patch.setattr(decisions, "judge", judge)
 
 
 # -- runs --------------------------------------------------------------------------------------------------
@@ -279,16 +279,16 @@ def _judge_otherwise(
 @planted("lost", first=100)
 def drop_a_pending_timer(patch: pytest.MonkeyPatch) -> None:
     """A run's timers are set while it begins, and not when it is taken over."""
-    true_waits = PartitionOwner.waits
+    true_waits = OpenRuns.waits
 
-    def waits(self: PartitionOwner, session: Any, due_ms: int | None) -> None:
+    def waits(self: OpenRuns, session: Any, due_ms: int | None) -> None:
         known = due_ms is not None and any(
             event.payload["due_ms"] == due_ms and event.event_id in session.restored
             for event in session.history.timers.values()
         )
         true_waits(self, session, None if known else due_ms)
 
-    true_restored = PartitionOwner._restored
+    true_restored = OpenRuns._restored
 
     def restored(self: Any, records: Any) -> Any:
         session = true_restored(self, records)
@@ -296,14 +296,16 @@ def drop_a_pending_timer(patch: pytest.MonkeyPatch) -> None:
         return session
 
     patch.setattr("noesium_stream.worker.session.RunSession.restored", frozenset(), raising=False)
-    patch.setattr(PartitionOwner, "waits", waits)
-    patch.setattr(PartitionOwner, "_restored", restored)
-    true_resume = PartitionOwner._resume
+    patch.setattr(OpenRuns, "waits", waits)
+    patch.setattr(OpenRuns, "_restored", restored)
+    true_resume = OpenRuns.resume
 
-    def resume(self: Any, state: Any, parking: Any, timers: Any, *rest: Any) -> None:
-        true_resume(self, state, parking, Timers(self.clock, lambda run_id: None), *rest)
+    def resume(self: Any, *given: Any) -> None:
+        timers, self._timers = self._timers, Timers(self.clock, lambda run_id: None)
+        true_resume(self, *given)
+        self._timers = timers
 
-    patch.setattr(PartitionOwner, "_resume", resume)
+    patch.setattr(OpenRuns, "resume", resume)
 
 
 @planted("lost")
@@ -359,22 +361,22 @@ def call_before_the_intent_is_on_the_log(patch: pytest.MonkeyPatch) -> None:
 @planted("lost", "passed over")
 def pass_over_what_is_for_the_next_generation(patch: pytest.MonkeyPatch) -> None:
     """Commands are handed on, and what is sent to runs of the next generation is not."""
-    goes_on = Intake._goes_on
+    goes_on = Decisions.goes_on
 
-    def commands_alone(self: Intake, run_id: str, verdict: Verdict, known: Any) -> bool:
+    def commands_alone(self: Decisions, run_id: str, verdict: Verdict, known: Any) -> bool:
         return verdict is Verdict.START and goes_on(self, run_id, verdict, known)
 
-    patch.setattr(Intake, "_goes_on", commands_alone)
+    patch.setattr(Decisions, "goes_on", commands_alone)
 
 
 @planted("doubled")
 def hand_on_what_is_known(patch: pytest.MonkeyPatch) -> None:
     """A command that comes again after a growth is handed on, though its run is here."""
 
-    def all_but_deliveries(self: Intake, run_id: str, verdict: Verdict, known: Any) -> bool:
-        return self._forwarding.grown and verdict is not Verdict.DELIVER
+    def all_but_deliveries(self: Decisions, run_id: str, verdict: Verdict, known: Any) -> bool:
+        return self.forwarding.grown and verdict is not Verdict.DELIVER
 
-    patch.setattr(Intake, "_goes_on", all_but_deliveries)
+    patch.setattr(Decisions, "goes_on", all_but_deliveries)
 
 
 @planted("repeated", "doubled")

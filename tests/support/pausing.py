@@ -24,7 +24,7 @@ from noesium_stream.kernel import current_step
 from noesium_stream.kernel.effects import Effect
 from noesium_stream.log import kafka_group, open_log, sqlite_group
 from noesium_stream.log.port import Tenure
-from noesium_stream.worker import Worker, partition
+from noesium_stream.worker import Worker, writing
 from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.partition import PartitionOwner
 
@@ -33,7 +33,7 @@ SESSION_S = 2.0
 
 def shorten_sessions() -> None:
     """For this process."""
-    vars(partition).update(PROOF_S=SESSION_S / 4)
+    vars(writing).update(PROOF_S=SESSION_S / 4)
     vars(kafka_group).update(SESSION_MS=round(SESSION_S * 1000), HEARTBEAT_MS=300)
     vars(sqlite_group).update(LEASE_S=SESSION_S)
     sqlite_group.SqliteCoordinator.beat_s = 0.3

@@ -29,7 +29,8 @@ from noesium_stream.log.headers import header_text
 from noesium_stream.log.port import EventLog, Outgoing
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES, Prepared
 from noesium_stream.testing import agent_of
-from noesium_stream.worker import PartitionOwner, Worker
+from noesium_stream.worker import Worker
+from noesium_stream.worker.open_runs import OpenRuns
 
 OBJECT = {"type": "object"}
 
@@ -254,9 +255,9 @@ async def test_what_comes_for_a_run_while_it_is_being_cancelled_does_not_break_t
     log: EventLog, work: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ending, go_on = asyncio.Event(), asyncio.Event()
-    learn_inbox = PartitionOwner.learn_inbox
+    learn_inbox = OpenRuns.learn_inbox
 
-    async def slowly(owner: PartitionOwner, agent_type: str) -> None:
+    async def slowly(owner: OpenRuns, agent_type: str) -> None:
         if armed:
             ending.set()
             await go_on.wait()
@@ -266,7 +267,7 @@ async def test_what_comes_for_a_run_while_it_is_being_cancelled_does_not_break_t
         await current_step().invoke("x.y", {})
 
     armed = False
-    monkeypatch.setattr(PartitionOwner, "learn_inbox", slowly)
+    monkeypatch.setattr(OpenRuns, "learn_inbox", slowly)
     async with work(provider(for_ever), sample(ask)), Client(log) as client:
         run = await client.start("sample", {})
         await reached(run, "capability.invoked")

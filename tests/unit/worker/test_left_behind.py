@@ -22,8 +22,8 @@ from noesium_stream.log.port import Outgoing, Position
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.testing import agent_of
 from noesium_stream.testing.hooked import Commit
-from noesium_stream.worker import intake
-from noesium_stream.worker.intake import Intake
+from noesium_stream.worker import keeping
+from noesium_stream.worker.decisions import Decisions
 from noesium_stream.worker.kept import Kept, KeptRequests
 from tests.support.lives import Life
 from tests.support.reading import eventually
@@ -103,18 +103,18 @@ async def test_what_waited_behind_a_command_that_another_machine_took_up_is_deli
         types = [event.event_type async for event in run.events(follow=False)]
         assert types == ["run.requested", "run.started"]  # it died before it read on
 
-        known = Intake._outcomes_known
+        known = Decisions.outcomes_known
 
-        async def lose(self: Intake, run_ids: Collection[str]) -> None:
+        async def lose(self: Decisions, run_ids: Collection[str]) -> None:
             nonlocal lost
             await known(self, run_ids)
             if lost and run_ids:
                 lost = False
-                self.shut()
+                self.closed = True
                 await self._parking.close()
-                self._runs.clear()
+                self._runs.loaded.clear()
 
-        monkeypatch.setattr(Intake, "_outcomes_known", lose)
+        monkeypatch.setattr(Decisions, "outcomes_known", lose)
         again = Life(log, AGENT, tmp_path / "first")
 
         async def heard() -> None:
@@ -189,7 +189,7 @@ async def test_what_waits_behind_a_command_and_cannot_be_read_any_more_is_parked
 async def test_a_look_at_what_is_parked_and_cannot_be_taken_gives_way_to_others(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "PARKED_AT_ONCE", 1)
+    monkeypatch.setattr(keeping, "PARKED_AT_ONCE", 1)
     async with Client(log) as client:
         for _ in range(20):
             await client.start("sample", {}, version="^7.0")

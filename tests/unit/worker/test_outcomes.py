@@ -18,7 +18,8 @@ from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing
 from noesium_stream.testing import agent_of
-from noesium_stream.worker import PartitionOwner, Worker
+from noesium_stream.worker import Worker
+from noesium_stream.worker.unrecorded import Unrecorded
 from tests.support.failing import FailingLog
 
 
@@ -121,8 +122,9 @@ async def test_a_worker_that_loses_its_writer_records_it_with_the_next_one(tmp_p
 
 @pytest.mark.parametrize("called_again", [True, False])
 def test_what_a_call_came_to_is_not_taken_for_that_of_a_call_made_again_elsewhere(called_again: bool) -> None:
-    owner: Any = object.__new__(PartitionOwner)
-    owner._outcomes = {"effect": SimpleNamespace(causation_id="first intent")}
+    unrecorded = Unrecorded()
+    outcome: Any = SimpleNamespace(causation_id="first intent", partition_key="run")
+    unrecorded.keep(SimpleNamespace(outcomes={"effect": outcome}))  # type: ignore[arg-type]
     intent = SimpleNamespace(event_id="second intent" if called_again else "first intent")
     restaged: list[Any] = []
     session: Any = SimpleNamespace(
@@ -130,6 +132,6 @@ def test_what_a_call_came_to_is_not_taken_for_that_of_a_call_made_again_elsewher
         restage=restaged.append,
         flush=lambda: None,
     )
-    owner._remember(session)
+    unrecorded.record(session)
     assert len(restaged) == (0 if called_again else 1)
-    assert not owner._outcomes
+    assert not unrecorded.runs()

@@ -26,7 +26,8 @@ from noesium_stream.log import EventLog, open_log
 from noesium_stream.log.headers import header_text
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.testing import agent_of
-from noesium_stream.worker import PartitionOwner, Worker
+from noesium_stream.worker import Worker
+from noesium_stream.worker.open_runs import OpenRuns
 from tests.support.invariants import Asked, broken, read_book
 from tests.support.lives import NEVER, Life
 from tests.support.reading import eventually, stored
@@ -230,7 +231,7 @@ async def test_what_is_parked_for_an_open_run_is_not_lost_where_its_owner_leaves
 ) -> None:
     reading = asyncio.Event()
 
-    async def for_ever(owner: PartitionOwner, run_ids: Collection[str]) -> Any:
+    async def for_ever(owner: OpenRuns, run_ids: Collection[str]) -> Any:
         reading.set()
         await asyncio.Event().wait()
 
@@ -243,7 +244,7 @@ async def test_what_is_parked_for_an_open_run_is_not_lost_where_its_owner_leaves
             await log.append([envelope(signal.model_copy(update={"run_id": run.id}), run.id)])
             await eventually(lambda: _kept(log))
         with monkeypatch.context() as patched:
-            patched.setattr(PartitionOwner, "read_runs", for_ever)
+            patched.setattr(OpenRuns, "read_runs", for_ever)
             async with Process(url, tmp_path, OLD_WAITING_KNOWING):
                 await reading.wait()
         async with Process(url, tmp_path, OLD_WAITING_KNOWING):

@@ -20,6 +20,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import PartitionOwner, Worker, parking
+from noesium_stream.worker.open_runs import OpenRuns
 from noesium_stream.worker.parking import CROWDED_IDLE_S, IDLE_S
 from noesium_stream.worker.rest import Rest
 from tests.support.failing import FailingLog
@@ -229,13 +230,13 @@ async def test_a_run_that_is_woken_again_and_again_is_read_back_once(
 
     look_at_once(monkeypatch, 0)
     read: Counter[str] = Counter()
-    bring_back = PartitionOwner.bring_back
+    bring_back = OpenRuns.bring_back
 
-    def counted(owner: PartitionOwner, run_id: str, records: Any) -> Any:
+    def counted(owner: OpenRuns, run_id: str, records: Any) -> Any:
         read[run_id] += 1
         return bring_back(owner, run_id, records)
 
-    monkeypatch.setattr(PartitionOwner, "bring_back", counted)
+    monkeypatch.setattr(OpenRuns, "bring_back", counted)
     async with host.worker(node), Client(host.log) as client:
         run = await client.start("sample", {})
         await eventually(lambda: host.parked == 1)
@@ -622,7 +623,7 @@ async def test_an_answer_is_not_lost_with_the_partition_while_its_run_is_read_ba
             await asyncio.Event().wait()
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(owner, "read_runs", for_ever)
+            patched.setattr(owner._open, "read_runs", for_ever)
             await run.approve(by="ann")
             await reading.wait()
             owner.recover(FencedError("lost"))

@@ -17,7 +17,8 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.testing import HookedLog, agent_of
 from noesium_stream.testing.hooked import Commit
-from noesium_stream.worker import PartitionOwner, Worker
+from noesium_stream.worker import Worker
+from noesium_stream.worker.open_runs import OpenRuns
 
 STOOD_STILL_S = 10.0
 
@@ -82,9 +83,9 @@ async def test_nothing_gives_way_between_the_proof_and_the_call(
 ) -> None:
     gave_way: list[str] = []
     seen: list[list[str]] = []
-    assure = PartitionOwner.assure
+    assure = OpenRuns.assure
 
-    async def assured(owner: PartitionOwner) -> None:
+    async def assured(owner: OpenRuns) -> None:
         await assure(owner)
         asyncio.get_running_loop().call_soon(gave_way.append, "somebody's turn, which may take long")
 
@@ -95,7 +96,7 @@ async def test_nothing_gives_way_between_the_proof_and_the_call(
     async def node(state: dict[str, Any]) -> dict[str, Any]:
         return {"paid": await current_step().effect("pay", pay)}
 
-    monkeypatch.setattr(PartitionOwner, "assure", assured)
+    monkeypatch.setattr(OpenRuns, "assure", assured)
     graph = StateGraph(dict).add_node("node", node).add_edge(START, "node")
     async with asyncio.timeout(20):
         log = await open_log("memory://?partitions=1")

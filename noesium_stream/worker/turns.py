@@ -1,0 +1,176 @@
+"""Commands that wait are taken up in their turns, and open runs go on, as slots become free.
+
+Order is the guarantee. Commands whose turn it is, when there are slots, and none before open runs that go on:
+ 1. picked, with what waits behind each,
+ 2. committed: copies and `run.started` of all, in one commit; folding it takes them out of what waits,
+ 3. begun.
+This and the taking of records from the inbox (`intake`) never happen at the same time (`Decisions.turn`).
+
+A command that has waited for half of what an inbox keeps is accepted out of turn, so that the inbox need not
+keep it any more; its run begins when there is a slot. Once the agent type has grown (`forwarding`), commands
+are handed on instead, in the turns in which they would have begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from noesium_stream.kernel import NO_LONGER_OWNER
+from noesium_stream.log.record import Record
+from noesium_stream.worker.decisions import Accepted, DecidingOwner, Decisions
+from noesium_stream.worker.inbox import Unready, Verdict
+from noesium_stream.worker.keeping import Keeping
+from noesium_stream.worker.parking import Parking
+from noesium_stream.worker.slots import Holder, Slots
+from noesium_stream.worker.state import PartitionState
+from noesium_stream.worker.waiting import Waiting
+
+AT_ONCE: Final = 256
+"""Commands that are taken up in one commit at most."""
+
+RECOUNT_S: Final = 5.0
+
+
+class TurnsOwner(DecidingOwner, Protocol):
+    """What it needs of its partition's owner."""
+
+    def fell_out(self, error: Exception) -> None:
+        """Something went wrong that ends the intake, or the state cannot be used any more."""
+
+
+class Turns:
+    """Takes up what waits in one partition, from `open` to `close`.
+
+    Args:
+        owner: of the partition.
+        state: of the partition.
+        waiting: its commands.
+        parking: of the partition.
+        decisions: of the partition.
+        keeping: of the partition.
+        slots: of the worker's agent.
+        holder: what the partition has of them.
+    """
+
+    def __init__(
+        self,
+        owner: TurnsOwner,
+        state: PartitionState,
+        waiting: Waiting,
+        parking: Parking,
+        decisions: Decisions,
+        keeping: Keeping,
+        slots: Slots,
+        holder: Holder,
+    ) -> None:
+        self._owner = owner
+        self._state = state
+        self._waiting = waiting
+        self._parking = parking
+        self._decisions = decisions
+        self._keeping = keeping
+        self._slots = slots
+        self._holder = holder
+        kept_ms = owner.log.topology.spec(owner.inbox).retention_ms
+        self._patience_ms = None if kept_ms is None else kept_ms // 2
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Begin to take up what waits."""
+        self._task = asyncio.create_task(self._work(), name="take up commands")
+
+    async def close(self) -> None:
+        """Nothing is taken up any more."""
+        if self._task is not None:
+            self._task.cancel()
+            # Not the task itself: its cancellation is not that of who waits.
+            await asyncio.wait((self._task,))
+
+    async def _work(self) -> None:
+        wake = self._holder.wake
+        try:
+            await self._keeping.take_all()
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RECOUNT_S):
+                        await wake.wait()
+                wake.clear()
+                self._recount()
+                while await self._admit():
+                    pass
+        except NO_LONGER_OWNER:
+            return
+        except Exception as error:
+            self._owner.fell_out(error)
+
+    def _recount(self) -> None:
+        """What waits since one of its tasks has ended did not say so."""
+        for run_id in list(self._holder.working):
+            session = self._decisions.loaded.get(run_id)
+            if session is None or (session.begun and session.only_waits()):
+                self._holder.rests(run_id)
+
+    async def _admit(self) -> bool:
+        """Let some begin; whether there may be more."""
+        await self._admit_aged()
+        if self._decisions.forwarding.grown and len(self._waiting):
+            return await self._hand_on()
+        resuming = self._holder.resuming
+        self._holder.hungry = bool(resuming or len(self._waiting))
+        room = min(AT_ONCE, self._slots.room(self._holder)) if self._holder.hungry else 0
+        if not room:
+            return False
+        if resuming:
+            some = [resuming.popleft() for _ in range(min(room, len(resuming)))]
+            await asyncio.wait((self._parking.load(some),))
+            return True
+        async with self._decisions.turn:
+            commands, last = self._waiting.next_ones(room)
+            begun = await self._take_up(commands, last)
+        self._decisions.follow(begun)
+        return bool(commands)
+
+    async def _hand_on(self) -> bool:
+        """What waits goes on to the next generation, in the turns in which it would have begun."""
+        async with self._decisions.turn:
+            commands, last = self._waiting.next_ones(AT_ONCE)
+            self._decisions.follow(await self._take_up(commands, last))
+        return bool(commands)
+
+    async def _admit_aged(self) -> None:
+        if self._patience_ms is None:
+            return
+        before_ms = self._owner.clock.now_ms() - self._patience_ms
+        while self._waiting.older_than(before_ms, 1):
+            async with self._decisions.turn:
+                aged = await self._take_up(self._waiting.older_than(before_ms, AT_ONCE), None)
+            self._decisions.begin_later(aged)
+
+    async def _take_up(self, commands: Sequence[Record], fair: str | None) -> Accepted:
+        accepted = Accepted()
+        decisions, keeping = self._decisions, self._keeping
+        await decisions.forwarding.prepare()
+        for record in commands:
+            verdict = decisions.judged(record, self._state)
+            lacking = isinstance(verdict, Unready)
+            if lacking:  # the owner before could begin it
+                keeping.park(record, verdict, accepted)
+            elif not decisions.settle(record, verdict, accepted):
+                self._pass_over(record)
+            elif record.key in keeping.requests:
+                keeping.retry(record.key, accepted)
+            for follower in self._waiting.behind(record.key):
+                verdict = Verdict.PASS if lacking else decisions.judged(follower, self._state)
+                if lacking or isinstance(verdict, Unready):
+                    keeping.park(follower, verdict, accepted)
+                elif not decisions.settle(follower, verdict, accepted):
+                    self._pass_over(follower)
+        await decisions.commit(accepted, fair)
+        return accepted
+
+    def _pass_over(self, record: Record) -> None:
+        self._waiting.drop(record.offset)
+        self._state.pass_over(record.offset)
