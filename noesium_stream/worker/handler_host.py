@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Sequence
-from hashlib import sha256
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from noesium_stream.agent.handler import BaseHandler
@@ -15,6 +14,7 @@ from noesium_stream.projection.folder import matching
 from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.handling import HandlerPartition
 from noesium_stream.worker.host import Host
+from noesium_stream.worker.sweeping import log_digest, sweep_handler
 
 _PATTERN = "*"
 _TURNS: Final = 3
@@ -41,8 +41,7 @@ class HandlerHost(Host):
         if not any(topic.startswith("agent.") or topic.startswith(_PATTERN) for topic in self._state.topics):
             self._types = self._state.event_types
         self._read: Sequence[str] = ()
-        digest = sha256(log.url.encode()).hexdigest()[:12]
-        self._folder = agent.context.home / "handlers" / digest / agent.agent_type
+        self._folder = agent.context.home / "handlers" / log_digest(log.url) / agent.agent_type
 
     def _check(self) -> None:
         self._state.check()
@@ -52,6 +51,9 @@ class HandlerHost(Host):
     def _must_exist(self) -> Sequence[str]:
         namespace = self._log.topology.namespace
         return [f"{namespace}.{topic}" for topic in self._state.topics if _PATTERN not in topic]
+
+    def _sweep(self, ids: Mapping[str, str]) -> int:
+        return sweep_handler(self._folder, ids, self._context.clock.now_ms())
 
     async def _topics(self) -> Sequence[str]:
         topics = matching(await self._log.layout(), self._state, self._log.topology)

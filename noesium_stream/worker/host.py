@@ -81,6 +81,10 @@ class Host(ABC):
         """The topics that it reads."""
         return self._must_exist()
 
+    def _sweep(self, ids: Mapping[str, str]) -> int:
+        """Remove states of topics that are gone, of all that the log has (ids by name); return how many."""
+        return 0
+
     async def _follow(self, subscription: Subscription) -> None:
         """Read topics that are new, where it reads by pattern; asked at each sign of life."""
         return
@@ -124,6 +128,9 @@ class Host(ABC):
         self._check()
         names = [topology.journal(agent.agent_type), topology.registry, topology.dlq, topology.heartbeat]
         await log.ensure_topics([topology.spec(name) for name in [*names, *self._must_exist()]])
+        swept = self._sweep({name: shape.topic_id for name, shape in (await log.layout()).items()})
+        if swept:
+            self._context.progress(f"{agent.agent_type}: {swept} states of topics that are gone were removed")
         for capability in agent.capabilities:
             await self._registry.register(self._context.agent_ref, capability)
         await self._say(

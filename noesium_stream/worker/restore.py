@@ -14,6 +14,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.worker.collector import collector_paused
 from noesium_stream.worker.state import Bounds, OpenRun, PartitionState, entry_of, spans_of
 from noesium_stream.worker.state_file import Identity, StateFile, in_memory, open_state_file
+from noesium_stream.worker.sweeping import mark
 
 READ_GAP: Final = 2_000
 """What lies closer than this in a journal is read in one go: to begin anew takes as long on a broker."""
@@ -21,7 +22,12 @@ READ_GAP: Final = 2_000
 
 def state_path(home: Path, identity: Identity, agent_type: str) -> Path:
     """Where the state of a partition lies: one folder for each journal topic."""
-    return home / "worker" / agent_type / quote(identity.journal_id, safe="") / f"{identity.partition}.db"
+    return states_of(home, agent_type) / quote(identity.journal_id, safe="") / f"{identity.partition}.db"
+
+
+def states_of(home: Path, agent_type: str) -> Path:
+    """The folder of the states of an agent type."""
+    return home / "worker" / agent_type
 
 
 async def restore(
@@ -66,6 +72,7 @@ async def restore(
     # A disk without room fails both: what no file can hold is held in memory.
     for then in ("It is made anew: the journal is read from its beginning.", "The state is kept in memory."):
         file = open_state_file(path, identity, progress)
+        mark(path.parent, log.url)
         is_new = file.manifest.last_offset is None
         try:
             return await _folded(log, file, inbox, bounds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.log.generations import Generation, generations, generations_in
@@ -13,8 +13,10 @@ from noesium_stream.worker.host import Host
 from noesium_stream.worker.partition import PartitionOwner
 from noesium_stream.worker.releases import Releases, named
 from noesium_stream.worker.reports import Reports
+from noesium_stream.worker.restore import states_of
 from noesium_stream.worker.slots import Slots
 from noesium_stream.worker.state import Bounds
+from noesium_stream.worker.sweeping import sweep_runs
 
 
 class RunHost(Host):
@@ -66,6 +68,12 @@ class RunHost(Host):
 
     def _must_exist(self) -> Sequence[str]:
         return [self._log.topology.inbox(self.agent_type)]
+
+    def _sweep(self, ids: Mapping[str, str]) -> int:
+        if not self._keeps_state:
+            return 0
+        folder = states_of(self._agent.context.home, self.agent_type)
+        return sweep_runs(folder, self._log.url, frozenset(ids.values()))
 
     async def _topics(self) -> Sequence[str]:
         self._generations = await generations(self._log, self.agent_type)
