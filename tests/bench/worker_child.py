@@ -5,9 +5,11 @@
     python -m tests.bench.worker_child bare    '{"runs": …, "at_once": …}'
 
 `handler`: from joining the group until all of `until` is handled and committed; prints one line of JSON.
-`work`: until it is killed or standard input ends; prints a line when it has joined its group, what became of
-its partitions (`{"assigned": …}`, `{"owned": …}`, by the machine's monotonic clock in seconds), and one for
-each line that it is given: how many runs are open, and how many of them are not loaded.
+`work`: until it is killed or standard input ends; prints a line when it has joined its group and what became
+of its partitions (`{"assigned": …}`, `{"owned": …}`, by the machine's monotonic clock in seconds, with how
+many records of the journal were read). Each line that it is given says how its runs are to stand, and one is
+printed once they do: `{"open": 5, "rests": [3]}`, five are open, and at least three are known to rest
+(`_standing`).
 `bare`: the graph of two nodes with LangGraph's own saver in memory, so many at once.
 """
 
@@ -17,7 +19,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +32,30 @@ from noesium_stream.worker.collector import spare_what_is_loaded
 from noesium_stream.worker.handler_host import HandlerHost
 from noesium_stream.worker.handling import HandlerPartition
 from noesium_stream.worker.host import Host
+from noesium_stream.worker.state import Entry, PartitionState
+from noesium_stream.worker.state_keeper import StateKeeper
 from tests.bench.events import catalogue
 from tests.bench.worker_agents import AGENTS, summing, two_nodes
+
+_CHANGES: tuple[tuple[type, str], ...] = (
+    (StateKeeper, "committed"),
+    (StateKeeper, "_write"),
+    (PartitionState, "rests"),
+    (PartitionState, "read_to"),
+)
+"""What changes how runs stand."""
 
 
 async def handle(asked: Mapping[str, Any], log: EventLog) -> dict[str, Any]:
     """Handle all of `until`."""
-    first, commits = 0.0, 0
+    first, commits, taken = 0.0, 0, asyncio.Event()
     take, commit = HandlerHost._handle, HandlerPartition._commit
 
     async def timed(host: HandlerHost, records: Sequence[Any]) -> None:
         nonlocal first
         first = first or time.perf_counter()
         await take(host, records)
+        taken.set()
 
     async def counted(owner: HandlerPartition, *given: Any) -> None:
         nonlocal commits
@@ -56,7 +69,8 @@ async def handle(asked: Mapping[str, Any], log: EventLog) -> dict[str, Any]:
     async with Worker(log, [(summing(asked["name"]), None)], home=Path(asked["home"])) as worker:
         owners = worker._hosts[0]._owners
         while not all(_handled(owners.get(place), offset) for place, offset in until.items()):
-            await asyncio.sleep(0.002)
+            taken.clear()
+            await taken.wait()
         done = time.perf_counter()
         total = sum(_total(owner) for owner in owners.values())
     return {"seconds": done - began, "from_first": done - first, "commits": commits, "total": total}
@@ -73,8 +87,9 @@ def _total(owner: Any) -> int:
 
 
 async def work(asked: Mapping[str, Any], log: EventLog) -> None:
-    """Work until standard input ends; each line of it asks how the runs stand."""
-    assigned, acquire = Host._assigned, PartitionOwner.acquire
+    """Work until standard input ends; each line of it asks to be told when the runs stand so."""
+    assigned, acquire, fold = Host._assigned, PartitionOwner.acquire, PartitionState.fold
+    folded, changed = 0, asyncio.Event()
 
     async def told(host: Host, places: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
         if places:
@@ -82,22 +97,66 @@ async def work(asked: Mapping[str, Any], log: EventLog) -> None:
         return await assigned(host, places)
 
     async def owned(owner: PartitionOwner) -> int:
+        before = folded
         position = await acquire(owner)
-        _say({"owned": owner.partition, "at_s": time.monotonic()})
+        _say({"owned": owner.partition, "at_s": time.monotonic(), "read": folded - before})
+        changed.set()
         return position
+
+    def counted(state: PartitionState, entry: Entry) -> None:
+        nonlocal folded
+        folded += 1
+        fold(state, entry)
 
     Host._assigned = told  # type: ignore[method-assign]
     PartitionOwner.acquire = owned  # type: ignore[method-assign]
+    PartitionState.fold = counted  # type: ignore[method-assign]
+    for kind, name in _CHANGES:
+        _tells(kind, name, changed)
     agent = AGENTS[asked["agent"]]
     async with Worker(log, [(agent, None)], home=Path(asked["home"])) as worker:
         spare_what_is_loaded()  # as `noesium worker` does
         _say({"joined": True})
-        while await asyncio.to_thread(sys.stdin.readline):
-            owners: Any = worker._hosts[0]._owners.values()
-            opened, parked = (sum(getattr(o, name) for o in owners) for name in ("open_runs", "parked_runs"))
-            rests = sum(run.rests for o in owners for run in o._keeper.state.open.values())
-            unwritten = sum(o._keeper._unwritten for o in owners)
-            _say({"open": opened, "parked": parked, "rests": rests, "unwritten": unwritten})
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            wanted = json.loads(line)
+            while not _is_so(wanted, standing := _standing(worker._hosts[0]._owners.values())):
+                changed.clear()
+                await changed.wait()
+            _say(standing)
+
+
+def _tells(kind: type, name: str, changed: asyncio.Event) -> None:
+    """Let a method that changes how runs stand say so."""
+    change = getattr(kind, name)
+
+    def telling(*given: Any) -> Any:
+        changed.set()  # who waits looks once it has given way
+        return change(*given)
+
+    setattr(kind, name, telling)
+
+
+def _standing(owners: Iterable[Any]) -> dict[str, int]:
+    """Of all partitions: how many runs are open, how many of them are not loaded, and of how many it is known
+    that they rest; how many records lie in the state that its file does not have, and how many wait in it.
+    """
+    found = dict.fromkeys(("open", "parked", "rests", "unwritten", "waiting"), 0)
+    for owner in owners:
+        keeper = owner._keeper
+        if keeper._state is not None:
+            found["open"] += owner.open_runs
+            found["parked"] += owner.parked_runs
+            found["rests"] += sum(run.rests for run in keeper.state.open.values())
+            found["unwritten"] += keeper._unwritten
+            found["waiting"] += keeper.state.manifest.counts["waiting"]
+    return found
+
+
+def _is_so(wanted: Mapping[str, Any], standing: Mapping[str, int]) -> bool:
+    return all(
+        standing[name] >= bound[0] if isinstance(bound, list) else standing[name] == bound
+        for name, bound in wanted.items()
+    )
 
 
 async def bare(asked: Mapping[str, Any]) -> dict[str, Any]:

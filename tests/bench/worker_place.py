@@ -58,11 +58,11 @@ class WorkerProcess:
                 self._more.clear()
                 await self._more.wait()
 
-    async def asked(self) -> dict[str, Any]:
-        """How its runs stand."""
+    async def stands(self, **wanted: int | list[int]) -> dict[str, Any]:
+        """How its runs stand, once they stand so: a number is meant exactly, one in a list at least."""
         assert self.process.stdin is not None
         before = sum("open" in line for line in self.lines)
-        self.process.stdin.write(b"\n")
+        self.process.stdin.write(json.dumps(wanted).encode() + b"\n")
         return await self.said(lambda line: "open" in line, before + 1)
 
     def resident_mb(self) -> float:

@@ -88,9 +88,12 @@ def _watched(last: _Last) -> Iterator[None]:
         last.ms.append((time.perf_counter() - began) * 1e3)
 
     def kept(
-        made: TransactionalProducer, records: Sequence[Prepared], headers: Sequence[Headers] | None = None
+        made: TransactionalProducer,
+        records: Sequence[Prepared],
+        headers: Sequence[Headers] | None = None,
+        **how: Any,
     ) -> None:
-        produce(made, records, headers)
+        produce(made, records, headers, **how)
         added: Any = headers or [()] * len(records)
         last.records = [
             Ready(r.key, r.partition, [*headers_of_text(r.text.encode()), *r.extra, *more], r.value)

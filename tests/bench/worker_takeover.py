@@ -39,6 +39,7 @@ async def measure_takeover(settings: WorkerSettings, kafka: KafkaServer) -> list
     owned: list[float] = []
     begun: list[float] = []
     group: list[float] = []
+    read: list[float] = []
     async with kafka_log(kafka, "&partitions=1") as log:
         await _fill(kafka, log, settings)
         async with AsyncExitStack() as stack:
@@ -54,20 +55,28 @@ async def measure_takeover(settings: WorkerSettings, kafka: KafkaServer) -> list
                 await log.append([command])
                 started = ("run.started", command.partition_key or "")
                 given = (await heir.said(lambda line: "assigned" in line))["at_s"]
-                owned.append((await heir.said(lambda line: "owned" in line))["at_s"] - given)
+                took = await heir.said(lambda line: "owned" in line)
+                owned.append(took["at_s"] - given)
+                read.append(took["read"])
                 await seen.until(lambda: started in seen.at_s)  # noqa: B023
                 begun.append(seen.at_s[started] - given)
                 group.append(given - killed)
-                progress(f"  the group {group[-1]:.2f} s, owned {owned[-1]:.3f}, begun {begun[-1]:.3f}")
+                progress(
+                    f"  the group {group[-1]:.2f} s, owned {owned[-1]:.3f}, begun {begun[-1]:.3f}, "
+                    f"{read[-1]:,.0f} records read"
+                )
                 await _at_rest(heir, settings.open_runs)
                 owner = heir
+        journal = float((await log.end(log.topology.journal(AGENT)))[0])
     name = f"a dead owner's partition, {settings.finished:,} runs ended, {settings.open_runs:,} open"
     note = "From the assignment to the start of the first run that was asked for meanwhile, on the log."
+    tail, whole = Side("the new owner reads", read), Side("offsets in it", [journal] * len(read))
     other = Side("from the kill to the assignment", group)
     ours, alone = Side("the first run begins", begun), Side("it is owned", owned)
     return [
         Figure("takeover", name, "s", ours, other, 1.0, at_least=False, absolute=True, note=note),
         Figure("takeover", name, "s", alone, other, at_least=False),
+        Figure("takeover", f"{name}, its journal", "records", tail, whole, 0.02, at_least=False),
     ]
 
 
@@ -75,12 +84,7 @@ async def _at_rest(process: WorkerProcess, waiting: int) -> None:
     """Until nothing but these runs is open, those that are not loaded are known to rest, and the snapshot is
     written: a worker that reads a journal from its beginning has to look at each of them first.
     """
-    while True:
-        status = await process.asked()
-        rest = status["rests"] >= waiting - CROWD
-        if status["open"] == waiting and rest and status["unwritten"] == 0:
-            return
-        await asyncio.sleep(0.5)
+    await process.stands(open=waiting, rests=[waiting - CROWD], unwritten=0)
 
 
 async def _fill(kafka: KafkaServer, log: EventLog, settings: WorkerSettings) -> None:
