@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from noesium_stream.cli.output import duration, note, out_json, shorten, table
-from noesium_stream.cli.session import asynchronous, json_option, log_option, opened
+from noesium_stream.cli.session import asynchronous, json_option, log_option, on_log, opened, settings
 from noesium_stream.client import Client, RunInfo
 from noesium_stream.clock import to_rfc3339
 
@@ -48,6 +48,10 @@ async def runs_command(
         table(
             ("run", "agent", "status", "started", "took", "what"), map(_row, runs), below=[*map(_below, runs)]
         )
+        if any(run.status == "parked" for run in runs):
+            note(
+                f"`noesium workers{on_log(settings(log_url))}` says who has the parked ones, and what to do."
+            )
 
 
 def _below(run: RunInfo) -> str:

@@ -24,7 +24,8 @@ async def workers_command(agent_type: str | None, log_url: str | None, as_json: 
     owner. LAG is what waits in the inbox. OLDEST STEP is for how long the run has been at work that has
     written nothing for longest. Workers say so every 10 s; `?` is what the owner has yet to say.
 
-    Under a partition stands what its owner cannot go on with, what that waits for, and who carries it.
+    Under a partition stands what its owner cannot go on with, what that waits for, who carries it, and what
+    to do.
     """
     async with opened(log_url) as log, Client(log) as client:
         found = await client.workers(agent_type=agent_type)
@@ -43,11 +44,14 @@ async def workers_command(agent_type: str | None, log_url: str | None, as_json: 
 
 
 def _below(one: OwnedPartition) -> str:
-    """What nobody goes on with here."""
+    """What nobody goes on with here, and what to do about it."""
     if not one.parked:
         return ""
-    who = f"; carried by {', '.join(one.carried_by)}" if one.carried_by else ""
-    return f"{one.parked} parked, waiting for {', '.join(one.waits_for)}{who}"
+    if one.carried_by:
+        who = f"carried by {', '.join(one.carried_by)}: replace {one.owner} by a worker that carries it, too"
+    else:
+        who = "carried by nobody: start a worker that does"
+    return f"{one.parked} parked, waiting for {', '.join(one.waits_for)}; {who} (--also)"
 
 
 def _row(one: OwnedPartition) -> tuple[str, ...]:
