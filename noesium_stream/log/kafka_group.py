@@ -97,6 +97,7 @@ class KafkaSubscription:
         self._busy: Future[Any] | None = None
         self._after: dict[TopicPartition, int] = {}
         """The offsets behind the batch that is handled now, of partitions that have not gone since."""
+        self._behind: dict[TopicPartition, int] = {}
         self._held: list[Message] = []
         self._batch = Batch((), self._check)
         """What is read now, and not handed over yet."""
@@ -131,6 +132,10 @@ class KafkaSubscription:
         with self._seeking:
             found = self._seeks.get(tp, self._positions.get(tp, OFFSET_BEGINNING))
         return found if found >= 0 else None
+
+    def behind(self, tp: TopicPartition) -> int:
+        """See `Subscription.behind`: up to the last stable offset that the client has heard of."""
+        return self._behind.get(tp, 0)
 
     def seek(self, starts: Mapping[TopicPartition, int]) -> None:
         """See `Subscription.seek`: until the thread has done it, such records are left out."""
@@ -288,11 +293,16 @@ class KafkaSubscription:
         """Hand a batch to the handler, then commit it."""
         self._after = {TopicPartition(*at): offset for at, offset in batch.read.items()}
         if batch.records:
+            self._behind = {tp: self._distance(tp, offset) for tp, offset in self._after.items()}
             self._deliver(batch.records)
         else:
             self._positions.update(self._after)
         if self._after:
             self._commit(self._after, wait=False)
+
+    def _distance(self, tp: TopicPartition, offset: int) -> int:
+        _, end = self._consumer.get_watermark_offsets(KafkaPartition(*tp), cached=True)
+        return max(0, end - offset)
 
     def _deliver(self, records: Sequence[Record]) -> None:
         """Wait for the handler; where it takes long, poll beside it with everything paused."""

@@ -202,6 +202,12 @@ class Subscription(Protocol):
     def position(self, tp: TopicPartition) -> int | None:
         """The offset below which everything was handled, or is not wanted; None: it is not read here."""
 
+    def behind(self, tp: TopicPartition) -> int:
+        """How many offsets lie behind the records that were handed over last, as far as that is known here.
+
+        A guess for those who would rather take many at once: 0 where nothing is known.
+        """
+
     def seek(self, starts: Mapping[TopicPartition, int]) -> None:
         """Go on elsewhere in these partitions: no record from before is handed over after this call.
 

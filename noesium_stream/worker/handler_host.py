@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections import deque
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final, cast
 
 from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
@@ -17,6 +17,15 @@ from noesium_stream.worker.host import Host
 from noesium_stream.worker.sweeping import log_digest, sweep_handler
 
 _PATTERN = "*"
+MANY: Final = 500
+"""Records that are there to be read: a commit waits for so many more."""
+
+MOST_EVENTS: Final = 20_000
+"""Not on the log yet, of all partitions together: with more than that nothing is read."""
+
+MOST_BYTES: Final = 16_000_000
+"""The same, by the size of the records."""
+
 _TURNS: Final = 3
 """Of the event loop, from the handling of a batch to its commit being under way."""
 
@@ -41,7 +50,20 @@ class HandlerHost(Host):
         if not any(topic.startswith("agent.") or topic.startswith(_PATTERN) for topic in self._state.topics):
             self._types = self._state.event_types
         self._read: Sequence[str] = ()
+        self._accepting: dict[asyncio.Task[None], tuple[int, int]] = {}
+        self._events = 0
+        self._bytes = 0
+        self._broken: BaseException | None = None
         self._folder = agent.context.home / "handlers" / log_digest(log.url) / agent.agent_type
+
+    async def close(self) -> None:
+        """See `Host.close`."""
+        try:
+            await super().close()
+        finally:
+            for task in self._accepting:  # of partitions that are given up: they accept nothing
+                task.cancel()
+            await asyncio.gather(*self._accepting, return_exceptions=True)
 
     def _check(self) -> None:
         self._state.check()
@@ -67,25 +89,65 @@ class HandlerHost(Host):
             subscription.change_topics(self._read)
 
     async def _handle(self, records: Sequence[Record]) -> None:
-        """One partition's events are handled while the commit of those before is under way."""
-        by_partition: defaultdict[TopicPartition, list[Record]] = defaultdict(list)
-        for record in records:
-            by_partition[TopicPartition(record.topic, record.partition)].append(record)
+        """Let events be handled; returns while their commits are under way, unless those are too many.
+
+        The group's offsets are ahead of the log by those; they are advice, and no partition begins there.
+        """
         # Handed over at once: what is read from elsewhere, or given up, meanwhile is passed over.
-        batches = deque(self._owners[place].accept(batch) for place, batch in by_partition.items())
-        accepting: list[asyncio.Task[None]] = []
+        batches = deque(self._batches(records))
         try:
             while batches:
-                accepting.append(asyncio.create_task(batches.popleft()))
+                call, size = batches.popleft()
+                task = asyncio.create_task(call)
+                self._accepting[task] = size
+                self._bytes += size[1]
+                self._events += size[0]
+                task.add_done_callback(self._accepted)
                 for _ in range(_TURNS):
                     await asyncio.sleep(0)
-            await asyncio.gather(*accepting)
+            while self._is_full() and self._broken is None:
+                for owner in self._owners.values():
+                    cast(HandlerPartition, owner).hurry()
+                await asyncio.wait(self._accepting, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            for batch in batches:
-                batch.close()
-            for task in accepting:
+            for call, _ in batches:
+                call.close()
+            for task in self._accepting:
                 task.cancel()
             raise
+        if self._broken is not None:
+            raise self._broken
+
+    def _batches(self, records: Sequence[Record]) -> list[tuple[Coroutine[Any, Any, None], tuple[int, int]]]:
+        """What each partition's owner is to do, and how many events and bytes that are."""
+        by_partition: dict[TopicPartition, list[Record]] = {}
+        topic, partition, batch = "", -1, list[Record]()
+        for record in records:
+            if record.partition != partition or record.topic != topic:
+                topic, partition = place = TopicPartition(record.topic, record.partition)
+                batch = by_partition.setdefault(place, [])
+            batch.append(record)
+        group, calls = self._subscription, []
+        for place, batch in by_partition.items():
+            owner = cast(HandlerPartition, self._owners[place])
+            more = group is not None and group.behind(place) >= MANY
+            size = sum(len(record.value) for record in batch)
+            calls.append((owner.accept(batch, more=more), (len(batch), size)))
+        return calls
+
+    def _is_full(self) -> bool:
+        return self._events > MOST_EVENTS or self._bytes > MOST_BYTES
+
+    def _accepted(self, task: asyncio.Task[None]) -> None:
+        events, size = self._accepting.pop(task)
+        self._events -= events
+        self._bytes -= size
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and self._broken is None:
+            self._broken = error
+            self._failed(error)
 
     def _owner(self, place: TopicPartition, assignment: Assignment) -> HandlerPartition:
         return HandlerPartition(

@@ -7,8 +7,9 @@ Order is the guarantee, as with runs (`partition`). Acquiring:
     handler is new, and begins with what is left of the topic,
  4. fold the state up to there, from the file on this machine and what the topic has behind it,
  5. go on from there.
-Each batch is one commit: what was made of its events, and `handler.advanced` behind that. The state's file is
-written after the commit, so that it is never ahead of it; what it lacks is folded again.
+A commit has what was made of some events, and `handler.advanced` behind that (`handling_commits`). The
+state's file is written when all that was folded is on the log, so that it is never ahead of it; what it lacks
+is folded again. Where a commit has failed all that was handled since is given up, and handled again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Final
 
 from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.clock import Clock
-from noesium_stream.errors import EventHeldError, LogTruncatedError
+from noesium_stream.errors import EventHeldError, LogClosedError, LogTruncatedError
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.making import Making
@@ -31,17 +32,18 @@ from noesium_stream.log.port import EventLog, LogWriter, Outgoing, TopicPartitio
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.observability import events_processed
-from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.projection.fold import UNFLUSHED_BYTES, PartitionFold
 from noesium_stream.projection.folder import open_fold
 from noesium_stream.projection.state_claim import claimed
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.worker.acquiring import Assignment, take
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.destinations import Destinations
+from noesium_stream.worker.handling_commits import Commits, Made
 from noesium_stream.worker.handling_takeover import PASSING, Takeover
 
-FLUSH_EVENTS: Final = 2_000
-"""How many events the state's file may lack: a takeover folds them again."""
+FLUSH_EVENTS: Final = 10_000
+"""How many events the state's file may lack: a takeover folds them again, in a tenth of a second."""
 
 DRAIN_S: Final = 5.0
 
@@ -93,7 +95,9 @@ class HandlerPartition:
         self._topic_id = ""
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
+        self._commits: Commits | None = None
         self._fold: PartitionFold[Any] | None = None
+        self._stopped: Exception | None = None
         self._collecting = False
         self._made: list[tuple[EventEnvelope, Sequence[DomainEvent]]] = []
         self._next = 0
@@ -119,10 +123,11 @@ class HandlerPartition:
         """How the partition stands; None: it is being taken, or given up."""
         if not self._takeover.taken or self._writer is None:
             return None
+        idle = self._commits is None or self._commits.idle
         return PartitionStatus(
             partition=self.partition,
             epoch=self._writer.epoch,
-            next_offset=max(self._next, handled or 0),
+            next_offset=max(self._next, handled or 0) if idle else self._next,
             open_runs=0,
             topic=self.inbox,
         )
@@ -160,15 +165,17 @@ class HandlerPartition:
         # 4. The state up to there.
         self._fold = await self._open_fold(self._next)
         self._unwritten = 0
-        self._committer = Committer(
+        committer = self._committer = Committer(
             self._writer, self.journal, self.clock, self._progress, lambda error: None
         )
+        self._commits = Commits(lambda *made: self._commit(committer, *made), self._on_log)
+        self._stopped = None
         if advanced is None and first > 0:
             self._progress(
                 f"{self._key}: {self._agent.agent_type} is new here and begins at offset {first}: "
                 "what came before was removed from the topic"
             )
-            await self._commit(self._committer, first, 0, [])
+            await self._commit(committer, first, 0, [])
         return self._next
 
     async def release(self) -> None:
@@ -195,20 +202,25 @@ class HandlerPartition:
 
     async def _let_go(self, *, write: bool = False) -> None:
         committer, self._committer = self._committer, None
+        commits, self._commits = self._commits, None
         fold, self._fold = self._fold, None
         writer, self._writer = self._writer, None
+        patience_s = DRAIN_S
         try:
-            if write and fold is not None and committer is not None and fold.cursor == self._next:
+            if write and fold is not None and committer is not None and commits is not None:
+                patience_s = 0.0
                 with suppress(*NO_LONGER_OWNER, TimeoutError):  # the next owner folds it again
                     async with asyncio.timeout(DRAIN_S):
-                        await self._write(fold, committer)
+                        if await commits.settle() and fold.cursor == self._next:
+                            await self._write(fold, committer)
         finally:
             if fold is not None:
                 fold.file.close()
             try:
-                if committer is not None:
-                    await committer.drain(DRAIN_S)
+                if committer is not None and commits is not None:
+                    await committer.drain(patience_s)
                     await committer.close()
+                    await commits.close()
             finally:
                 if writer is not None:
                     await writer.close()
@@ -295,52 +307,88 @@ class HandlerPartition:
 
     # -- events --------------------------------------------------------------------------------------
 
-    def accept(self, records: Sequence[Record]) -> Coroutine[Any, Any, None]:
+    def accept(self, records: Sequence[Record], *, more: bool = False) -> Coroutine[Any, Any, None]:
         """Handle the next records; returns when they are dealt with on the log.
 
-        What comes while the partition is not owned here is passed over: it is read again once it is.
+        What comes while the partition is not owned here is passed over: it is read again once it is. May be
+        called again before it has returned.
+
+        Args:
+            records: the next ones of the partition.
+            more: whether many more are about to come.
 
         Raises:
             EventHeldError: `handle` or `apply` cannot take one; those before it are dealt with.
         """
-        return self._accept_in(self._takeover.turn, records)
+        return self._accept_in(self._takeover.turn, records, more)
 
-    async def _accept_in(self, turn: int, records: Sequence[Record]) -> None:
-        takeover = self._takeover
-        async with self._lock:
-            fold, committer = self._fold, self._committer
-            if not takeover.taken or turn != takeover.turn or fold is None or committer is None:
-                return
-            try:
-                await self._accept(fold, committer, [r for r in records if r.offset >= self._next])
-            except PASSING as error:
+    async def _accept_in(self, turn: int, records: Sequence[Record], more: bool) -> None:
+        takeover, stopped = self._takeover, None
+        try:
+            async with self._lock:
+                fold, commits = self._fold, self._commits
+                if not takeover.taken or turn != takeover.turn or fold is None or commits is None:
+                    return
+                if self._stopped is not None:
+                    raise self._stopped
+                try:
+                    made, stopped = await self._handle(fold, commits, records, more)
+                except BaseException as error:
+                    # The state is ahead of what is made, or behind it: nothing is handled on top of it.
+                    self._stopped = error if isinstance(error, Exception) else LogClosedError("broken off")
+                    raise
+            await made.on_log
+        except PASSING as error:
+            if turn == takeover.turn:
                 takeover.again(error)  # what was folded and is not on the log is folded again
-
-    async def _accept(self, fold: PartitionFold[Any], committer: Committer, todo: Sequence[Record]) -> None:
-        if not todo:
             return
+        if stopped is not None:
+            raise stopped
+
+    async def _handle(
+        self, fold: PartitionFold[Any], commits: Commits, records: Sequence[Record], more: bool
+    ) -> tuple[Made, EventHeldError | None]:
+        """Handle the next records, and say what stops the handler behind them, if something does."""
+        if self._unwritten >= FLUSH_EVENTS or fold.unflushed_bytes >= UNFLUSHED_BYTES:
+            await commits.settle()
+        if commits.lost is not None:
+            raise commits.lost
+        if self._unwritten >= FLUSH_EVENTS or fold.unflushed_bytes >= UNFLUSHED_BYTES:
+            assert self._committer is not None, "who has a fold has a writer"
+            await self._write(fold, self._committer)
+        before = fold.cursor
         self._made, self._collecting = [], True
         failure: EventHeldError | None = None
         try:
-            fold.take(todo)
+            fold.take(records)
         except EventHeldError as error:
             failure = error
         finally:
             made, self._made, self._collecting = self._made, [], False
         outgoing = await self._outgoing(made)
-        if made:
-            await self._commit(committer, fold.cursor, len(made), outgoing)
+        self._unwritten += len(records)
+        size = sum(len(record.value) for record in records if record.offset >= before)
+        sent = commits.add(outgoing, len(made), size, fold.cursor, more=more and failure is None)
+        if failure is None:
+            return sent, None
+        stopped = EventHeldError(
+            f"The handler {self._agent.agent_type} stops. {failure.message}",
+            hint="Mend `handle` or its state's `apply`, and start the worker again: nothing is skipped.",
+        )
+        stopped.__cause__ = failure
+        self._stopped = stopped
+        return sent, stopped
+
+    def hurry(self) -> None:
+        """What was handled waits for no more on its way to the log."""
+        if self._commits is not None:
+            self._commits.hurry()
+
+    def _on_log(self, made: Made) -> None:
+        self._next = made.cursor
+        if made.handled:
             attributes = {"noesium.reader": "worker", "noesium.name": self._agent.agent_type}
-            events_processed.add(len(made), attributes)
-        self._next = fold.cursor
-        self._unwritten += len(todo)
-        if self._unwritten >= FLUSH_EVENTS:
-            await self._write(fold, committer)
-        if failure is not None:
-            raise EventHeldError(
-                f"The handler {self._agent.agent_type} stops. {failure.message}",
-                hint="Mend `handle` or its state's `apply`, and start the worker again: nothing is skipped.",
-            ) from failure
+            events_processed.add(made.handled, attributes)
 
     async def _commit(
         self, committer: Committer, cursor: int, handled: int, outgoing: Sequence[Outgoing]

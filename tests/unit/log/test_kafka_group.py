@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import OffsetSpec
 
@@ -63,6 +63,8 @@ class Client:
     script: list[Message | Callable[[Client], None] | threading.Event]
     more: list[Message | Callable[[Client], None]]
     """What `consume` answers, one at a time."""
+    end: int = OFFSET_INVALID
+    """Of the partition, as far as the client knows."""
 
     def __init__(self, config: dict[str, Any], logger: Any) -> None:
         self.committed_offsets: list[int] = []
@@ -103,6 +105,10 @@ class Client:
 
     def commit(self, offsets: list[KafkaPartition], asynchronous: bool) -> None:
         self.committed_offsets += [part.offset for part in offsets]
+
+    def get_watermark_offsets(self, part: KafkaPartition, cached: bool) -> tuple[int, int]:
+        assert cached, "nobody is asked for it"
+        return (0, self.end)
 
     def assignment(self) -> list[KafkaPartition]:
         return []
@@ -484,3 +490,36 @@ async def test_a_member_that_is_closed_while_it_is_given_a_partition_has_let_go_
     may_release.set()
     await closing
     assert released == [TP]
+
+
+@pytest.mark.parametrize(("end", "behind"), [(1_000, 994), (6, 0), (OFFSET_INVALID, 0)])
+async def test_a_member_knows_how_many_records_are_behind_those_that_it_hands_over(
+    monkeypatch: pytest.MonkeyPatch, end: int, behind: int
+) -> None:
+    monkeypatch.setattr(kafka_group, "Consumer", Client)
+    monkeypatch.setattr(Client, "end", end)
+    Client.more = []
+    Client.script = [lambda client: client.change("on_assign"), Message(5)]
+    told = asyncio.get_running_loop().create_future()
+
+    async def handler(records: Sequence[Record]) -> None:
+        told.set_result(member.behind(TP))
+
+    async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        return {TP: 5}
+
+    member = KafkaSubscription(
+        Settings(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        "g",
+        "m",
+        ["t"],
+        None,  # type: ignore[arg-type]
+        handler,
+        on_assigned,
+        None,
+        None,
+    )
+    async with asyncio.timeout(20):
+        assert await told == behind
+        await member.close()
