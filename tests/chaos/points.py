@@ -155,13 +155,17 @@ def after_first_produce(strike: Strike, ledger: Ledger) -> None:
     doomed, produce = _doom_commits(strike), TransactionalProducer.produce
 
     def stopped(
-        self: TransactionalProducer, records: Sequence[Prepared], headers: Sequence[Any] | None = None
+        self: TransactionalProducer,
+        records: Sequence[Prepared],
+        headers: Sequence[Any] | None = None,
+        *,
+        told: bool = True,
     ) -> None:
         if doomed(self):
-            produce(self, records[:1], None if headers is None else headers[:1])
+            produce(self, records[:1], None if headers is None else headers[:1], told=told)
             self.flush()  # it lies in its partition, in an open transaction
             strike.here()
-        produce(self, records, headers)
+        produce(self, records, headers, told=told)
 
     put(TransactionalProducer, "produce", stopped)
 
