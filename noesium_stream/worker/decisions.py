@@ -39,8 +39,8 @@ class DecidingOwner(Protocol):
     generation: int
     log: EventLog
 
-    async def open_next(self, partitions: int) -> None:
-        """Return when the inbox of the next generation is there."""
+    async def open_next(self, partitions: int, *, told: bool) -> bool:
+        """See `ForwardingOwner.open_next`."""
 
     def submit(self, records: list[Outgoing]) -> Submission:
         """Queue records for the next commit of the partition."""

@@ -27,8 +27,12 @@ class ForwardingOwner(Protocol):
     generation: int
     log: EventLog
 
-    async def open_next(self, partitions: int) -> None:
-        """Return when the inbox of the next generation is there."""
+    async def open_next(self, partitions: int, *, told: bool) -> bool:
+        """Return when the inbox of the next generation is there, True.
+
+        False: the inbox alone has `told` of it, where anyone may write, and there is no journal of so many
+        partitions, which who grows an agent makes first.
+        """
 
 
 class Forwarding:
@@ -42,6 +46,7 @@ class Forwarding:
     def __init__(self, owner: ForwardingOwner, successor: tuple[int, int] | None) -> None:
         self._owner = owner
         self._partitions = None if successor is None else successor[1]
+        self._founded: int | None = None
         self._ready = False
 
     @property
@@ -56,36 +61,48 @@ class Forwarding:
         """
         if self._ready:
             return
-        partitions = self._partitions
+        if self._partitions is not None:
+            self._ready = await self._owner.open_next(self._partitions, told=False)
+            return
+        for partitions in self._told(records):
+            if await self._owner.open_next(partitions, told=True):
+                self._founded, self._ready = partitions, True
+                return
+
+    def _told(self, records: Sequence[Record]) -> list[int]:
+        """How many partitions the next generation has, as these records say, each number once."""
+        found: dict[int, None] = {}
         for record in records:
-            with suppress(
-                CorruptRecordError, UnicodeDecodeError
-            ):  # what it is will be told when it is judged
-                if partitions is None and record.event_type == PartitionOutgrown.TYPE:
+            with suppress(CorruptRecordError, UnicodeDecodeError):  # what it is is told when it is judged
+                if record.event_type == PartitionOutgrown.TYPE:
                     news = record.envelope.payload
-                    partitions = None if self._refused(news) else news["partitions"]
-        if partitions is not None:
-            await self._owner.open_next(partitions)
-            self._ready = True
+                    if self._misdirected(news) is None:
+                        found[news["partitions"]] = None
+        return list(found)
 
     def outgrown(self, record: Record) -> list[Outgoing] | EventValidationError:
         """Learn of a growth; the journal's copy of the news, nothing where it is none."""
         owner, payload = self._owner, record.envelope.payload
-        refused = self._refused(payload)
+        refused = self._misdirected(payload)
         if refused is not None:
             return refused
         if self._partitions is not None:
             return []
-        self._partitions = payload["partitions"]
+        if payload["partitions"] != self._founded:
+            said = f"{payload['partitions']}: generation {payload['generation']} has no such journal"
+            return EventValidationError("payload.partitions", said)
+        self._partitions = self._founded
         key = f"partition-{owner.partition}"
         return [Outgoing(record.envelope, owner.journal, owner.partition, key, (_source(record),))]
 
-    def _refused(self, news: Mapping[str, Any]) -> EventValidationError | None:
+    def _misdirected(self, news: Mapping[str, Any]) -> EventValidationError | None:
         owner = self._owner
         if news["agent_type"] != owner.agent_ref.agent_type:
             return EventValidationError("payload.agent_type", f"is {news['agent_type']}")
         if news["generation"] != owner.generation + 1:
             return EventValidationError("payload.generation", f"does not follow {owner.generation}")
+        if news["partition"] != owner.partition:
+            return EventValidationError("payload.partition", f"is {news['partition']}")
         return None
 
     def forwarded(self, record: Record) -> list[Outgoing]:

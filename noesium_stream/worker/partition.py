@@ -57,6 +57,9 @@ from noesium_stream.worker.submission import Submission
 from noesium_stream.worker.timers import Timers
 from noesium_stream.worker.writing import Writing
 
+MADE_S: Final = 2.0
+"""A broker may be late by so much to tell of a topic that was made."""
+
 _PAUSE_S: Final = 0.25
 
 
@@ -261,18 +264,27 @@ class PartitionOwner:
         self._progress(f"{self.journal}/{self.partition}: the group has given it to another worker")
         self._released = True
 
-    async def open_next(self, partitions: int) -> None:
-        """See `DecidingOwner.open_next`; whoever reads for this agent type hears of it."""
-        inbox, _ = next_specs(self.log.topology, self._agent_type, self.generation + 1, partitions)
+    async def open_next(self, partitions: int, *, told: bool) -> bool:
+        """See `ForwardingOwner.open_next`; whoever reads for this agent type hears of it."""
+        inbox, journal = next_specs(self.log.topology, self._agent_type, self.generation + 1, partitions)
+        begun = self.clock.monotonic()
         while True:
             if not self._writing.open:
                 raise LogClosedError(f"{self.journal}/{self.partition} was given up")
             try:
+                if told:
+                    made = (await self.log.layout()).get(journal.name)
+                    if made is None and self.clock.monotonic() - begun < MADE_S:
+                        await self.clock.sleep(_PAUSE_S)
+                        continue
+                    if made is None or made.partitions != partitions:
+                        return False
                 await self.log.ensure_topics([inbox])
                 break
             except LogUnavailableError as error:
                 await self._directory.wait_for_log(error)
         self._on_recovered()
+        return True
 
     def submit(self, records: list[Outgoing]) -> Submission:
         """See `DecidingOwner.submit`."""

@@ -13,12 +13,16 @@ from langgraph.graph import END, START, StateGraph
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.client import Client, Run
 from noesium_stream.client.run import RunInfo
+from noesium_stream.clock import SystemClock
+from noesium_stream.event import AgentRef, TraceContext
+from noesium_stream.event.standard import PartitionOutgrown
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
-from noesium_stream.log.generations import generations
+from noesium_stream.log.generations import generations, next_specs
 from noesium_stream.log.headers import header_text
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.prepare import Prepared
+from noesium_stream.log.topics import partition_of
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker, host
 from tests.support.lives import Life
@@ -231,6 +235,41 @@ async def test_commands_that_wait_for_a_slot_do_not_wait_for_the_old_generation(
         for run in runs:
             assert (await run.result(WAIT_S))["done"] is True
         assert sorted(begun) == [f"{n}" for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("partition", "partitions", "journal"),
+    [(0, 64, None), (0, 64, 4), (1, 4, 4)],
+    ids=["no journal", "another one", "another partition"],
+)
+async def test_news_of_a_growth_that_nobody_has_begun_is_a_dead_letter(
+    log: EventLog, tmp_path: Path, partition: int, partitions: int, journal: int | None
+) -> None:
+    """Anyone may write to an inbox; only who may make topics makes an agent grow."""
+    clock, topology = SystemClock(), log.topology
+    inbox = topology.inbox("listener")
+    async with worker(log, tmp_path), Client(log) as client:
+        run = await client.start("listener", {"words": 0, "name": "one"})
+        await run.result(timeout=20)
+        if journal is not None:
+            _, spec = next_specs(topology, "listener", 2, journal)
+            await log.ensure_topics([spec])
+        news = PartitionOutgrown(
+            agent_type="listener", partition=partition, generation=2, partitions=partitions
+        )
+        trace = TraceContext(clock.token(16), clock.token(8))
+        key = next(key for key in map(str, range(50)) if partition_of(key, 2) == 0)
+        envelope = news.to_envelope(AgentRef("me", "me"), trace, partition_key=key, clock=clock)
+        await log.append([envelope], topic=inbox)
+
+        async def refused() -> int:
+            return (await log.end(topology.dlq))[0]
+
+        await eventually(refused)
+        after = await client.start("listener", {"words": 0, "name": "one"})
+        await after.result(timeout=20)
+        assert await journal_of(after) == topology.journal("listener")
+        assert topology.inbox("listener", 2) not in await log.layout()
 
 
 async def test_who_has_not_heard_of_the_growth_is_served_all_the_same(log: EventLog, tmp_path: Path) -> None:
