@@ -45,6 +45,8 @@ class Translating:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
         if isinstance(error, sqlite3.Error):
             raise _translated(self._path, error) from error
         if isinstance(error, UnicodeDecodeError):  # a message of SQLite that quotes a damaged name

@@ -57,6 +57,9 @@ PASSED_BYTES: Final = 1_000
 
 _PASSED_AT_ONCE: Final = 1_000
 
+_NOT_ENDED: Final = 4_096
+"""So many runs are remembered that have been looked for among the ended ones, and are none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -144,6 +147,7 @@ class PartitionState:
         self._bounds = bounds
         self._changed: set[str] = set()
         self._passed: list[int] = []
+        self._not_ended: set[str] = set()
         self._verify()
 
     @property
@@ -269,6 +273,7 @@ class PartitionState:
 
     def _ended(self, run_id: str, ms: int) -> None:
         del self.open[run_id]
+        self._not_ended.discard(run_id)
         row = (run_id, ms, row_sum(run_id, ms))
         self.change("ended", "INSERT OR IGNORE INTO ended VALUES (?, ?, ?)", row)
         self.manifest.newest_ms = max(self.manifest.newest_ms, ms)
@@ -287,11 +292,20 @@ class PartitionState:
             self.change("ended", f"DELETE FROM ended WHERE run_id IN ({oldest})", (surplus,))
 
     def has_ended(self, run_id: str) -> bool:
-        """Whether a run of this id has ended, as far as that is known (`Bounds`)."""
+        """Whether a run of this id has ended, as far as that is known (`Bounds`).
+
+        Each new run is asked for three times: when its command comes, when its turn comes, and by the fold.
+        """
+        if run_id in self._not_ended:
+            return False
         rows = self.file.read("SELECT ms, sum FROM ended WHERE run_id = ?", (run_id,))
         for ms, found in rows:
             if row_sum(run_id, ms) != found:
                 raise self.file.broken("the row of an ended run is damaged")
+        if not rows:
+            if len(self._not_ended) >= _NOT_ENDED:
+                self._not_ended.clear()
+            self._not_ended.add(run_id)
         return bool(rows)
 
     def __contains__(self, run_id: object) -> bool:

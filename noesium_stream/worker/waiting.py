@@ -18,6 +18,7 @@ PICKED_BYTES: Final = 8_000_000
 """So much is taken up at a time, or one command."""
 
 _COLUMNS: Final = "inbox_offset, run_id, fair, since_ms, headers, value, sum"
+_OF_KEY: Final = "SELECT 1 FROM waiting INDEXED BY waiting_fair WHERE fair = ?"
 _BEHIND: Final = ""
 """As fairness key: it is no command, and has no turn of its own."""
 
@@ -42,6 +43,7 @@ class Waiting:
         self._inbox = inbox
         self._partition = partition
         self._decoder = decoder
+        self._may_be_behind = bool(state.file.read(f"{_OF_KEY} LIMIT 1", (_BEHIND,)))
 
     def __len__(self) -> int:
         return self._state.manifest.counts["waiting"]
@@ -55,6 +57,7 @@ class Waiting:
 
     def put(self, record: Record, fair: str | None) -> None:
         """Let a record of the inbox wait: a command with its fairness key, or what goes behind one."""
+        self._may_be_behind = self._may_be_behind or not fair
         headers = orjson.dumps(texts_of(record.headers))
         fields = (record.offset, record.key, fair or _BEHIND, record.timestamp_ms)
         row = (*fields, headers, record.value, row_sum(*fields, value=headers + record.value))
@@ -107,7 +110,9 @@ class Waiting:
         return self._read(where, (fair, after), "INDEXED BY waiting_fair", limit=1)
 
     def behind(self, run_id: str) -> list[Record]:
-        """What waits behind the command of a run, in order."""
+        """What waits behind the command of a run, in order; nothing is read where nothing came in so."""
+        if not self._may_be_behind:
+            return []
         return self._read("run_id = ? AND fair = ''", (run_id,), "INDEXED BY waiting_run")
 
     def left_behind(self, most: int) -> list[Record]:

@@ -211,3 +211,30 @@ def test_no_ended_run_is_forgotten_before_all_that_was_passed_over_for_it_is_rec
             break
     assert recorded == repeated
     assert place > 5
+
+
+def test_a_run_that_was_looked_for_before_is_known_when_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = PartitionState(in_memory(Identity("journal", "id", 0)), "inbox", Bounds())
+    read: list[str] = []
+    file_read = StateFile.read
+    monkeypatch.setattr(
+        StateFile, "read", lambda self, what, *given: read.append(what) or file_read(self, what, *given)
+    )
+    for _ in range(3):
+        assert not state.has_ended("a")
+    assert len(read) == 1
+    state.fold(Entry("journal/0", 0, "x", "a", "run.started", {SEQUENCE: b"0"}))
+    assert not state.has_ended("a")
+    state.fold(Entry("journal/0", 1, "y", "a", "run.completed", {SEQUENCE: b"1"}, 7))
+    assert state.has_ended("a")
+
+
+def test_what_waits_behind_a_command_is_found_whether_it_came_now_or_lay_there(file: StateFile) -> None:
+    state = PartitionState(file, "inbox", Bounds())
+    queue = Waiting(state, "inbox", 0, CODEC)
+    first, answer = record(0, command("a")), record(1, command("a"))
+    queue.put(first, "key:a")
+    assert queue.behind(first.key) == []
+    queue.put(answer, None)
+    for one in (queue, Waiting(state, "inbox", 0, CODEC)):
+        assert [behind.offset for behind in one.behind(answer.key)] == [1]
