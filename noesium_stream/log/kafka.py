@@ -143,7 +143,7 @@ class KafkaLog:
         producer = TransactionalProducer(self._settings, transactional_id, f"The writer {writer_id}")
         loop = asyncio.get_running_loop()
         try:
-            await unbroken(loop.run_in_executor(self._executor, producer.init))
+            await unbroken(loop.run_in_executor(self._executor, producer.init), producer.give_up)
         except BaseException:
             await loop.run_in_executor(self._executor, producer.close)
             raise

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from noesium_stream.errors import EventStoreError, LogClosedError, LogUnavailableError
@@ -39,6 +39,9 @@ HEARTBEAT_MS: Final = 1_000
 GOODBYE_S: Final = 2.0
 """How long a member that has let go of all it had waits for brokers to hear of it. Those that are away leave
 its partitions to others when the session ends; its offset is only advice."""
+
+ASKING_S: Final = 5.0
+"""For so long it is asked where the group is, while a partition is being assigned."""
 
 _POLL_AFTER_S: Final = 10.0
 _WAIT_S: Final = 0.1
@@ -175,16 +178,30 @@ class KafkaSubscription:
         except KafkaException as error:
             raise translated(error, self._bootstrap, f"asking where the group is in {tp.topic}") from error
 
-    def _committed(self, parts: Sequence[KafkaPartition]) -> list[KafkaPartition]:
+    def _starts(self, parts: Sequence[KafkaPartition]) -> dict[TopicPartition, int]:
+        """Where the group begins to read; on the thread. Brokers that are away are not waited for."""
+        try:
+            found = self._committed(parts, ASKING_S) if parts else []
+        except LogUnavailableError:
+            # The client asks for them itself, for as long as it takes.
+            return {TopicPartition(part.topic, part.partition): OFFSET_STORED for part in parts}
+        return {
+            TopicPartition(part.topic, part.partition): part.offset if part.offset >= 0 else OFFSET_BEGINNING
+            for part in found
+        }
+
+    def _committed(
+        self, parts: Sequence[KafkaPartition], patience_s: float = PATIENCE_S
+    ) -> list[KafkaPartition]:
         """The group's offsets; on the thread. A broker that comes up may not know yet that it keeps them.
 
         Raises:
-            LogUnavailableError: nobody has told them within `PATIENCE_S`.
+            LogUnavailableError: nobody has told them within that time.
         """
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while True:
             try:
-                found: list[KafkaPartition] = self._consumer.committed(list(parts), timeout=PATIENCE_S)
+                found: list[KafkaPartition] = self._consumer.committed(list(parts), timeout=patience_s)
                 failed = next((part.error for part in found if part.error is not None), None)
                 if failed is None:
                     return found
@@ -357,6 +374,8 @@ class KafkaSubscription:
         if tp not in self._positions:
             return
         start = self._batch.read.get(tp, self._positions[tp])
+        if start == OFFSET_STORED:  # the client has asked, and the group has none
+            start = self._positions[tp] = OFFSET_BEGINNING
         try:
             found = self._call(out_of_range(self._admin, tp.topic, tp.partition, start))
         except LogUnavailableError as away:
@@ -393,10 +412,7 @@ class KafkaSubscription:
             starts: dict[TopicPartition, int] = {}
             if self._on_assigned is not None and tps:
                 starts.update(self._call(self._on_assigned(tps)) or {})
-            unknown = [KafkaPartition(*tp) for tp in sorted(tps - starts.keys())]
-            for part in self._committed(unknown) if unknown else ():
-                at = TopicPartition(part.topic, part.partition)
-                starts[at] = part.offset if part.offset >= 0 else OFFSET_BEGINNING
+            starts.update(self._starts([KafkaPartition(*tp) for tp in sorted(tps - starts.keys())]))
             self._positions.update({tp: starts[tp] for tp in tps})
             self._assigned = frozenset(self._positions)
             consumer.incremental_assign([KafkaPartition(tp.topic, tp.partition, starts[tp]) for tp in tps])

@@ -79,6 +79,7 @@ class TransactionalProducer:
     def __init__(self, settings: KafkaSettings, transactional_id: str, what: str) -> None:
         self.what = what
         self.usable = True
+        self._given_up = False
         self._bootstrap = settings.bootstrap
         self._log = ClientLog()
         self._fatal: EventStoreError | None = None
@@ -122,6 +123,8 @@ class TransactionalProducer:
     def init(self) -> None:
         """Fence the holder of this id, abort what it left open, wait until that is settled. Blocks.
 
+        `give_up` ends it within `_INIT_TURN_S`.
+
         Raises:
             LogUnavailableError: no broker answers, or it does not let us in.
         """
@@ -138,9 +141,13 @@ class TransactionalProducer:
                 code = error.args[0].code()
                 # The broker is still ending what the previous holder left open: that passes.
                 passing = error.args[0].retriable() or code == KafkaError.CONCURRENT_TRANSACTIONS
-                if not passing or time.monotonic() > deadline:
+                if not passing or self._given_up or time.monotonic() > deadline:
                     raise translated(error, self._bootstrap, f"opening {self.what}") from error
         self.serve()
+
+    def give_up(self) -> None:
+        """Nobody waits for `init` any more; from any thread."""
+        self._given_up = True
 
     def begin(self) -> None:
         """Begin a transaction.

@@ -193,10 +193,16 @@ class KafkaTransaction:
         return headers
 
 
-async def unbroken(future: asyncio.Future[T]) -> T:
-    """Await `future` to its end even when cancelled: a commit under way has an outcome that must be kept."""
+async def unbroken(future: asyncio.Future[T], cancelled: Callable[[], None] = lambda: None) -> T:
+    """Await `future` to its end even when cancelled: a commit under way has an outcome that must be kept.
+
+    `cancelled` is called then, which may let the end come sooner.
+    """
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
+        cancelled()
         await asyncio.wait((future,))
+        if not future.cancelled():
+            future.exception()  # asked for here: nobody else will
         raise

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import OffsetSpec
 
@@ -234,6 +234,62 @@ async def test_who_is_told_that_an_offset_is_not_there_reads_on_where_it_is_and_
     Client.script += [Failed(-1)]
     with pytest.raises(LogTruncatedError, match="offset 7 is no longer there, the first retained one is 50"):
         await asyncio.wait_for(member.wait(), 10)
+
+
+async def test_who_is_given_a_partition_while_nobody_knows_the_groups_offset_lives_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its owner takes it later, and says then where it begins."""
+
+    class Away(Client):
+        def committed(self, parts: list[KafkaPartition], timeout: float) -> list[KafkaPartition]:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    class Failed(Message):
+        def error(self) -> KafkaError:
+            return KafkaError(KafkaError._AUTO_OFFSET_RESET)
+
+    class Admin:
+        bootstrap = "here"
+
+        async def offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
+            return {0: 0 if spec._value == OffsetSpec.earliest()._value else 100}
+
+    monkeypatch.setattr(kafka_group, "Consumer", Away)
+    monkeypatch.setattr(kafka_group, "ASKING_S", 0.05)
+    Client.more = []
+    Client.script = [lambda client: client.change("on_assign")]
+    handled: list[int] = []
+
+    async def handler(records: Sequence[Record]) -> None:
+        handled.extend(record.offset for record in records)
+
+    async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
+
+    member = KafkaSubscription(
+        Settings(),  # type: ignore[arg-type]
+        Admin(),  # type: ignore[arg-type]
+        "group",
+        "me/1/x",
+        ["t"],
+        None,  # type: ignore[arg-type]
+        handler,
+        on_assigned,
+        None,
+        None,
+    )
+    await eventually(lambda: member._consumer.starts == [OFFSET_STORED])
+    assert member.assignment == {TP}
+    assert member.position(TP) is None
+    Client.script += [Failed(-1)]
+    await eventually(lambda: member._consumer.starts == [OFFSET_STORED, OFFSET_BEGINNING])
+    member.seek({TP: 7})
+    await eventually(lambda: member._consumer.starts[2:] == [7])
+    Client.script += [Message(7)]
+    await eventually(lambda: handled == [7])
+    await member.close()
+    await member.wait()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +14,7 @@ from noesium_stream.errors import FencedError, LogForbiddenError, LogUnsupported
 from noesium_stream.log import kafka_producer
 from noesium_stream.log.kafka_producer import TransactionalProducer
 from noesium_stream.log.kafka_settings import KafkaSettings
-from noesium_stream.log.kafka_writer import KafkaWriter
+from noesium_stream.log.kafka_writer import KafkaWriter, unbroken
 from noesium_stream.log.prepare import Prepared
 
 
@@ -152,3 +154,29 @@ async def test_a_commit_that_was_not_told_what_is_wrong_with_a_record_is_made_ag
         client.said, client.refuses = [], False
         assert await writer.commit([]) == []
         assert client.said == ["begin", "produce", "commit"]
+
+
+async def test_a_writer_that_nobody_waits_for_does_not_wait_for_a_broker_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that is told to end while it opens one has seconds, not half a minute."""
+    tried = threading.Event()
+
+    class Away(Client):
+        def init_transactions(self, timeout_s: float) -> None:
+            tried.set()
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
+
+        def poll(self, timeout_s: float) -> None:
+            pass
+
+    monkeypatch.setattr(kafka_producer, "Producer", Away)
+    producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
+    opening = asyncio.ensure_future(
+        unbroken(asyncio.get_running_loop().run_in_executor(None, producer.init), producer.give_up)
+    )
+    await asyncio.to_thread(tried.wait, 10)
+    opening.cancel()
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await opening
