@@ -64,8 +64,8 @@ class DecidingRuns(Protocol):
             EventValidationError: no run can begin with it; nothing has been changed.
         """
 
-    def start(self, session: RunSession) -> None:
-        """Let its task begin, now or soon."""
+    def start(self, session: RunSession, *, ahead: bool = False) -> None:
+        """Let its task begin, now or soon; `ahead` of those that wait for that."""
 
     def deliver(self, session: RunSession) -> None:
         """Tell a run of what was accepted for it."""
@@ -79,13 +79,14 @@ class Known(Protocol):
 
 
 class Accepted:
-    """What one commit is to accept, and what follows from it."""
+    """What one commit is to accept, and what follows from it; `ahead`: runs that begin before others do."""
 
     def __init__(self) -> None:
         self.outgoing: list[Outgoing] = []
         self.begun: dict[str, RunSession] = {}
         self.touched: dict[str, RunSession] = {}
         self.told: list[str] = []
+        self.ahead: set[str] = set()
 
 
 class Decisions:
@@ -244,7 +245,7 @@ class Decisions:
             self._owner.tell(line)
         for run_id, session in accepted.begun.items():
             if self.loaded.get(run_id) is session:  # else the partition was lost again by now
-                self._runs.start(session)
+                self._runs.start(session, ahead=run_id in accepted.ahead)
         for session in accepted.touched.values():
             self._runs.deliver(session)
 

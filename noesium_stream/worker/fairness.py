@@ -1,7 +1,8 @@
 """Whose turn it is: the commands of a partition begin in turns, one of each fairness key.
 
 The policy: the keys stand in a circle, in the order of their bytes. Whenever a run may begin, the next key
-after the last one that has a command waiting gives its oldest. So a tenant with 10,000 commands, or a run
+after the last one that has a command waiting gives its oldest. A key none of whose runs is at work need not
+wait for runs of others to end (`slots`). So a tenant with 10,000 commands, or a run
 that asks for 10,000 others, delays another one's command by one run at a time. Nothing is kept but the key
 that was last, which the journal tells.
 

@@ -91,7 +91,7 @@ class OpenRuns:
         self._directory = directory
         self._reports = reports
         self._on_failure = on_failure
-        self._starting = Starting(self.loaded, self._begin_task)
+        self._starting = Starting(self.loaded, self._begin_task, self._part_of)
         self._timers: Timers | None = None
         self._parking: Parking | None = None
         self._holder: Holder | None = None
@@ -180,13 +180,13 @@ class OpenRuns:
             self._timers.set(session.run_id, deadline_ms)
         return session, first
 
-    def start(self, session: RunSession) -> None:
+    def start(self, session: RunSession, *, ahead: bool = False) -> None:
         """See `DecidingRuns.start`."""
         if session.task is not None:
             return  # it is ending already: its deadline has passed
         if self._holder is not None:
             self._holder.works(session.run_id)
-        self._starting.start(session)
+        self._starting.start(session, ahead=ahead)
 
     def _begin_task(self, session: RunSession) -> None:
         session.task = asyncio.create_task(self._execute(session), name=f"run {session.run_id}")
@@ -218,6 +218,9 @@ class OpenRuns:
             if self._timers is not None:
                 self._timers.forget(session.run_id)
             self._writing.forget(session.run_id)
+
+    def _part_of(self, number: int) -> int:
+        return self._holder.part_of(number) if self._holder is not None else number
 
     def _leave(self, session: RunSession, why: str) -> None:
         """A run that this worker cannot go on with waits for one that can."""

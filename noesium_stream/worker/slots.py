@@ -1,18 +1,23 @@
 """How many runs of a worker's agent work at once, over all of its partitions.
 
 A run takes a slot when its turn comes and holds it while it works. One that only waits holds none, and goes
-on when it is woken, whether there is a free one or not: an answer is never stuck behind commands.
+on when it is woken, whether there is a free one or not: an answer is never stuck behind commands. Nor is a
+tenant stuck behind the runs of another, however long they take: where all slots are taken, one run of each
+fairness key that has none at work in its partition begins beside them, an eighth of the slots at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 CONCURRENCY: Final = 200
 """Runs of each agent type that work at once in a worker, unless it is told otherwise."""
+
+BESIDE: Final = 8
+"""One slot in so many is added for keys that have no run at work: a worker of less than this has none."""
 
 
 class Holder:
@@ -25,12 +30,12 @@ class Holder:
         wake: set when there may be one.
     """
 
-    def __init__(self, freed: Callable[[], None]) -> None:
+    def __init__(self, slots: Slots) -> None:
         self.working: set[str] = set()
         self.resuming: deque[str] = deque()
         self.hungry = False
         self.wake = asyncio.Event()
-        self._freed = freed
+        self._slots = slots
 
     def works(self, run_id: str) -> None:
         """A run works, whether there was a slot or not."""
@@ -40,12 +45,16 @@ class Holder:
         """A run only waits, or has ended."""
         if run_id in self.working:
             self.working.discard(run_id)
-            self._freed()
+            self._slots.freed()
 
     def resume(self, run_ids: Iterable[str]) -> None:
         """Let open runs go on when there are slots."""
         self.resuming.extend(run_ids)
         self.wake.set()
+
+    def part_of(self, number: int) -> int:
+        """An equal part of what all partitions of the agent that are at work may have together."""
+        return number // max(1, self._slots.at_work)
 
 
 class Slots:
@@ -61,7 +70,7 @@ class Slots:
 
     def join(self) -> Holder:
         """A partition comes."""
-        holder = Holder(self.freed)
+        holder = Holder(self)
         self._holders.append(holder)
         return holder
 
@@ -81,6 +90,15 @@ class Slots:
         if hungry > 1:
             free = min(free, max(1, self.most // hungry) - len(holder.working))
         return max(0, free)
+
+    def beside(self) -> int:
+        """How many runs may begin where there is no room, each of a key that has none at work."""
+        return max(0, self.most + self.most // BESIDE - sum(len(holder.working) for holder in self._holders))
+
+    @property
+    def at_work(self) -> int:
+        """How many partitions have runs at work, or some that are to begin."""
+        return sum(bool(holder.working) or holder.hungry for holder in self._holders)
 
     def freed(self) -> None:
         """There may be a free one."""

@@ -6,6 +6,9 @@ Order is the guarantee. Commands whose turn it is, when there are slots, and non
  3. begun.
 This and the taking of records from the inbox (`intake`) never happen at the same time (`Decisions.turn`).
 
+Where there are no slots, keys that have no run at work begin one beside them (`slots`). The first run of such
+a key does not wait for those that have slots and are still to begin (`starting`).
+
 A command that has waited for half of what an inbox keeps is accepted out of turn, so that the inbox need not
 keep it any more; its run begins when there is a slot. Once the agent type has grown (`forwarding`), commands
 are handed on instead, in the turns in which they would have begun.
@@ -21,6 +24,7 @@ from typing import Final, Protocol
 from noesium_stream.kernel import NO_LONGER_OWNER
 from noesium_stream.log.record import Record
 from noesium_stream.worker.decisions import Accepted, DecidingOwner, Decisions
+from noesium_stream.worker.fairness import fairness_key
 from noesium_stream.worker.inbox import Unready, Verdict
 from noesium_stream.worker.keeping import Keeping
 from noesium_stream.worker.parking import Parking
@@ -122,16 +126,42 @@ class Turns:
         self._holder.hungry = bool(resuming or len(self._waiting))
         room = min(AT_ONCE, self._slots.room(self._holder)) if self._holder.hungry else 0
         if not room:
-            return False
+            return not resuming and await self._admit_beside()
         if resuming:
             some = [resuming.popleft() for _ in range(min(room, len(resuming)))]
             await asyncio.wait((self._parking.load(some),))
             return True
         async with self._decisions.turn:
+            busy = self._busy()
             commands, last = self._waiting.next_ones(room)
             begun = await self._take_up(commands, last)
-        self._decisions.follow(begun)
+        self._follow(begun, busy)
         return bool(commands)
+
+    async def _admit_beside(self) -> bool:
+        """Let keys begin a run that have none at work; whether there may be more."""
+        most = self._slots.beside()
+        if not most or not self._waiting.next_beside(self._busy(), 1):
+            return False
+        async with self._decisions.turn:
+            busy = self._busy()
+            commands = self._waiting.next_beside(busy, most)
+            begun = await self._take_up(commands, None)
+        self._follow(begun, busy)
+        return bool(commands)
+
+    def _busy(self) -> set[str]:
+        """The fairness keys of the runs that are at work."""
+        sessions = map(self._decisions.loaded.get, self._holder.working)
+        return {fairness_key(session.command) for session in sessions if session is not None}
+
+    def _follow(self, begun: Accepted, busy: set[str]) -> None:
+        """Begin; the first run of a key that is not `busy` goes ahead."""
+        first: dict[str, str] = {}
+        for run_id, session in begun.begun.items():
+            first.setdefault(fairness_key(session.command), run_id)
+        begun.ahead = {run_id for key, run_id in first.items() if key not in busy}
+        self._decisions.follow(begun)
 
     async def _hand_on(self) -> bool:
         """What waits goes on to the next generation, in the turns in which it would have begun."""

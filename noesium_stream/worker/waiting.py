@@ -5,7 +5,8 @@ What is sent to a run whose command waits here waits behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import orjson
@@ -80,6 +81,11 @@ class Waiting:
             records.append(record)
             last, size = fair, size + len(record.value)
         return records, last
+
+    def next_beside(self, busy: Collection[str], most: int) -> list[Record]:
+        """The oldest command of each of the next keys, at most so many, that are none of `busy`."""
+        others = (fair for fair in self._circle(self._state.manifest.last_fair) if fair not in busy)
+        return [record for fair in islice(others, most) for record in self._next_of(fair, -1)]
 
     def _in_turns(self, last: str) -> Iterator[tuple[str, Record]]:
         ring = []

@@ -104,6 +104,16 @@ def test_the_circle_goes_on_behind_the_key_that_was_last(queue: Waiting, file: S
     assert lanes_of(queue.next_ones(2)[0]) == "ca"
 
 
+def test_beside_keys_that_are_at_work_each_of_the_next_others_has_its_oldest(
+    queue: Waiting, file: StateFile
+) -> None:
+    put(queue, "abbcd")
+    file.manifest.last_fair = "key:b"
+    assert [one.offset for one in queue.next_beside({"key:c"}, 2)] == [4, 0]
+    assert [one.offset for one in queue.next_beside(set(), 9)] == [3, 4, 0, 1]
+    assert queue.next_beside({f"key:{lane}" for lane in "abcd"}, 1) == []
+
+
 def test_what_is_taken_up_at_once_is_bounded_in_bytes(
     queue: Waiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,3 +248,25 @@ def test_what_waits_behind_a_command_is_found_whether_it_came_now_or_lay_there(f
     queue.put(answer, None)
     for one in (queue, Waiting(state, "inbox", 0, CODEC)):
         assert [behind.offset for behind in one.behind(answer.key)] == [1]
+
+
+def test_only_a_run_that_was_written_as_open_is_taken_out_of_the_file() -> None:
+    state = PartitionState(in_memory(Identity("journal", "id", 0)), "inbox", Bounds())
+    changes: list[str] = []
+    state.file._db.set_trace_callback(changes.append)
+
+    def folded(place: int, run_id: str, number: int, event_type: str) -> None:
+        state.fold(Entry("journal/0", place, str(place), run_id, event_type, {SEQUENCE: b"%d" % number}))
+
+    folded(0, "brief", 0, "run.started")
+    folded(1, "brief", 1, "run.completed")
+    folded(2, "long", 0, "run.started")
+    state.write()
+    assert state.file.read("SELECT run_id FROM open") == [("long",)]
+    folded(3, "long", 1, "run.completed")
+    state.write()
+    assert state.file.read("SELECT run_id FROM open") == []
+    assert state.manifest.counts["open"] == 0
+    assert [text for text in changes if "DELETE FROM open" in text] == [
+        "DELETE FROM open WHERE run_id = 'long'"
+    ]

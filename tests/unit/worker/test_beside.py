@@ -1,0 +1,130 @@
+"""Where the runs of one tenant have all slots, another one does not wait for them to end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypedDict
+
+import pytest
+from langgraph.graph import END, START, StateGraph
+
+from noesium_stream.client import Client
+from noesium_stream.log import open_log
+from noesium_stream.testing import agent_of
+from noesium_stream.worker import Worker
+from noesium_stream.worker.slots import BESIDE, Slots
+from noesium_stream.worker.starting import AHEAD, AT_ONCE, FEWEST, Starting
+from tests.support.reading import eventually
+
+SLOTS = 2 * BESIDE
+"""With two more for keys that have no run at work."""
+
+
+class State(TypedDict, total=False):
+    value: Any
+
+
+async def turns_of_the_loop() -> None:
+    for _ in range(2_000):
+        await asyncio.sleep(0)
+
+
+async def test_tenants_begin_beside_one_that_has_all_slots_with_one_run_each(tmp_path: Path) -> None:
+    at_work: list[str] = []
+    may_end: dict[str, asyncio.Event] = {}
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        name = state["value"]
+        at_work.append(name)
+        await may_end.setdefault(name, asyncio.Event()).wait()
+        return {"value": name}
+
+    graph = StateGraph(State)
+    graph.add_node("node", node)
+    graph.add_edge(START, "node")
+    graph.add_edge("node", END)
+    log = await open_log("memory://?partitions=1")
+    async with (
+        Client(log) as client,
+        Worker(log, [(agent_of(graph), None)], home=tmp_path, concurrency=SLOTS),
+    ):
+
+        async def asks(tenant: str, *names: str) -> list[Any]:
+            return [await client.start("sample", {"value": n}, fairness_key=tenant) for n in names]
+
+        large = await asks("large", *(f"large-{number}" for number in range(2 * SLOTS)))
+        await eventually(lambda: len(at_work) == SLOTS)
+        small = await asks("small", "small-1", "small-2")
+        await eventually(lambda: "small-1" in at_work)
+        await asks("other", "other-1")
+        await eventually(lambda: "other-1" in at_work)
+        await asks("fourth", "fourth-1")
+        await turns_of_the_loop()
+        assert at_work[SLOTS:] == ["small-1", "other-1"]  # one of each key, and no more than are to be spared
+        may_end["small-1"].set()
+        assert (await small[0].result(timeout=10))["value"] == "small-1"
+        await eventually(lambda: len(at_work) == SLOTS + 3)
+        assert set(at_work[SLOTS + 2 :]) <= {"small-2", "fourth-1"}
+        assert len([name for name in at_work if name.startswith("large")]) == SLOTS
+        for name in at_work[:SLOTS]:
+            may_end[name].set()
+        for run in large[:SLOTS]:
+            await run.result(timeout=10)
+        await eventually(lambda: {"small-2", "fourth-1"} <= set(at_work))
+    await log.close()
+
+
+def test_few_slots_are_not_exceeded_and_more_are_by_an_eighth() -> None:
+    assert Slots(BESIDE - 1).beside() == BESIDE - 1
+    slots = Slots(SLOTS)
+    one, other = slots.join(), slots.join()
+    one.working.update(str(number) for number in range(SLOTS - 1))
+    other.working.add("other")
+    assert (slots.room(one), slots.beside()) == (0, 2)
+    other.working.update(("second", "third", "fourth"))
+    assert slots.beside() == 0
+
+
+def test_partitions_at_work_share_what_all_of_them_may_have() -> None:
+    slots = Slots(SLOTS)
+    one, other, _ = slots.join(), slots.join(), slots.join()
+    assert one.part_of(24) == 24
+    one.hungry = True
+    other.working.add("run")
+    assert (one.part_of(24), other.part_of(24)) == (12, 12)
+
+
+def session(run_id: str) -> Any:
+    """A run that waits for its first commit, once it has begun."""
+    return SimpleNamespace(
+        run_id=run_id,
+        task=None,
+        committing=True,
+        history=SimpleNamespace(terminal=None),
+        activity=SimpleNamespace(changes=1),
+    )
+
+
+@pytest.mark.parametrize(("part", "at_once"), [(lambda n: n, AT_ONCE), (lambda n: n // 100, FEWEST)])
+async def test_what_goes_ahead_waits_for_nobody_and_holds_nobody_up(part: Any, at_once: int) -> None:
+    begun: list[str] = []
+
+    def begin(run: Any) -> None:
+        run.task = asyncio.get_running_loop().create_future()
+        begun.append(run.run_id)
+
+    runs = {name: session(name) for name in (f"{number}" for number in range(2 * AT_ONCE))}
+    firsts = {name: session(name) for name in (f"first-{number}" for number in range(AHEAD + 1))}
+    starting = Starting({**runs, **firsts}, begin, part)
+    for run in runs.values():
+        starting.start(run)
+    assert begun == list(runs)[:at_once]
+    for run in firsts.values():
+        starting.start(run, ahead=True)
+    assert begun[at_once:] == list(firsts)[:AHEAD]  # the one that is too many waits with the others
+    runs["0"].task.set_result(None)
+    await eventually(lambda: len(begun) > at_once + AHEAD)
+    assert begun[at_once + AHEAD :] == [list(runs)[at_once]]
+    await starting.close()
