@@ -7,9 +7,10 @@ cancelled or expires without a reason (failed), and nobody calls who does not ow
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import EventLog
 from tests.chaos.check import wrong_sums
 from tests.chaos.cluster_load import Load
@@ -64,14 +65,35 @@ async def late_calls(log: EventLog, book: Book, ledger: Sequence[Call]) -> list[
         for record in await invariants.read_topic(log, log.topology.heartbeat)
         if record.event_type == "agent.heartbeat"
     }
+
+    def name_of(acquired: EventEnvelope) -> str:
+        instance = str(acquired.payload["instance_id"])
+        return str(names.get(instance, instance))
+
+    return called_late(book, ledger, name_of)
+
+
+def called_late(
+    book: Book,
+    ledger: Sequence[Call],
+    name_of: Callable[[EventEnvelope], str],
+    meanwhile_s: float = MEANWHILE_S,
+) -> list[str]:
+    """See `late_calls`.
+
+    Args:
+        book: what is on the log.
+        ledger: the calls.
+        name_of: which process of the ledger has acquired a partition.
+        meanwhile_s: so long after the next owner's first record a call of the last one is none of its faults.
+    """
     owners: defaultdict[tuple[str, int], list[tuple[float, str]]] = defaultdict(list)
     places: dict[str, tuple[str, int]] = {}
     for kind, records in book.journals.items():
         for record in records:
             place = (kind, record.partition)
             if record.event_type == "partition.acquired":
-                instance = record.envelope.payload["instance_id"]
-                owners[place].append((record.timestamp_ms / 1000, names.get(instance, instance)))
+                owners[place].append((record.timestamp_ms / 1000, name_of(record.envelope)))
             elif record.event_type == "effect.requested":
                 places[record.envelope.payload["idempotency_key"]] = place
     faults = []
@@ -79,8 +101,8 @@ async def late_calls(log: EventLog, book: Book, ledger: Sequence[Call]) -> list[
         if call.kind not in ("external", "undo") or call.key not in places:
             continue
         owned = owners[places[call.key]]
-        before = [who for at_s, who in owned if at_s + MEANWHILE_S < call.begun_s]
-        meanwhile = {who for at_s, who in owned if abs(at_s - call.begun_s) <= MEANWHILE_S}
+        before = [who for at_s, who in owned if at_s + meanwhile_s < call.begun_s]
+        meanwhile = {who for at_s, who in owned if abs(at_s - call.begun_s) <= meanwhile_s}
         if call.process not in {*before[-1:], *meanwhile}:
             at = f"{call.begun_s:.3f}, when the owner was {before[-1:]}"
             faults.append(f"late: {call.process} called {call.words} ({call.key}) at {at}")

@@ -132,16 +132,25 @@ class People:
         ledger: its file.
         alive: names of the processes that live.
         chance: what is decided where either would do.
+        gives_up: that a call has failed is what may be decided.
     """
 
     def __init__(
-        self, log: EventLog, reader: Reader, ledger: Path, alive: Callable[[], set[str]], chance: Random
+        self,
+        log: EventLog,
+        reader: Reader,
+        ledger: Path,
+        alive: Callable[[], set[str]],
+        chance: Random,
+        *,
+        gives_up: bool = True,
     ) -> None:
         self._client = Client(log, agent_id="anna")
         self._reader = reader
         self._ledger = ledger
         self._alive = alive
         self._chance = chance
+        self._decisions = ("retry", "fail") if gives_up else ("retry",)
 
     async def help(self) -> None:
         """Until cancelled."""
@@ -164,7 +173,7 @@ class People:
         if done is not None:
             await patiently(partial(run.resolve_effect, effect_id, "result", done.result))
         elif not any(_runs(call, self._alive()) for call in calls):
-            await patiently(partial(run.resolve_effect, effect_id, self._chance.choice(("retry", "fail"))))
+            await patiently(partial(run.resolve_effect, effect_id, self._chance.choice(self._decisions)))
 
 
 def _runs(call: Call, alive: set[str]) -> bool:

@@ -43,10 +43,18 @@ class Stage:
         url: of the log.
         seed: of the workload, and of what else is left to chance; any text.
         plant: a bug that all workers have; see `plants`.
+        gives_up: see `People`.
     """
 
     def __init__(
-        self, launcher: Launcher, folder: Path, url: str, seed: str, plant: str | None = None
+        self,
+        launcher: Launcher,
+        folder: Path,
+        url: str,
+        seed: str,
+        plant: str | None = None,
+        *,
+        gives_up: bool = True,
     ) -> None:
         self.url = url
         self.folder = folder
@@ -63,6 +71,7 @@ class Stage:
         self._seed = seed
         self._more = 0
         self._plant = plant
+        self._gives_up = gives_up
         self._launcher = launcher
         self._helping: asyncio.Task[None] | None = None
         self._clock = SystemClock()
@@ -79,7 +88,8 @@ class Stage:
         await log.ensure_topics([topology.spec(topic) for topic in topics])
         self.reader = Reader(log, self.chance.randrange(1, 150))
         self.reader.begin()
-        people = People(log, self.reader, self.ledger, self.alive, Random(f"{self._seed} people"))
+        chance = Random(f"{self._seed} people")
+        people = People(log, self.reader, self.ledger, self.alive, chance, gives_up=self._gives_up)
         self._helping = asyncio.create_task(people.help())
         return self
 

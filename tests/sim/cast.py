@@ -11,8 +11,8 @@ import asyncio
 import operator
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import cache
-from typing import Annotated, Any, Final, TypedDict
+from functools import cache, partial
+from typing import Annotated, Any, ClassVar, Final, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -94,6 +94,17 @@ async def _timed(words: str, seconds: float) -> Any:
     return await current_step().effect("external", external, words, timeout=timedelta(seconds=seconds))
 
 
+async def _timed_again(words: str, seconds: float) -> Any:
+    return await current_step().effect(
+        "idempotent",
+        idempotent,
+        words,
+        effect_class=SideEffectClass.IDEMPOTENT,
+        timeout=timedelta(seconds=seconds),
+        retries=_RETRIES,
+    )
+
+
 async def _ask(words: str) -> Any:
     return (await current_step().interrupt(words)).approved
 
@@ -107,6 +118,11 @@ async def _ask_soon(words: str, seconds: float) -> Any:
 async def _nap(seconds: float) -> Any:
     await current_step().sleep(timedelta(seconds=seconds))
     return "slept"
+
+
+async def _later(words: str, seconds: float) -> Any:
+    await current_step().sleep(timedelta(seconds=seconds))
+    return await current_step().effect("external", external, words)
 
 
 async def _until(at_ms: int) -> Any:
@@ -142,9 +158,11 @@ _PERFORM: Final[dict[str, Callable[..., Any]]] = {
     "undoable": _undoable,
     "repeatable": _repeatable,
     "timed": _timed,
+    "timed again": _timed_again,
     "ask": _ask,
     "ask soon": _ask_soon,
     "nap": _nap,
+    "later": _later,
     "until": _until,
     "signal": _signal,
     "call": _call,
@@ -154,22 +172,27 @@ _PERFORM: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-def answer_of(order: Order) -> Any:
-    """What an order gives if all goes well."""
+_CALLS: Final = {
+    "pure": "pure",
+    "idempotent": "idempotent",
+    "external": "external",
+    "undoable": "external",
+    "repeatable": "idempotent",
+    "timed": "external",
+    "later": "external",
+    "timed again": "idempotent",
+}
+_ANSWERS: Final = {"ask soon": "asked", "nap": "slept", "until": "slept", "signal": GO, "emit": "emitted"}
+
+
+def answer_of(order: Order, asked: Any = True) -> Any:
+    """What an order gives if all goes well, and people say `asked`."""
     kind, *rest = order
-    if kind in ("pure", "idempotent", "external", "undoable", "repeatable", "timed"):
-        known = {"undoable": "external", "timed": "external", "repeatable": "idempotent"}
-        return result_of(known.get(kind, kind), rest[0])
+    if kind in _CALLS:
+        return result_of(_CALLS[kind], rest[0])
     if kind in ("call", "fan"):
-        return [answer_of(one) for one in rest[0]]
-    return {
-        "ask": True,
-        "ask soon": "asked",
-        "nap": "slept",
-        "until": "slept",
-        "signal": GO,
-        "emit": "emitted",
-    }.get(kind)
+        return [answer_of(one, asked) for one in rest[0]]
+    return asked if kind == "ask" else _ANSWERS.get(kind)
 
 
 async def do(state: State) -> dict[str, Any]:
@@ -177,36 +200,37 @@ async def do(state: State) -> dict[str, Any]:
     return {"at": state["at"] + 1, "got": [await perform(order)]}
 
 
-def more(state: State) -> str:
-    return "do" if state["at"] < len(state["orders"]) else END
+def more(node: str, state: State) -> str:
+    return node if state["at"] < len(state["orders"]) else END
 
 
 @cache
-def _graph() -> CompiledStateGraph[Any, Any, Any, Any]:
-    return _builder().compile()
+def _graph(node: str) -> CompiledStateGraph[Any, Any, Any, Any]:
+    return _builder(node).compile()
 
 
-def _builder() -> StateGraph[Any, Any, Any, Any]:
+def _builder(node: str) -> StateGraph[Any, Any, Any, Any]:
     graph = StateGraph(State)
-    graph.add_node("do", do)
-    graph.add_edge(START, "do")
-    graph.add_conditional_edges("do", more, ["do", END])
+    graph.add_node(node, do)
+    graph.add_edge(START, node)
+    graph.add_conditional_edges(node, partial(more, node), [node, END])
     return graph
 
 
 class Caller(BaseGraphicAgent):
     agent_type = CALLER
     events = (ParcelSeen,)
+    node: ClassVar[str] = "do"
 
     @property
     def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
-        return _graph()
+        return _graph(self.node)
 
     def get_state_class(self) -> type[Any]:
         return State
 
     def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
-        return _builder()
+        return _builder(self.node)
 
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
         return {"orders": input["orders"], "at": 0, "got": []}
@@ -218,3 +242,19 @@ class Caller(BaseGraphicAgent):
 class Carrier(Caller):
     agent_type = CARRIER
     capabilities = (Capability(id=CARRY, input_schema=_ANYTHING, output_schema=_ANYTHING),)
+
+
+class NewCaller(Caller):
+    """Another graph: a run of one version cannot go on with the other."""
+
+    version = "2.0.0"
+    node = "perform"
+
+
+class NewCarrier(Carrier):
+    version = "2.0.0"
+    node = "perform"
+
+
+NODES: Final = {kind.version: kind.node for kind in (Caller, NewCaller)}
+"""The node of which a version's graph consists."""
