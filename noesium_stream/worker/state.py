@@ -146,6 +146,7 @@ class PartitionState:
         self._inbox = inbox
         self._bounds = bounds
         self._changed: set[str] = set()
+        self._in_file: set[str] = set()  # of the open runs, those that have a row
         self._passed: list[int] = []
         self._not_ended: set[str] = set()
         self._verify()
@@ -163,6 +164,7 @@ class PartitionState:
             if not isinstance(body, bytes) or row_sum(run_id, value=body) != found:
                 raise self.file.broken("the row of an open run is damaged")
             self.open[run_id] = OpenRun(*orjson.loads(body))
+            self._in_file.add(run_id)
 
     # -- the journal ---------------------------------------------------------------------------------
 
@@ -402,12 +404,15 @@ class PartitionState:
         for run_id in self._changed:
             run = self.open.get(run_id)
             if run is None:
-                self.file.change("DELETE FROM open WHERE run_id = ?", (run_id,))
+                if run_id in self._in_file:  # most runs end before it is written that they have begun
+                    self.file.change("DELETE FROM open WHERE run_id = ?", (run_id,))
+                    self._in_file.discard(run_id)
                 continue
             deadline = () if run.deadline_ms is None else (run.deadline_ms,)
             body = orjson.dumps((run.count, run.spans, run.rests, run.due_ms, *deadline))
             row = (run_id, body, row_sum(run_id, value=body))
             self.file.change("INSERT OR REPLACE INTO open VALUES (?, ?, ?)", row)
+            self._in_file.add(run_id)
         self._changed.clear()
         self.manifest.counts["open"] = len(self.open)
         self.file.commit()
