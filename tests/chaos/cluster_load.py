@@ -7,33 +7,21 @@ under the same idempotency key.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, Final
 
 from noesium_stream.client import Client, Run
-from noesium_stream.errors import (
-    ApprovalClosedError,
-    ApprovalError,
-    CommitUnknownError,
-    EffectDecisionError,
-    LogFullError,
-    LogUnavailableError,
-    RunEndedError,
-    RunNotFoundError,
-)
+from noesium_stream.errors import EffectDecisionError, LogUnavailableError
 from noesium_stream.log.port import EventLog
-from noesium_stream.log.record import Record
 from tests.chaos.cluster_outside import Ledger
 from tests.chaos.workload import KEYS, KINDS, SUMS, Counted, Summed
 from tests.sim.cast import CALLER, CARRIER, GO, ParcelSeen, answer_of
-from tests.support import invariants
-from tests.support.invariants import Asked, Book, Folded
+from tests.support.invariants import Asked, Book
+from tests.support.watching import Watch, decision, patiently, unless_closed
 
-AWAY: Final = (LogUnavailableError, LogFullError, CommitUnknownError)
-CLOSED: Final = (ApprovalClosedError, ApprovalError, EffectDecisionError, RunEndedError, RunNotFoundError)
 _PAUSE_S: Final = 0.3
 
 
@@ -101,7 +89,7 @@ class Load:
         for task in self._going_on:
             if task.done():
                 task.result()
-        return self.reader.all_ended(self.asked) and self.reader.sums >= len(self.facts)
+        return not self.reader.watch.open_runs(self.asked) and self.reader.sums >= len(self.facts)
 
     async def end(self) -> None:
         """End; raises what went wrong here."""
@@ -113,7 +101,8 @@ class Load:
     def missing(self) -> list[str]:
         """What is not dealt with yet."""
         reader = self.reader
-        lines = [f"run {run_id}: {reader.last.get(run_id)}" for run_id in reader.open_runs(self.asked)]
+        watch = reader.watch
+        lines = [f"run {run_id}: {watch.last.get(run_id)}" for run_id in watch.open_runs(self.asked)]
         behind = reader.sums < len(self.facts)
         return [*lines, *([f"{reader.sums} of {len(self.facts)} facts"] if behind else [])]
 
@@ -136,15 +125,15 @@ class Load:
         self._words += 1
         key = f"command {self._words}"
         ask = partial(self._client.start, kind, {"orders": orders}, idempotency_key=key)
-        run: Run = await patiently(ask)
+        run: Run = await patiently(ask, _PAUSE_S)
         gives = {"got": [answer_of(order) for order in orders]}
         self.asked[run.id] = Asked(run.id, kind, [gives])
         for order in orders:
             if order[0] == "signal":
-                await patiently(partial(run.signal, GO, GO))
+                await patiently(partial(run.signal, GO, GO), _PAUSE_S)
         if cancel:
             await asyncio.sleep(self._chance.random() * 2.0)
-            await patiently(partial(run.cancel, "enough"))
+            await patiently(partial(run.cancel, "enough"), _PAUSE_S)
 
     def _orders(self) -> list[Any]:
         chance = self._chance
@@ -187,7 +176,8 @@ class Load:
             key = self._chance.choice(KEYS)
             for number in range(2):
                 # Nobody knows of one that was not acknowledged: it is no fact that was promised.
-                await patiently(partial(self._client.publish, Counted(number=number + 1), key=key))
+                fact = Counted(number=number + 1)
+                await patiently(partial(self._client.publish, fact, key=key), _PAUSE_S)
                 self.facts.append((key, number + 1))
 
     # -- people ----------------------------------------------------------------------------------------
@@ -196,24 +186,24 @@ class Load:
         answered: set[str] = set()
         while True:
             await asyncio.sleep(_PAUSE_S)
-            for kind, run_id, approval_id in self.reader.questions():
+            for kind, run_id, approval_id in self.reader.watch.questions():
                 if approval_id not in answered:
                     answered.add(approval_id)
                     self._send(partial(self._client.handle(kind, run_id).approve, approval_id))
-            for kind, run_id, effect_id in self.reader.unknown():
+            for kind, run_id, effect_id in self.reader.watch.unknown():
                 self._decide(self._client.handle(kind, run_id), effect_id, answered)
 
     def _decide(self, run: Run, effect_id: str, answered: set[str]) -> None:
         status, result = self._ledger.status(effect_id, self._alive())
-        again = f"{effect_id} {self.reader.times_unknown(effect_id)}"
-        if status == "running" or again in answered:
+        again = f"{effect_id} {self.reader.watch.times_unknown(effect_id)}"
+        decided = decision(status, self._chance)
+        if decided is None or again in answered:
             return
         answered.add(again)
-        decision = "result" if status == "done" else self._chance.choice(("retry", "retry", "fail"))
 
         async def decide() -> None:
             try:
-                await run.resolve_effect(effect_id, decision, result)
+                await run.resolve_effect(effect_id, decided, result)
             except EffectDecisionError:
                 answered.discard(again)  # not in this way: what is being undone is not done again
                 raise
@@ -221,7 +211,7 @@ class Load:
         self._send(decide)
 
     def _send(self, send: Callable[[], Awaitable[Any]]) -> None:
-        task = asyncio.create_task(_closed_by_then(send))
+        task = asyncio.create_task(unless_closed(send, _PAUSE_S))
         self._sending.add(task)
         task.add_done_callback(self._sent)
 
@@ -230,25 +220,14 @@ class Reader:
     """Reads the journals and the sums live: what people see, and a fold to compare with.
 
     Attributes:
+        watch: what is known of the runs.
         sums: how many the handler has made.
-        last: by run, its last event.
     """
 
     def __init__(self, log: EventLog, snapshot_at: int) -> None:
+        self.watch = Watch(snapshot_at)
         self.sums = 0
-        self.last: dict[str, str] = {}
         self._log = log
-        self._seen: dict[str, list[Record]] = {kind: [] for kind in KINDS}
-        self._state: Folded = {}
-        self._snapshot: tuple[Folded, dict[str, dict[int, int]]] | None = None
-        self._snapshot_at = snapshot_at
-        self._cursor: dict[str, dict[int, int]] = {kind: {} for kind in KINDS}
-        self._open: dict[str, str] = {}
-        self._ended: set[str] = set()
-        self._called: set[str] = set()
-        self._questions: dict[str, tuple[str, str, str]] = {}
-        self._unknown: dict[str, tuple[str, str, str]] = {}
-        self._times: dict[str, int] = {}
 
     def begin(self) -> list[asyncio.Task[None]]:
         """Begin to read."""
@@ -256,14 +235,14 @@ class Reader:
         return [*tasks, asyncio.create_task(self._sums())]
 
     async def _journal(self, kind: str) -> None:
-        topic, cursor = self._log.topology.journal(kind), self._cursor[kind]
-        count = self._log.topology.spec(topic).partitions
-        cursor.update(dict.fromkeys(range(count), 0))
+        topic = self._log.topology.journal(kind)
+        start = dict.fromkeys(range(self._log.topology.spec(topic).partitions), 0)
         while True:
             try:
-                async for batch in self._log.read_batches(topic, dict(cursor)):
+                cursor = start | self.watch.position(kind)
+                async for batch in self._log.read_batches(topic, cursor):
                     for record in batch:
-                        self._take(kind, record)
+                        self.watch.take(kind, record)
             except LogUnavailableError:
                 await asyncio.sleep(_PAUSE_S)
 
@@ -278,83 +257,10 @@ class Reader:
             except LogUnavailableError:
                 await asyncio.sleep(_PAUSE_S)
 
-    def _take(self, kind: str, record: Record) -> None:
-        self._seen[kind].append(record)
-        invariants.fold(self._state, record)
-        self._cursor[kind][record.partition] = record.offset + 1
-        self._snapshot_at -= 1
-        if self._snapshot_at == 0:
-            self._snapshot = dict(self._state), {kind: dict(at) for kind, at in self._cursor.items()}
-        event, run_id, payload = record.envelope, record.key, record.envelope.payload
-        self.last[run_id] = event.event_type
-        if event.event_type == "run.started":
-            self._open[run_id] = kind
-        elif event.event_type in invariants.TERMINAL:
-            self._ended.add(run_id)
-        elif event.event_type == "capability.invoked" and event.partition_key != run_id:
-            self._called.add(payload["run_id"])
-        elif event.event_type == "approval.requested":
-            self._questions[payload["approval_id"]] = (kind, run_id, payload["approval_id"])
-        elif event.event_type in ("approval.answered", "approval.expired"):
-            self._questions.pop(payload["approval_id"], None)
-        elif event.event_type == "effect.outcome.unknown" or payload.get("awaits_decision"):
-            effect_id = payload["effect_id"]
-            self._unknown[effect_id] = (kind, run_id, effect_id)
-            self._times[effect_id] = self._times.get(effect_id, 0) + 1
-        elif event.event_type in ("effect.resolved", "effect.completed"):
-            self._unknown.pop(payload["effect_id"], None)
-
-    def questions(self) -> list[tuple[str, str, str]]:
-        """Open ones: agent type, run, question."""
-        return [found for found in self._questions.values() if found[1] not in self._ended]
-
-    def unknown(self) -> list[tuple[str, str, str]]:
-        """Effects that wait for a person: agent type, run, effect."""
-        return [found for found in self._unknown.values() if found[1] not in self._ended]
-
-    def times_unknown(self, effect_id: str) -> int:
-        """How often the outcome of this effect was unknown."""
-        return self._times.get(effect_id, 0)
-
-    def open_runs(self, asked: Collection[str]) -> set[str]:
-        """Runs that are known of and have not ended."""
-        return (self._open.keys() | set(asked) | self._called) - self._ended
-
-    def all_ended(self, asked: Collection[str]) -> bool:
-        """Whether all runs that are known of have ended."""
-        return not self.open_runs(asked)
-
     def faults(self, book: Book) -> Iterator[str]:
         """Where a live reader, a reader from a snapshot and one from the beginning differ."""
-        whole: Folded = {}
-        tail, cursor = self._snapshot or ({}, {})
-        tail = dict(tail)
-        for kind, records in book.journals.items():
-            if kind in self._seen:
-                yield from invariants.seen_otherwise(self._seen[kind], records)
-                for record in records:
-                    invariants.fold(whole, record)
-                    if record.offset >= cursor.get(kind, {}).get(record.partition, 0):
-                        invariants.fold(tail, record)
-        if whole != self._state:
-            yield "diverged: the state that was folded live is another than that from the beginning"
-        if whole != tail:
-            yield "diverged: the state from a snapshot on is another than that from the beginning"
-
-
-async def patiently(send: Callable[[], Awaitable[Any]]) -> Any:
-    """Send until the log has it."""
-    while True:
-        try:
-            return await send()
-        except AWAY:
-            await asyncio.sleep(_PAUSE_S)
-
-
-async def _closed_by_then(send: Callable[[], Awaitable[Any]]) -> None:
-    """Send until the log has it; what is closed by then needs nothing."""
-    with contextlib.suppress(*CLOSED):
-        await patiently(send)
+        journals = {kind: records for kind, records in book.journals.items() if kind in KINDS}
+        yield from self.watch.faults(replace(book, journals=journals))
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:

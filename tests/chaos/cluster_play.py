@@ -126,7 +126,7 @@ async def _play(
     if outcome.fault != "storm":
         crew.watch()
     async with asyncio.timeout(60.0):
-        while load.reader.sums == 0 or not load.reader.last:
+        while load.reader.sums == 0 or not load.reader.watch.last:
             await asyncio.sleep(0.1)
     await asyncio.sleep(_SETTLES_S)
     say("trouble begins")

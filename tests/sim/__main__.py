@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from typing import Final
 
 from noesium_stream.clock import SystemClock
-from tests.sim.planted import PLANTS, catch
+from tests.sim.plants import PLANTS, catch
 from tests.sim.play import Outcome, play, played
 
 SHARE: Final = 20
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--hash-seed", type=int, default=0, help="PYTHONHASHSEED")
     parser.add_argument("--planted", action="store_true", help="with planted bugs: each has to be caught")
-    parser.add_argument("--only", choices=sorted(PLANTS), help="this planted bug alone")
+    parser.add_argument("--only", choices=sorted(PLANTS), nargs="+", help="these planted bugs alone")
     parser.add_argument("--traces", action="store_true", help="print a number per seed that sums its play up")
     return parser
 
@@ -97,14 +97,14 @@ def _all(seeds: range, jobs: int) -> Iterable[Outcome]:
         for share in shares:
             yield from played(share)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
         for outcomes in pool.map(played, shares):
             yield from outcomes
 
 
-def _play_planted(only: str | None) -> int:
+def _play_planted(only: Sequence[str] | None) -> int:
     missed = 0
-    for name in [only] if only else PLANTS:
+    for name in only or PLANTS:
         outcome = catch(PLANTS[name])
         missed += outcome is None
         found = None if outcome is None else {"seed": outcome.seed, "faults": outcome.faults[:3]}

@@ -14,6 +14,9 @@ from noesium_stream.worker import restore
 from noesium_stream.worker.state_file import Identity, StateFile
 from tests.sim.loop import here
 
+MEMORY: Final = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+"""Where files cost no waiting for a disk: it is processes that die here, not the power."""
+
 LOSS: Final = 0.15
 """How often a machine that is started again has lost its disk."""
 

@@ -39,7 +39,8 @@ from tests.sim.clock import SimClock
 CODEC: Final = EnvelopeCodec(standard_catalogue())
 """One for all: an agent's own events are the same in all worlds."""
 
-BEAT_S: Final = 1.0
+BEAT_S: Final = 2.0
+"""Longer than elsewhere, and short enough for a session: signs of life are half of what happens."""
 
 
 def sim_log(link: Link, clock: SimClock, topology: Topology) -> EmbeddedLog:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NamedTuple
 
 from tests.sim.broker import FAULTS
 from tests.sim.cast import CALLER, CARRIER
+from tests.sim.clock import START_MS
 
 TROUBLE_S: Final = 60.0
 """After so long nothing befalls anybody any more."""
 
 
 class Command(NamedTuple):
-    """A run that a client asks for."""
+    """A run that a client asks for.
+
+    Attributes:
+        cancel_after_s: it is cancelled so long after it was asked for.
+        cancel_at_end: it is cancelled at about its end.
+        deadline_s: it is to have ended so long after it was first sent.
+        version: a range of versions that it has to begin with.
+        fair: its fairness key.
+    """
 
     at_s: float
     agent_type: str
@@ -23,6 +33,10 @@ class Command(NamedTuple):
     copies: int
     cancel_after_s: float | None
     signals: list[float]
+    cancel_at_end: bool = False
+    deadline_s: float | None = None
+    version: str | None = None
+    fair: str | None = None
 
 
 class Mishap(NamedTuple):
@@ -43,9 +57,26 @@ class Growth(NamedTuple):
     more: int
 
 
+class Spoil(NamedTuple):
+    """A command that is spoiled on its way: under another `key`, to agents of another `type`, or its `bytes`.
+
+    Only the first kind is any good when it is sent again.
+    """
+
+    at_s: float
+    kind: str
+    words: str
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All of one seed."""
+    """All of one seed.
+
+    Attributes:
+        upgrades: workers of an older and of a newer version, or of both, come and go.
+        lingers_s: for so long it is looked on at least, whatever has ended by then.
+        at_once: so many runs of an agent work at once in a worker; None: as many as usual.
+    """
 
     seed: int
     partitions: int
@@ -58,6 +89,10 @@ class Plan:
     refusals: dict[str, int] = field(default_factory=dict)
     keeps_state: bool = True
     growths: list[Growth] = field(default_factory=list)
+    upgrades: bool = False
+    lingers_s: float = TROUBLE_S / 4
+    at_once: int | None = None
+    spoils: list[Spoil] = field(default_factory=list)
 
 
 def plan_of(seed: int) -> Plan:
@@ -70,6 +105,12 @@ def plan_of(seed: int) -> Plan:
         for fault in chance.sample(FAULTS, chance.randrange(1, 4)):
             odds[fault] = chance.choice((0.003, 0.01, 0.03))
     commands = [_command(chance, words) for _ in range(chance.randrange(1, 5))]
+    more = Random(f"{seed} more")
+    upgrades = more.random() < 0.25
+    commands = [_with_more(more, command, words, upgrades) for command in commands]
+    crowd = more.random() < 0.12
+    if crowd:
+        commands += _crowd(more, words)
     return Plan(
         seed=seed,
         partitions=chance.choice((1, 1, 2, 3)),
@@ -82,6 +123,10 @@ def plan_of(seed: int) -> Plan:
         refusals=words.refusals,
         keeps_state=seed % 4 != 0,
         growths=_growths(Random(f"{seed} growth")),
+        upgrades=upgrades,
+        at_once=more.choice((1, 2)) if crowd or more.random() < 0.1 else None,
+        spoils=_spoils(more, words),
+        lingers_s=more.choice((2.0, 2.0, TROUBLE_S / 4)),
     )
 
 
@@ -149,6 +194,52 @@ def _order(chance: Random, words: _Words, depth: int) -> list[Any]:
             inner.append(["fail"])
         return [kind, inner]
     return [kind, [_order(chance, words, 1) for _ in range(chance.choice((2, 2, 3)))]]
+
+
+def _with_more(chance: Random, command: Command, words: _Words, upgrades: bool) -> Command:
+    """The command with what may be said of it, and with orders of a few kinds more."""
+    deadline = cancel_at_end = None
+    orders = list(command.orders)
+    if chance.random() < 0.3:
+        seconds = round(chance.choice((0.5, 3.0, 12.0)) * chance.uniform(0.1, 1.5), 3)
+        timed = ["timed", words.new(), seconds] if chance.random() < 0.7 else _again(words, seconds)
+        until = ["until", START_MS + chance.randrange(50_000)]
+        orders.insert(0, chance.choice((timed, timed, until, ["repeatable", words.new()])))
+    if chance.random() < 0.2:
+        deadline = round(chance.choice((0.05, 1.0, 10.0, 50.0)) * chance.uniform(0.2, 1.2), 3)
+    if command.cancel_after_s is None and chance.random() < 0.12:
+        cancel_at_end = True
+    return command._replace(
+        orders=orders,
+        key=command.key or (words.new() if cancel_at_end else None),
+        deadline_s=deadline,
+        cancel_at_end=bool(cancel_at_end),
+        version=chance.choice(("^1", "^2", ">=1")) if upgrades and chance.random() < 0.35 else None,
+        fair=chance.choice(("red", "blue")) if chance.random() < 0.2 else None,
+    )
+
+
+def _again(words: _Words, seconds: float) -> list[Any]:
+    return ["timed again", words.refused(), seconds]
+
+
+def _crowd(chance: Random, words: _Words) -> Iterator[Command]:
+    """Small commands of a few tenants at about the same time."""
+    at_s = chance.uniform(0, 20)
+    for _ in range(chance.randrange(4, 9)):
+        orders = [chance.choice((["nap", round(chance.uniform(0.0, 2.0), 3)], ["external", words.new()]))]
+        fair = chance.choice(("red", "red", "red", "blue", "green", None))
+        late_s = at_s + chance.random()
+        yield Command(late_s, CALLER, orders, words.new(), 1, None, [], fair=fair)
+
+
+def _spoils(chance: Random, words: _Words) -> list[Spoil]:
+    if chance.random() < 0.85:
+        return []
+    return [
+        Spoil(chance.uniform(0, 30), chance.choice(("key", "key", "type", "bytes")), words.new())
+        for _ in range(chance.choice((1, 1, 2)))
+    ]
 
 
 def _growths(chance: Random) -> list[Growth]:

@@ -244,22 +244,22 @@ def commit_inbox_offsets_early(patch: pytest.MonkeyPatch) -> None:
 @planted("doubled", "repeated")
 def do_not_deduplicate_commands(patch: pytest.MonkeyPatch) -> None:
     """A command that comes twice is begun twice."""
-    _judge_otherwise(patch, COMMANDS, Verdict.PASS, Verdict.START)
+    judge_otherwise(patch, COMMANDS, Verdict.PASS, Verdict.START)
 
 
 @planted("lost", "passed over")
 def pass_over_answers(patch: pytest.MonkeyPatch) -> None:
     """What other agents answer is passed over where it comes first in a batch with something else."""
-    _judge_otherwise(patch, ANSWERS, Verdict.DELIVER, Verdict.PASS)
+    judge_otherwise(patch, ANSWERS, Verdict.DELIVER, Verdict.PASS)
 
 
 @planted("answer", "doubled", "repeated")
 def take_every_answer(patch: pytest.MonkeyPatch) -> None:
     """A question that was answered is answered once more."""
-    _judge_otherwise(patch, ("approval.answered",), Verdict.PASS, Verdict.DELIVER, only_open=True)
+    judge_otherwise(patch, ("approval.answered",), Verdict.PASS, Verdict.DELIVER, only_open=True)
 
 
-def _judge_otherwise(
+def judge_otherwise(
     patch: pytest.MonkeyPatch, types: Any, verdict: Verdict, instead: Verdict, *, only_open: bool = False
 ) -> None:
     true_judge = decisions.judge

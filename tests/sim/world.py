@@ -61,6 +61,10 @@ class World:
             return "done"
         return "refused" if any(call.outcome == "refused" for call in calls) else "none"
 
+    def result(self, key: str) -> str | None:
+        """What the call of this key that was done has given."""
+        return next((call.result for call in self.calls if call.key == key and call.outcome == "done"), None)
+
 
 def result_of(kind: str, words: str) -> str:
     """What a call gives: the same for the same words."""

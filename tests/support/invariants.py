@@ -19,7 +19,17 @@ The rules, by the word that a fault begins with:
 - effect: nothing is called without an intent on the log; an external effect is called once per idempotency
   key, and once more for each time that a person said `retry`; what the log says of it is what happened.
 - undone: what was done and can be undone was undone once where its run did not complete.
-- letter: nothing became a dead letter.
+- deadline: one that passes does so once, not before its time, and its run ends for it; a run does not go on
+  after its own, and what it asks of others has the same.
+- timer: each fires once, not before its time, and before its run completes.
+- cancel: who accepts to be cancelled ends as that, once, and what it has asked of others is cancelled too; a
+  run does not go on while a request lies in its inbox.
+- report: what a call said at last, whose owner had given the run up, is heard before a later decision.
+- parked: a run does nothing while it waits for a worker of its version; a request that waits for one is dealt
+  with once.
+- turn: of one tenant's commands the older one begins first, and no tenant's waits while two of another begin.
+- letter: nothing but what was spoiled on its way (`spoiled`, by event ids) became a dead letter, that did,
+  and a letter is sent again once at most.
 """
 
 from __future__ import annotations
@@ -27,96 +37,36 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from noesium_stream.event.calls import ANSWERS, COMMANDS, output_of
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel import TERMINAL
-from noesium_stream.log.generations import generations
 from noesium_stream.log.headers import COMMIT, ORIGIN, SEQUENCE, SOURCE
-from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
-from noesium_stream.log.topics import generation_of
+from tests.support.book import Asked, Book, Call, at, outcome_of, read_book, read_topic, source_of
+from tests.support.promises import broken_promises
+
+__all__ = [
+    "TERMINAL",
+    "Asked",
+    "Book",
+    "Call",
+    "broken",
+    "fold",
+    "outcome_of",
+    "read_book",
+    "read_topic",
+    "seen_otherwise",
+    "torn_commits",
+]
 
 OUTCOMES: Final = ("effect.completed", "effect.failed", "effect.outcome.unknown")
 
 
-@dataclass(slots=True)
-class Call:
-    """A call that reached the outside.
-
-    Attributes:
-        key: the idempotency key that it came with.
-        kind: `pure`, `idempotent`, `external`, or `undo`.
-        process: who called.
-        begun_s, ended_s: when, on the outside's clock; None: the caller did not live to see the end.
-        outcome: `done`, `refused`, or None: it was begun, and nothing came of it.
-    """
-
-    key: str
-    kind: str
-    words: str
-    process: str
-    begun_s: float
-    ended_s: float | None = None
-    outcome: str | None = None
-    result: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """An accepted command: a run of `agent_type`, and what it may give (`any_of`, None: anything) if it
-    completes.
-    """
-
-    run_id: str
-    agent_type: str
-    any_of: Sequence[Any] | None = None
-
-
-@dataclass(slots=True)
-class Book:
-    """What is on a log: records by topic; those of journals and inboxes by agent type, and those of its later
-    generations by `TYPE.g2` and so on.
-    """
-
-    journals: dict[str, list[Record]] = field(default_factory=dict)
-    inboxes: dict[str, list[Record]] = field(default_factory=dict)
-    letters: list[Record] = field(default_factory=list)
-    runs: dict[str, list[EventEnvelope]] = field(default_factory=dict)
-
-    def all(self) -> Iterator[Record]:
-        for records in (*self.journals.values(), *self.inboxes.values(), self.letters):
-            yield from records
-
-
-async def read_book(log: EventLog, agent_types: Iterable[str]) -> Book:
-    """Read journals, inboxes and dead letters to their high watermarks."""
-    book = Book()
-    for kind in agent_types:
-        for generation in await generations(log, kind):
-            name = kind if generation.number == 1 else f"{kind}.g{generation.number}"
-            book.journals[name] = await read_topic(log, generation.journal)
-            book.inboxes[name] = await read_topic(log, generation.inbox)
-            for record in book.journals[name]:
-                if record.header(SEQUENCE) is not None:
-                    book.runs.setdefault(record.key, []).append(record.envelope)
-    book.letters = await read_topic(log, log.topology.dlq)
-    return book
-
-
-async def read_topic(log: EventLog, topic: str) -> list[Record]:
-    """All committed records of a topic, partition by partition; none where it does not exist."""
-    if generation_of(topic) == 1:
-        await log.ensure_topics([log.topology.spec(topic)])
-    records: list[Record] = []
-    async for batch in log.read_batches(topic, {}, until=await log.end(topic)):
-        records += batch
-    return sorted(records, key=lambda record: (record.partition, record.offset))
-
-
-def broken(book: Book, asked: Collection[Asked], ledger: Sequence[Call]) -> list[str]:
+def broken(
+    book: Book, asked: Collection[Asked], ledger: Sequence[Call], spoiled: Collection[str] = ()
+) -> list[str]:
     """What does not hold, one line each."""
     faults: list[str] = []
     for records in book.journals.values():
@@ -125,15 +75,15 @@ def broken(book: Book, asked: Collection[Asked], ledger: Sequence[Call]) -> list
         faults += fenced_writers(records)
     faults += torn_commits(book.all())
     faults += lost_or_doubled(book, asked)
+    refused = book.refused()
     for kind, inbox in book.inboxes.items():
+        inbox = [record for record in inbox if source_of(record) not in refused]
         faults += sent_twice(inbox)
         faults += passed_over(inbox, book.journals[kind], book.runs)
     faults += wrong_answers(book)
     faults += wrong_effects(book, ledger)
     faults += not_undone(book)
-    faults += [
-        f"letter: {_at(record)} {record.envelope.payload['failure_reason']}" for record in book.letters
-    ]
+    faults += broken_promises(book, spoiled)
     return faults
 
 
@@ -151,7 +101,7 @@ def broken_runs(journal: Sequence[Record]) -> Iterator[str]:
         if number is None:
             continue
         run_id, event = record.key, record.envelope
-        where = f"{_at(record)} run {run_id} {event.event_type}"
+        where = f"{at(record)} run {run_id} {event.event_type}"
         if int(number) != numbers[run_id]:
             word = "gap" if int(number) > numbers[run_id] else "repeated"
             yield f"{word}: {where} has the number {int(number)}, due is {numbers[run_id]}"
@@ -186,9 +136,9 @@ def broken_copies(journal: Sequence[Record]) -> Iterator[str]:
             run_id = record.envelope.payload["run_id"]
         offset, before = int(text), last.get((run_id, place), -1)
         if (record.partition, place, offset) in taken:
-            yield f"repeated: {_at(record)} is a second copy of {place}/{offset}"
+            yield f"repeated: {at(record)} is a second copy of {place}/{offset}"
         elif offset < before:
-            yield f"repeated: {_at(record)} is a copy of {place}/{offset}, after one of offset {before}"
+            yield f"repeated: {at(record)} is a copy of {place}/{offset}, after one of offset {before}"
         taken.add((record.partition, place, offset))
         last[run_id, place] = max(offset, before)
 
@@ -205,14 +155,14 @@ def fenced_writers(journal: Sequence[Record]) -> Iterator[str]:
         known = writers[record.partition]
         if not known or known[-1] != writer:
             if writer in known:
-                yield f"fenced: {_at(record)} is of a writer that others have followed"
+                yield f"fenced: {at(record)} is of a writer that others have followed"
             elif record.event_type != "partition.acquired":
-                yield f"fenced: {_at(record)} is the first of its writer, and is {record.event_type}"
+                yield f"fenced: {at(record)} is the first of its writer, and is {record.event_type}"
             known.append(writer)
         if record.event_type == "partition.acquired":
             epoch = record.envelope.payload["epoch"]
             if epoch <= epochs.get(record.partition, -1):
-                yield f"epoch: {_at(record)} has the epoch {epoch} after {epochs[record.partition]}"
+                yield f"epoch: {at(record)} has the epoch {epoch} after {epochs[record.partition]}"
             epochs[record.partition] = epoch
 
 
@@ -236,8 +186,10 @@ def torn_commits(records: Iterable[Record]) -> Iterator[str]:
 def lost_or_doubled(book: Book, asked: Collection[Asked]) -> Iterator[str]:
     """Commands without a run or an outcome, with two of them, or with a wrong result."""
     commands = {one.run_id: one.agent_type for one in asked}
+    refused = book.refused()
     for kind, inbox in book.inboxes.items():
-        commands.update({r.key: kind for r in inbox if r.event_type in COMMANDS})
+        sound = (record for record in inbox if source_of(record) not in refused)
+        commands.update({r.key: kind for r in sound if r.event_type in COMMANDS})
     for run_id in commands:
         if run_id not in book.runs:
             yield f"lost: the command of run {run_id} was accepted, and nobody has begun it"
@@ -259,11 +211,6 @@ def lost_or_doubled(book: Book, asked: Collection[Asked]) -> Iterator[str]:
             yield f"doubled: run {one.run_id} gave {end.payload['result']}, not {one.any_of}"
 
 
-def outcome_of(book: Book, run_id: str) -> EventEnvelope | None:
-    """The first terminal event of a run."""
-    return next((event for event in book.runs.get(run_id, ()) if event.event_type in TERMINAL), None)
-
-
 # -- what goes between runs ----------------------------------------------------------------------------
 
 
@@ -276,7 +223,7 @@ def sent_twice(inbox: Sequence[Record]) -> Iterator[str]:
         event = record.envelope
         for name in {event.event_id, f"{event.event_type} {event.idempotency_key or event.event_id}"}:
             if name in seen:
-                yield f"doubled: {_at(record)} {event.event_type} was sent twice: {name}"
+                yield f"doubled: {at(record)} {event.event_type} was sent twice: {name}"
             seen.add(name)
 
 
@@ -287,15 +234,15 @@ def passed_over(
     accepted = {record.header(SOURCE) for record in journal}
     open_until: dict[str, int] = {}
     for record in inbox:
-        if _source(record) in accepted:
+        if source_of(record) in accepted:
             open_until[record.key] = record.offset
     for record in inbox:
-        if _source(record) in accepted or record.offset > open_until.get(record.key, -1):
+        if source_of(record) in accepted or record.offset > open_until.get(record.key, -1):
             continue
         event = record.envelope
         if event.event_type in COMMANDS or _dealt_with(event, runs.get(record.key, ())):
             continue
-        yield f"passed over: {_at(record)} {event.event_type} of run {record.key}"
+        yield f"passed over: {at(record)} {event.event_type} of run {record.key}"
 
 
 def _dealt_with(event: EventEnvelope, run: Sequence[EventEnvelope]) -> bool:
@@ -456,17 +403,9 @@ def seen_otherwise(seen: Sequence[Record], there: Sequence[Record]) -> Iterator[
         place = (record.topic, record.partition, record.offset)
         given[place] = record.envelope.event_id
         if final.get(place) != record.envelope.event_id:
-            yield f"aborted: a reader was given {_at(record)} {record.event_type}, which was never committed"
+            yield f"aborted: a reader was given {at(record)} {record.event_type}, which was never committed"
         if record.offset <= last.get(place[:2], -1):
-            yield f"repeated: a reader was given {_at(record)} after offset {last[place[:2]]}"
+            yield f"repeated: a reader was given {at(record)} after offset {last[place[:2]]}"
         last[place[:2]] = record.offset
     for place in final.keys() - given.keys():
         yield f"passed over: a reader was not given {place}"
-
-
-def _source(record: Record) -> bytes:
-    return f"{record.topic}/{record.partition}/{record.offset}".encode()
-
-
-def _at(record: Record) -> str:
-    return f"{record.topic}/{record.partition}@{record.offset}"
