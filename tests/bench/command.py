@@ -92,13 +92,7 @@ def _kernel(asked: argparse.Namespace, folder: Path) -> Outcome:
         replayed=asked.replayed,
         waiting=asked.waiting,
     )
-    figures: list[Figure] = []
-    failed: dict[str, str] = {}
-    for name in asked.only:
-        try:
-            figures += asyncio.run(_of(OF_KERNEL[name](settings)))
-        except Exception as error:
-            _failed(failed, name, error)
+    figures, failed = _measured(asked.only, lambda name: OF_KERNEL[name](settings))
     described = {key: value for key, value in asdict(settings).items() if key != "folder"}
     return (
         figures,
@@ -118,18 +112,10 @@ def _projection(asked: argparse.Namespace, folder: Path) -> Outcome:
         fewer_keys=asked.fewer_keys,
         shipped=asked.shipped,
     )
-    figures: list[Figure] = []
-    failed: dict[str, str] = {}
     described: dict[str, Any] = {key: value for key, value in asdict(settings).items() if key != "folder"}
     with ExitStack() as stack:
-        kafka = _broker(stack, folder, asked.bootstrap)
-        described["broker"] = kafka.source
-        progress(f"Kafka: {kafka.source} at {kafka.bootstrap}")
-        for name in asked.only:
-            try:
-                figures += asyncio.run(_of(OF_PROJECTION[name](settings, kafka)))
-            except Exception as error:
-                _failed(failed, name, error)
+        kafka = _told_broker(stack, folder, asked.bootstrap, described)
+        figures, failed = _measured(asked.only, lambda name: OF_PROJECTION[name](settings, kafka))
     full = replace(settings, shipped=default.shipped) == default and settings.shipped >= default.shipped
     return figures, failed, described, full and not failed and len(asked.only) == len(OF_PROJECTION)
 
@@ -138,18 +124,10 @@ def _worker(asked: argparse.Namespace, folder: Path) -> Outcome:
     default = WorkerSettings(folder)
     sizes = {name: getattr(asked, name) for name in asdict(default) if name != "folder"}
     settings = replace(default, **sizes)
-    figures: list[Figure] = []
-    failed: dict[str, str] = {}
     described: dict[str, Any] = dict(sizes)
     with ExitStack() as stack:
-        kafka = _broker(stack, folder, asked.bootstrap)
-        described["broker"] = kafka.source
-        progress(f"Kafka: {kafka.source} at {kafka.bootstrap}")
-        for name in asked.only:
-            try:
-                figures += asyncio.run(_of(OF_WORKER[name](settings, kafka)))
-            except Exception as error:
-                _failed(failed, name, error)
+        kafka = _told_broker(stack, folder, asked.bootstrap, described)
+        figures, failed = _measured(asked.only, lambda name: OF_WORKER[name](settings, kafka))
     full = replace(settings, runs=default.runs) == default and settings.runs >= default.runs
     return figures, failed, described, full and not failed and len(asked.only) == len(OF_WORKER)
 
@@ -160,6 +138,30 @@ MEASURE: dict[str, Callable[[argparse.Namespace, Path], Outcome]] = {
     "projection": _projection,
     "worker": _worker,
 }
+
+
+def _measured(
+    groups: Sequence[str], measure: Callable[[str], Awaitable[list[Figure]]]
+) -> tuple[list[Figure], dict[str, str]]:
+    """Figures, and reasons of what could not be measured by group."""
+    figures: list[Figure] = []
+    failed: dict[str, str] = {}
+    for name in groups:
+        try:
+            figures += asyncio.run(_of(measure(name)))
+        except Exception as error:
+            _failed(failed, name, error)
+    return figures, failed
+
+
+def _told_broker(
+    stack: ExitStack, folder: Path, bootstrap: str | None, described: dict[str, Any]
+) -> KafkaServer:
+    """A broker; the settings say which."""
+    kafka = _broker(stack, folder, bootstrap)
+    described["broker"] = kafka.source
+    progress(f"Kafka: {kafka.source} at {kafka.bootstrap}")
+    return kafka
 
 
 def _failed(failed: dict[str, str], name: str, error: BaseException) -> None:
