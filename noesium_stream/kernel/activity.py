@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -51,7 +51,7 @@ class Activity:
 
     def __init__(self) -> None:
         self._steps: dict[object, object | None] = {}
-        self._waits: Counter[object | None] = Counter()
+        self._waits: defaultdict[object | None, int] = defaultdict(int)
         self._working = 0
         self._calls = 0
         self._calls_ended: asyncio.Event | None = None

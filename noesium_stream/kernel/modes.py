@@ -8,8 +8,7 @@ how they sample. PRAGMATIC: direct calls, journaled. SANDBOX: nothing enforced, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -68,14 +67,21 @@ def current_mode() -> ExecutionMode:
     return _MODE.get()
 
 
-@contextmanager
-def in_mode(mode: ExecutionMode) -> Iterator[None]:
+class in_mode:
     """Run what is inside in `mode`, with the tasks and threads that it starts."""
-    token = _MODE.set(mode)
-    try:
-        yield
-    finally:
-        _MODE.reset(token)
+
+    __slots__ = ("_mode", "_token")
+
+    def __init__(self, mode: ExecutionMode) -> None:
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        """It counts from here on."""
+        self._token = _MODE.set(self._mode)
+
+    def __exit__(self, *raised: object) -> None:
+        """The one before counts again."""
+        _MODE.reset(self._token)
 
 
 def check_model_parameters(parameters: ModelParameters, mode: ExecutionMode) -> None:

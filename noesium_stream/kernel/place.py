@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import Counter
+from collections import defaultdict
 from typing import Any, Final, NoReturn
 
 from noesium_stream.clock import derived_id, to_rfc3339
@@ -70,7 +70,7 @@ class Place:
         self.tried_again = False
         self.closed = False
         self.undoes = journal.history.undoes(key)
-        self._seen: Counter[str] = Counter()
+        self._seen: defaultdict[str, int] = defaultdict(int)
         self._resumed = key in journal.history.entered
         self.entered = self._enter(meta, input_hash, call_hash)
 
@@ -119,7 +119,8 @@ class Place:
 
     def begin_again(self) -> None:
         """The body is executed again, with answers to questions that stay asked."""
-        self._seen = Counter({what: n for what, n in self._seen.items() if what.startswith(f"{INTERRUPT}:")})
+        asked = {what: n for what, n in self._seen.items() if what.startswith(f"{INTERRUPT}:")}
+        self._seen = defaultdict(int, asked)
 
     @property
     def path(self) -> tuple[str, str]:

@@ -6,8 +6,6 @@ A compiled graph is wrapped once and executes many runs at a time; its nodes fin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from enum import StrEnum
 from typing import Any, Final
@@ -177,12 +175,21 @@ def run_of(context: Context) -> RunContext | None:
     return context.get(_RUN)
 
 
-@contextmanager
-def running(run: RunContext) -> Iterator[None]:
-    """Make `run` the current one."""
-    token = _RUN.set(run)
-    try:
-        with in_mode(run.mode):
-            yield
-    finally:
-        _RUN.reset(token)
+class running:
+    """Make `run` the current one; a class, since a generator costs three times as much."""
+
+    __slots__ = ("_mode", "_run", "_token")
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+        self._mode = in_mode(run.mode)
+
+    def __enter__(self) -> None:
+        """It is the current one from here on."""
+        self._token = _RUN.set(self._run)
+        self._mode.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        """The one before is current again."""
+        self._mode.__exit__()
+        _RUN.reset(self._token)
