@@ -49,12 +49,15 @@ _CHANGES: tuple[tuple[type, str], ...] = (
 async def handle(asked: Mapping[str, Any], log: EventLog) -> dict[str, Any]:
     """Handle all of `until`."""
     first, commits, taken = 0.0, 0, asyncio.Event()
-    take, commit = HandlerHost._handle, HandlerPartition._commit
+    take, commit, on_log = HandlerHost._handle, HandlerPartition._commit, HandlerPartition._on_log
 
     async def timed(host: HandlerHost, records: Sequence[Any]) -> None:
         nonlocal first
         first = first or time.perf_counter()
         await take(host, records)
+
+    def landed(owner: HandlerPartition, *given: Any) -> None:
+        on_log(owner, *given)
         taken.set()
 
     async def counted(owner: HandlerPartition, *given: Any) -> None:
@@ -64,9 +67,11 @@ async def handle(asked: Mapping[str, Any], log: EventLog) -> dict[str, Any]:
 
     HandlerHost._handle = timed  # type: ignore[method-assign]
     HandlerPartition._commit = counted  # type: ignore[method-assign]
+    HandlerPartition._on_log = landed  # type: ignore[method-assign]
     until = {TopicPartition(asked["topic"], int(p)): offset for p, offset in asked["until"].items()}
     began = time.perf_counter()
     async with Worker(log, [(summing(asked["name"]), None)], home=Path(asked["home"])) as worker:
+        spare_what_is_loaded()  # as `noesium worker` does
         owners = worker._hosts[0]._owners
         while not all(_handled(owners.get(place), offset) for place, offset in until.items()):
             taken.clear()
