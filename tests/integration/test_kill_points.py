@@ -1,14 +1,12 @@
-"""A worker killed before and after everything that a run writes: right end, each effect as its class says.
+"""A worker killed on a real Kafka around what a run writes: right end, each effect as its class says.
 
-The run is `tests/support/trip.py`. On SQLite every event of its journal is a kill point, on a real Kafka a
-sample of them. The deaths are those of `Rehearsal`, within this process; real ones are in
-`test_kill_points_sigkill.py`.
+The run is `tests/support/trip.py`, and some of its events are the kill points. The deaths are those of
+`Rehearsal`, within this process; on SQLite, a process dies at every append in `test_kill_points_sigkill.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +18,6 @@ from noesium_stream.testing.rehearsal import RehearsedRun
 from tests.support.kafka import KafkaServer
 from tests.support.striking import strike_at
 from tests.support.trip import BOOKED, NIGHTS, done, trip
-
-EVENTS = 85
-"""More than either run has."""
 
 
 async def travel(rehearsal: Rehearsal, *, refuse: bool) -> dict[str, Any]:
@@ -83,22 +78,6 @@ async def check(rehearsal: Rehearsal, *, refuse: bool, deaths: int) -> None:
             if e.event_type == "kernel.node.completed"
         ]
         assert len(finished) == len(set(finished)), "no step is done twice"
-
-
-@pytest.mark.parametrize("refuse", [False, True], ids=["goes", "is-compensated"])
-@pytest.mark.parametrize("reaches_log", [False, True], ids=["before", "after"])
-async def test_a_death_at_any_event_changes_nothing_on_sqlite(
-    tmp_path: Path, refuse: bool, reaches_log: bool
-) -> None:
-    struck = 0
-    for number in range(1, EVENTS):
-        done.clear()
-        url = f"sqlite:///{tmp_path}/{number}.db?partitions=1&synchronous=NORMAL"
-        async with Rehearsal(trip(), log=url) as rehearsal:
-            strike_at(rehearsal, number, reaches_log)
-            await check(rehearsal, refuse=refuse, deaths=1)
-            struck += rehearsal.crashes
-    assert 40 < struck < EVENTS - 1, "the sweep went past the end of the run"
 
 
 @pytest.mark.parametrize("refuse", [False, True], ids=["goes", "is-compensated"])

@@ -1,7 +1,6 @@
 """Real processes killed before, in and after every append of a run: right end, each effect as its class says.
 
-The run is `tests/support/trip.py`, what kills it `tests/support/dying.py`. Kill points within one process,
-and on Kafka: `test_kill_points.py`.
+The run is `tests/support/trip.py`, what kills it `tests/support/dying.py`. On Kafka: `test_kill_points.py`.
 """
 
 from __future__ import annotations
