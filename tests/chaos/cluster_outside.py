@@ -43,7 +43,11 @@ class Outside:
         """
         call = secrets.token_hex(8)
         self._say(call, "begun", key=key, kind=kind, words=words, process=self._process)
-        await asyncio.sleep(self._pause())
+        try:
+            await asyncio.sleep(self._pause())
+        except asyncio.CancelledError:
+            self._say(call, "ended")  # broken off, before anything was done
+            raise
         if words.endswith("!") and self._first(words):
             self._say(call, "refused")
             raise ConnectionRefusedError(f"{words} is refused")
@@ -92,7 +96,7 @@ class Ledger:
         """
         self._read()
         calls = self._by_key.get(key, [])
-        if any(call.outcome is None and call.process in alive for call in calls):
+        if any(call.outcome is None and call.ended_s is None and call.process in alive for call in calls):
             return "running", None
         done = next((call for call in calls if call.outcome == "done"), None)
         if done is not None:
