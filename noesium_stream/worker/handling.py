@@ -87,6 +87,7 @@ class HandlerPartition:
         self._progress = agent.context.progress
         self._state = type(agent).state()
         self._state.on_error = "stop"  # type: ignore[misc]  # what is held back would be handled out of order
+        self._row_of, self._apply = self._state.key, self._state.apply
         self._codec: StateCodec[Any] = StateCodec(self._state)
         self._key = f"{place.topic}/{place.partition}"
         self._journal_partition = 0
@@ -415,9 +416,11 @@ class HandlerPartition:
 
     def _called(self, function: Callable[..., Any], *args: Any) -> Any:
         """How the fold calls `key` and `apply`: an event is handled just before it is folded."""
-        if function == self._state.key and args[0].event_type == HandlerAdvanced.TYPE:
-            return None  # two that read each other's journals would never end
-        if not self._collecting or function != self._state.apply:
+        if function != self._apply:
+            if function == self._row_of and args[0].event_type == HandlerAdvanced.TYPE:
+                return None  # two that read each other's journals would never end
+            return function(*args)
+        if not self._collecting:
             return function(*args)
         try:
             state, event = args
