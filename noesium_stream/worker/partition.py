@@ -21,6 +21,7 @@ from typing import Any, Final
 from noesium_stream.capability import CapabilityRegistry
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
+    CommitUnknownError,
     LogClosedError,
     LogFullError,
     LogUnavailableError,
@@ -56,6 +57,9 @@ from noesium_stream.worker.state_keeper import StateKeeper
 from noesium_stream.worker.submission import Submission
 from noesium_stream.worker.timers import Timers
 from noesium_stream.worker.writing import Writing
+
+TAKING_S: Final = 2.0
+"""For so long the group waits for a partition to be taken; then that goes on beside it."""
 
 MADE_S: Final = 2.0
 """A broker may be late by so much to tell of a topic that was made."""
@@ -112,7 +116,8 @@ class PartitionOwner:
         self._parking: Parking | None = None
         self._intake: Intake | None = None
         self._taken = False
-        self._recovering: asyncio.Task[None] | None = None
+        self._recovering: asyncio.Task[int | None] | None = None
+        self._beside = False
         self._places = 0
         self._released = False
 
@@ -176,26 +181,31 @@ class PartitionOwner:
         self._open.resume(state, awaited)
         await intake.take_left_behind()
         # 5. The inbox follows from here.
-        if self._recovering is not None:
+        if self._beside:
             # What was handed over before is read again: the state may have been lost that had it. Up to the
             # seek the group may hand over what lies behind it, and from there on nothing gives way.
             await self._assignment.start_at(position)
             self._places += 1
+        if writing.lost.is_set():
+            raise CommitUnknownError(f"{self.journal}/{self.partition}: lost while it was taken.")
         intake.open()
         self._taken = True
         return position
 
     async def acquire_or_recover(self) -> int | None:
-        """As `acquire`; None: it is taken again by and by, or given up.
+        """As `acquire`; None: it is taken by and by, or given up.
 
         Somebody else takes it too, who was given it before and does not know better; or it was given on while
         this process stood still. The group says whose it is, and who waits for that here would not hear it.
+        So that, a log that is away and a long journal are waited for beside the group.
         """
-        try:
-            return await self.acquire()
-        except (*NO_LONGER_OWNER, LogUnavailableError, LogFullError) as error:
-            self.recover(error)
-            return None
+        first = asyncio.create_task(self._recover(None), name=f"take {self.partition}")
+        self._recovering = first
+        await asyncio.wait((first,), timeout=TAKING_S)
+        if first.done():
+            return None if first.cancelled() else first.result()
+        self._beside = True
+        return None
 
     async def release(self) -> None:
         """Give the partition up: what is under way outside ends and is recorded (`grace`), the open commit
@@ -239,24 +249,33 @@ class PartitionOwner:
     def recover(self, error: Exception) -> None:
         """Take the partition again, by and by, unless it is released or the group gives it to others."""
         if not self._released and self._recovering is None:
-            self._taken = False
+            self._taken, self._beside = False, True
             self._recovering = asyncio.create_task(self._recover(error), name=f"recover {self.partition}")
 
-    async def _recover(self, error: Exception) -> None:
+    async def _recover(self, error: Exception | None) -> int | None:
+        """Take it, after what it was lost by, if it was owned here before."""
         try:
             while True:
-                await self._let_go()
-                await self.clock.sleep(_PAUSE_S)
+                if error is not None:
+                    await self._let_go()
+                    await self.clock.sleep(_PAUSE_S)
                 try:
-                    if not await self._assignment.still_here():
-                        return self._given_away()
-                    self._progress(f"{self.journal}/{self.partition}: taking it again after: {error}")
-                    await self.acquire()
-                    return self._on_recovered()
+                    if error is not None:
+                        if not await self._assignment.still_here():
+                            self._given_away()
+                            return None
+                        self._progress(f"{self.journal}/{self.partition}: taking it again after: {error}")
+                    start = await self.acquire()
+                    if self._beside:
+                        self._on_recovered()
+                    return start
                 except (*NO_LONGER_OWNER, LogUnavailableError, LogFullError) as again:
                     error = again
         except Exception as failure:
+            if not self._beside:
+                raise
             self._on_failure(failure)
+            return None
         finally:
             self._recovering = None
 

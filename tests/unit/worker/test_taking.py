@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -17,8 +17,9 @@ from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.testing import HookedLog
 from noesium_stream.testing.hooked import Commit
-from noesium_stream.worker import Worker
+from noesium_stream.worker import Worker, partition
 from noesium_stream.worker.acquiring import Assignment
+from noesium_stream.worker.partition import PartitionOwner
 from tests.support.sample_agents import Echo
 
 
@@ -70,10 +71,10 @@ async def test_what_the_log_will_never_do_ends_the_worker(tmp_path: Path, event_
     await inner.close()
 
 
-async def start_in(partition: int, client: Client, text: str) -> Run:
+async def start_in(number: int, client: Client, text: str) -> Run:
     while True:
         run = await client.start("echo", {"text": text})
-        if partition_of(run.id, 2) == partition:
+        if partition_of(run.id, 2) == number:
             return run
 
 
@@ -107,36 +108,43 @@ async def test_what_the_group_hands_over_before_it_reads_where_the_owner_stands_
     inner = await open_log("memory://?partitions=2")
     inbox = inner.topology.inbox("echo")
     await inner.ensure_topics([inner.topology.spec(inbox)])
-    asked = asyncio.Event()
-    start_at, refused = Assignment.start_at, list[str]()
+    asked, handed_over = asyncio.Event(), asyncio.Event()
+    start_at, accept, refused = Assignment.start_at, PartitionOwner.accept, list[str]()
 
     async def starting(assignment: Assignment, offset: int) -> None:
         asked.set()
+        await handed_over.wait()
         await start_at(assignment, offset)
+
+    def accepting(owner: PartitionOwner, records: Sequence[Record]) -> Any:
+        if owner.partition == 0 and asked.is_set():
+            handed_over.set()
+        return accept(owner, records)
 
     async def commit(outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
         first = outgoing[0]
-        if first.envelope.event_type == "partition.acquired":
-            if first.partition == 1:
-                await asked.wait()  # until then the group has assigned nothing
-            elif not refused:
-                refused.append(first.topic)
-                raise FencedError("told to")
+        if first.envelope.event_type == "partition.acquired" and first.partition == 0 and not refused:
+            refused.append(first.topic)
+            raise FencedError("told to")
         return await commit(outgoing)
 
     monkeypatch.setattr(Assignment, "start_at", starting)
+    monkeypatch.setattr(PartitionOwner, "accept", accepting)
+    monkeypatch.setattr(partition, "TAKING_S", 0.01)
     async with asyncio.timeout(20), Client(inner) as client:
         before = await start_in(0, client, "before")
         read = asyncio.Event()
 
         async def skip(records: Sequence[Record]) -> None:
-            read.set()
+            if any(record.partition == 0 for record in records):
+                read.set()
 
         member = await inner.subscribe(inner.topology.workers("echo"), [inbox], skip)
         await read.wait()
         await member.close()
-        after = await start_in(0, client, "after")
         async with Worker(cast(EventLog, HookedLog(inner, commit)), [(Echo, None)], home=tmp_path):
+            await asked.wait()
+            after = await start_in(0, client, "after")
             assert await after.result() == {"reply": "AFTER"}
             assert await before.result() == {"reply": "BEFORE"}
     assert refused
