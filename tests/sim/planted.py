@@ -75,7 +75,7 @@ def fold_short_of_the_end(patch: pytest.MonkeyPatch) -> None:
     _fold_to(patch, lambda owner, end: max(0, end - 4))
 
 
-@planted("repeated")
+@planted("repeated", first=40)
 def fold_to_the_end_before_the_fence(patch: pytest.MonkeyPatch) -> None:
     """The high watermark is asked for a while before the writer is opened: what the last owner commits in
     between is not read.
@@ -334,7 +334,7 @@ def call_again_after_a_takeover(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Effect, "_make", make)
 
 
-@planted("effect", first=45)
+@planted("effect", first=70)
 def call_before_the_intent_is_on_the_log(patch: pytest.MonkeyPatch) -> None:
     """An effect is called while its intent is on the way."""
     true_intend = Effect._intend

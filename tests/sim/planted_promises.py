@@ -81,7 +81,7 @@ def complete_what_accepted_to_be_cancelled(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(runner, "_is_to_stop", lambda session: False)
 
 
-@planted("cancel")
+@planted("cancel", first=75)
 def leave_the_calls_of_cancelled_runs_alone(patch: pytest.MonkeyPatch) -> None:
     """What a cancelled run has asked of others goes on."""
 

@@ -9,7 +9,7 @@ import pytest
 from tests.sim.plants import PLANTS
 from tests.sim.test_sim import sim
 
-SHARES = 8
+SHARES = 16
 """In a process each: to start one takes as long as to play twenty seeds."""
 
 
