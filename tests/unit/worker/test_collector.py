@@ -18,7 +18,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.worker import Worker
-from noesium_stream.worker.collector import NEW_OBJECTS, collect_less_often, collector_paused
+from noesium_stream.worker.collector import NEW_OBJECTS, OLDER, collect_less_often, collector_paused
 from noesium_stream.worker.restore import read_runs, restore
 from noesium_stream.worker.state import Bounds, OpenRun
 from tests.support.sample_agents import Echo
@@ -93,7 +93,7 @@ async def test_a_worker_makes_it_look_after_more_new_objects(tmp_path: Path) -> 
     gc.set_threshold(700, 10, 10)
     log = await open_log("memory://")
     async with Worker(log, [(Echo, None)], home=tmp_path):
-        assert gc.get_threshold() == (NEW_OBJECTS, 10, 10)
+        assert gc.get_threshold() == (NEW_OBJECTS, OLDER, OLDER)
     await log.close()
 
 
