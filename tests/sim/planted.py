@@ -369,7 +369,7 @@ def pass_over_what_is_for_the_next_generation(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Decisions, "goes_on", commands_alone)
 
 
-@planted("doubled")
+@planted("doubled", first=45)
 def hand_on_what_is_known(patch: pytest.MonkeyPatch) -> None:
     """A command that comes again after a growth is handed on, though its run is here."""
 
@@ -379,7 +379,7 @@ def hand_on_what_is_known(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Decisions, "goes_on", all_but_deliveries)
 
 
-@planted("repeated", "doubled")
+@planted("repeated", "doubled", first=30)
 def forget_what_was_handed_on(patch: pytest.MonkeyPatch) -> None:
     """What the journal says of requests that were handed on does not name their places in the inbox."""
     forwarded = Forwarding.forwarded
