@@ -11,8 +11,8 @@ everything every 350 runs: 0.4 ms a run, and 0.2 for the smaller collections, of
 went through are the modules and classes that are loaded, which are never garbage. So a process that is a
 worker and nothing else keeps those apart, and in all processes with a worker the collector looks for garbage
 after 5,000 new objects instead of 700: 0.07 ms a run. A run leaves about 40 objects in circles; what is not
-in circles goes at once. It looks at all every 800 runs; with 20,000 and every 3,000 runs, the process had 20 MB
-more, and took 16,000 runs to get there.
+in circles goes at once. It looks at all every 800 runs; with 20,000, and every 3,000 runs, the process had
+20 MB more, and took 16,000 runs to get there.
 """
 
 from __future__ import annotations
