@@ -12,6 +12,9 @@ own; what it does not know goes on to the next generation, in the commit that sa
 - All that is sent to a run that is there goes through the door, so it stays in order. Only a command with a
   fresh id, which nobody can have sent before, goes to the newest generation at once.
 - Who does not know of a growth writes to the door, as everybody does.
+- What comes through the door for a run of a later generation has come when it was handed on. An answer that
+  lies in the run's own inbox when its owner comes is ahead of the question's deadline, though that has passed
+  by then; one that still lies at the door is not: how far that is read its owner alone knows.
 
 An owner learns of a growth from its inbox (`partition.outgrown`, written to all partitions in one transaction
 before anybody can know the new inbox): nobody who sent what lies before it can have known of the growth.

@@ -12,7 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from noesium_stream.clock import Clock
-from noesium_stream.errors import CorruptRecordError, EventValidationError, LogClosedError, NoesiumError
+from noesium_stream.errors import (
+    CorruptRecordError,
+    EventValidationError,
+    LogClosedError,
+    NoesiumError,
+    RecordTooLargeError,
+)
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.log.headers import SOURCE
 from noesium_stream.log.port import EventLog, Outgoing, Position
@@ -48,6 +54,10 @@ class DecidingOwner(Protocol):
     def tell(self, line: str) -> None:
         """Say what went wrong to those who watch the worker."""
 
+    @property
+    def writes(self) -> bool:
+        """Whether what is submitted gets to the log, as far as is known."""
+
 
 class DecidingRuns(Protocol):
     """What it needs of the partition's open runs; `loaded`: those that are in memory, by id."""
@@ -79,7 +89,15 @@ class Known(Protocol):
 
 
 class Accepted:
-    """What one commit is to accept, and what follows from it; `ahead`: runs that begin before others do."""
+    """What one commit is to accept, and what follows from it.
+
+    Attributes:
+        outgoing: its records.
+        begun, touched: the runs that begin, and those that hear of something.
+        told: lines for people.
+        ahead: runs that begin before others do.
+        doubtful: what is passed over for something that may not be on the log yet, and when that is known.
+    """
 
     def __init__(self) -> None:
         self.outgoing: list[Outgoing] = []
@@ -87,6 +105,7 @@ class Accepted:
         self.touched: dict[str, RunSession] = {}
         self.told: list[str] = []
         self.ahead: set[str] = set()
+        self.doubtful: list[tuple[Record, Submission]] = []
 
 
 class Decisions:
@@ -129,9 +148,9 @@ class Decisions:
 
     def require_open(self) -> None:
         """Raise `LogClosedError` where nothing is decided on any more: the runs are forgotten, and what is
-        for them would be passed over.
+        for them would be passed over; or what they say has happened is not on the log.
         """
-        if self.closed:
+        if self.closed or not self._owner.writes:
             raise LogClosedError("the partition was given up meanwhile")
 
     async def outcomes_known(self, run_ids: Iterable[str]) -> None:
@@ -201,6 +220,15 @@ class Decisions:
         accepted.outgoing += dead_letter(self._owner, record, error, origin, topic_id)
         accepted.told.append(f"{place_of(origin or record)} is a dead letter: {error.message}")
 
+    def pass_over(self, record: Record, accepted: Accepted) -> None:
+        """It changes nothing, for what its run says has happened: not before that is on the log."""
+        session = self.loaded.get(record.key)
+        sent = session.under_way() if session is not None else None
+        if sent is None:
+            self._state.pass_over(record.offset)
+        else:
+            accepted.doubtful.append((record, sent))
+
     def outgrow(self, record: Record, accepted: Accepted) -> None:
         """Learn that the agent type has grown."""
         copies = self.forwarding.outgrown(record)
@@ -238,6 +266,25 @@ class Decisions:
             marked = copy._replace(headers=(*copy.headers, self._state.mark(fair)))
             accepted.outgoing[copies[-1]] = marked
         await self._owner.submit(accepted.outgoing).wait()
+
+    async def doubted(self, accepted: Accepted) -> list[Record]:
+        """Pass over what is passed over for something that is on the log by now.
+
+        Return what has to be judged anew: the log has refused what it was passed over for.
+
+        Raises what that was lost by.
+        """
+        doubtful, accepted.doubtful = accepted.doubtful, []
+        again: list[Record] = []
+        for record, sent in doubtful:
+            await sent.settled()
+            if sent.error is None:
+                self._state.pass_over(record.offset)
+            elif isinstance(sent.error, EventValidationError | RecordTooLargeError):
+                again.append(record)
+            else:
+                raise sent.error
+        return again
 
     def follow(self, accepted: Accepted) -> None:
         """What follows from it, once it is on the log."""

@@ -3,7 +3,8 @@
 Order is the guarantee. Records of the inbox (`Intake.take`):
  1. each is decided on, in the order of the inbox: a command waits, what is sent to a run whose command waits
     goes behind it, a request to an open run and a dead letter are accepted, all else is passed over,
- 2. what is accepted is committed, in one commit (`decisions`),
+ 2. what is accepted is committed, in one commit (`decisions`); what is passed over for something that its run
+    says has happened, and that is still on its way to the log, is judged anew should the log refuse it,
  3. in one go, what waits is put into the state and the inbox counts as read so far: the state never says that
     a record was read which is neither decided on nor waiting in it.
 What waits is taken up in its turns (`turns`), which never happens at the same time.
@@ -141,21 +142,28 @@ class Intake:
         accepted, waits = await self._decide_all(new)
         for record, fair in waits.new:
             self._waiting.put(record, fair)
-        self._state.read_to(max(position, records[-1].offset + 1))
+        last = records[-1]
+        if last.offset >= position:
+            self._state.read_to(last.offset + 1, last)
         self._decisions.follow(accepted)
         self._runs.answered(self._state.manifest.position)
         if waits.new or (self._decisions.forwarding.grown and len(self._waiting)):
             self._holder.wake.set()
 
     async def _decide_all(self, records: Sequence[Record]) -> tuple[Accepted, _Waits]:
-        await self._decisions.forwarding.prepare(records)
-        await self._decisions.outcomes_known({record.key for record in records})
-        self._decisions.require_open()
+        decisions = self._decisions
         accepted, waits = Accepted(), _Waits(self._state, self._waiting)
-        for record in records:
-            self._decide(record, accepted, waits)
-        await self._decisions.commit(accepted)
-        return accepted, waits
+        while True:
+            await decisions.forwarding.prepare(records)
+            await decisions.outcomes_known({record.key for record in records})
+            decisions.require_open()
+            for record in records:
+                self._decide(record, accepted, waits)
+            await decisions.commit(accepted)
+            accepted.outgoing = []
+            records = await decisions.doubted(accepted)
+            if not records:
+                return accepted, waits
 
     def _decide(self, record: Record, accepted: Accepted, waits: _Waits) -> None:
         decisions, keeping = self._decisions, self._keeping
@@ -180,7 +188,7 @@ class Intake:
         elif waits.command_of(record.key) and record.envelope.event_type not in COMMANDS:
             waits.put(record, None)
         else:
-            self._state.pass_over(record.offset)
+            decisions.pass_over(record, accepted)
         record.release()
 
 

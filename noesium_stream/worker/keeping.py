@@ -97,7 +97,7 @@ class Keeping:
             self._decisions.settle(kept.record, verdict, accepted, kept.origin)
         accepted.outgoing.insert(at, resumed(self._owner, cancel.key, offsets, refused))
         if not self._decisions.settle(cancel, self._decisions.judged(cancel, self._state), accepted):
-            self._state.pass_over(cancel.offset)
+            self._decisions.pass_over(cancel, accepted)
 
     async def take_all(self) -> None:
         """Take what the owners before could not take, and this one can."""

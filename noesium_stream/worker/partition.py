@@ -305,6 +305,11 @@ class PartitionOwner:
         self._on_recovered()
         return True
 
+    @property
+    def writes(self) -> bool:
+        """See `DecidingOwner.writes`."""
+        return self._writing.open
+
     def submit(self, records: list[Outgoing]) -> Submission:
         """See `DecidingOwner.submit`."""
         return self._writing.submit(records)

@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from noesium_stream.errors import CheckpointError, LogTruncatedError, ProjectionError, StateFileError
+from noesium_stream.errors import (
+    CheckpointError,
+    CorruptRecordError,
+    LogTruncatedError,
+    ProjectionError,
+    StateFileError,
+)
 from noesium_stream.log.headers import CE_ID, SEQUENCE
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 from noesium_stream.worker.collector import collector_paused
-from noesium_stream.worker.state import Bounds, OpenRun, PartitionState, entry_of, spans_of
+from noesium_stream.worker.state import Bounds, OpenRun, PartitionState, entry_of, spans_of, sum_of
 from noesium_stream.worker.state_file import Identity, StateFile, in_memory, open_state_file
 from noesium_stream.worker.sweeping import mark
 
@@ -60,7 +66,7 @@ async def restore(
         in_file: whether the state is to be kept in a file.
 
     Raises:
-        CheckpointError: a run's sequence has a gap: the journal lost a record.
+        CheckpointError: a run's sequence has a gap: the journal lost a record; or the inbox did.
         LogTruncatedError, LogUnavailableError, CorruptRecordError
     """
     journal = log.topology.journal(agent_type, generation)
@@ -92,7 +98,8 @@ async def _folded(log: EventLog, file: StateFile, inbox: str, bounds: Bounds) ->
     """Bring a state up to the journal's high watermark.
 
     Raises:
-        StateFileError: the journal does not have what the file says was folded.
+        StateFileError: the journal does not have what the file says was folded, or the inbox what was read.
+        CheckpointError: the inbox does not have what the journal says was dealt with.
     """
     identity = file.manifest.identity
     journal, partition = identity.journal, identity.partition
@@ -114,7 +121,37 @@ async def _folded(log: EventLog, file: StateFile, inbox: str, bounds: Bounds) ->
     if missing:
         raise file.broken(f"the journal has no record {known} any more")
     file.manifest.cursor = until[partition]
-    return state
+    lacks = await _lacking(log, state, inbox, partition)
+    if lacks is None:
+        return state
+    if known is not None:
+        raise file.broken(lacks)
+    raise CheckpointError(
+        f"{inbox}/{partition}: {lacks}: what comes in from here on would be taken for what was dealt with.",
+        hint="The log lost data, or a backup was restored. Restore it as a whole; or delete the inbox topic "
+        "and let it be made anew: its offsets count from the beginning then.",
+    )
+
+
+async def _lacking(log: EventLog, state: PartitionState, inbox: str, partition: int) -> str | None:
+    """Why the inbox is not the one that was read: it is shorter, or has other records; None: it may be."""
+    until = state.inbox_until
+    end = (await log.end(inbox))[partition]
+    if until > end:
+        return f"the inbox ends at {end}, and was read to {until}"
+    last = max(filter(None, (state.manifest.last_read, state.manifest.last_copy)), default=None)
+    if last is None or last[0] < (await log.beginning(inbox))[partition]:
+        return None
+    offset = last[0]
+    async for record in log.read(inbox, {partition: offset}, until={partition: offset + 1}):
+        if record.offset != offset:
+            break
+        try:
+            if last[1] in (sum_of(record), record.unchecked.event_id):
+                return None
+        except CorruptRecordError:
+            return None  # what it was when it was copied cannot be told here
+    return f"the inbox has another record at {offset} than was read there"
 
 
 def _require_known(file: StateFile, record: Record) -> None:

@@ -185,6 +185,11 @@ class RunSession:
         while self.ending:
             await self._sent[-1].settled()
 
+    def under_way(self) -> Submission | None:
+        """What its history rests on and the log may not have; None: the log has all of it."""
+        self.flush()
+        return self._sent[-1] if self._sent else None
+
     @property
     def committing(self) -> bool:
         """Whether something of it is on its way to the log."""

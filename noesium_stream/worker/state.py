@@ -11,8 +11,8 @@ The way of the data:
    copies name and those that were passed over. Mark and places passed over are a header of a copy
    (`noesium_inbox`: `{"low": 17, "passed": [[19, 21]], "fair": "…"}`; `"more": true` where not all that were
    passed over have room in it): whatever is committed afterwards can rest on it. What is passed over and not
-   recorded yet is passed over again by whoever reads it again, for nothing that it was judged by has changed
-   on the log.
+   recorded yet (`passed`) is passed over again by whoever reads it again, for nothing that it was judged by
+   has changed on the log: what it is judged by is there before it counts as passed over (`decisions`).
  - What this worker cannot take and another one may is parked (`kept`): a record of the journal decides on its
    place in the inbox and keeps it, until another one says that it is dealt with.
  - `position` is where the inbox is read on. Below it lies what is decided on and what waits here; so a copy
@@ -46,16 +46,11 @@ from noesium_stream.kernel import TERMINAL
 from noesium_stream.log.headers import CE_ID, CE_TIME, DEADLINE, INBOX, SEQUENCE, SOURCE
 from noesium_stream.log.port import Outgoing
 from noesium_stream.log.record import Record
+from noesium_stream.worker.passed import PassedOver
 from noesium_stream.worker.state_file import Manifest, StateFile, row_sum
 
 SPAN_GAP: Final = 256
 """Records of a run that lie closer than this are one span: what lies between is read and not decoded."""
-
-PASSED_BYTES: Final = 1_000
-"""Of a copy's header, for places that were passed over."""
-
-
-_PASSED_AT_ONCE: Final = 1_000
 
 _NOT_ENDED: Final = 4_096
 """So many runs are remembered that have been looked for among the ended ones, and are none."""
@@ -147,7 +142,7 @@ class PartitionState:
         self._bounds = bounds
         self._changed: set[str] = set()
         self._in_file: set[str] = set()  # of the open runs, those that have a row
-        self._passed: list[int] = []
+        self._passed = PassedOver(file, self.change)
         self._not_ended: set[str] = set()
         self._verify()
 
@@ -165,6 +160,8 @@ class PartitionState:
                 raise self.file.broken("the row of an open run is damaged")
             self.open[run_id] = OpenRun(*orjson.loads(body))
             self._in_file.add(run_id)
+        # What lies behind is read again, and may be something else by then.
+        self._passed.forget_from(self.manifest.position)
 
     # -- the journal ---------------------------------------------------------------------------------
 
@@ -184,6 +181,8 @@ class PartitionState:
             topic, _, offset = source.decode().rsplit("/", 2)
             if topic == self._inbox:
                 self._decided(int(offset))
+                if SEQUENCE in headers:
+                    self._copied(int(offset), entry.event_id)
         mark = headers.get(INBOX)
         if mark is not None:
             self._marked(orjson.loads(mark))
@@ -201,7 +200,8 @@ class PartitionState:
         if payload["inbox_id"] != manifest.inbox_id:
             # The inbox was made anew: offsets of the old one say nothing about it.
             manifest.inbox_id, manifest.position, manifest.low = payload["inbox_id"], 0, 0
-            for table in ("waiting", "decided"):
+            manifest.last_read = manifest.last_copy = None
+            for table in ("waiting", "decided", "passed"):
                 self.file.change(f"DELETE FROM {table}")
                 manifest.counts[table] = 0
 
@@ -230,11 +230,17 @@ class PartitionState:
         for first, last in mark.get("passed", ()):
             for offset in range(first, last + 1):
                 self._decided(offset)
+            self._passed.recorded(first, last)
         if "fair" in mark:
             self.manifest.last_fair = mark["fair"]
         self._advance(mark["low"])
         if not mark.get("more"):
             self._forget()
+
+    def _copied(self, offset: int, event_id: str) -> None:
+        last = self.manifest.last_copy
+        if last is None or offset > last[0]:
+            self.manifest.last_copy = offset, event_id
 
     def _advance(self, low: int) -> None:
         manifest = self.manifest
@@ -242,6 +248,7 @@ class PartitionState:
             return
         manifest.low = low
         self.change("waiting", "DELETE FROM waiting WHERE inbox_offset < ?", (low,))
+        self._passed.forget_below(low)
         self.read_to(max(low, manifest.position))
 
     def _of_run(self, entry: Entry, number: int) -> None:
@@ -338,6 +345,13 @@ class PartitionState:
 
     # -- the inbox -----------------------------------------------------------------------------------
 
+    @property
+    def inbox_until(self) -> int:
+        """The inbox has to go as far as this: what lies before was read, or is decided on."""
+        [(last,)] = self.file.read("SELECT max(inbox_offset) FROM decided")
+        position = self.manifest.position
+        return position if last is None else max(position, last + 1)
+
     def is_decided(self, offset: int) -> bool:
         """Whether the journal has decided on a record at or behind `position`."""
         if not self.manifest.counts["decided"]:
@@ -346,14 +360,13 @@ class PartitionState:
 
     def pass_over(self, offset: int) -> None:
         """A record of the inbox changes nothing; that will be recorded with the next copy."""
-        self._passed.append(offset)
-        if len(self._passed) % _PASSED_AT_ONCE == 0:
-            low = self.low_water
-            self._passed = [passed for passed in self._passed if passed >= low]
+        self._passed.add(offset)
 
-    def read_to(self, position: int) -> None:
-        """All records of the inbox below `position` are decided on or wait here."""
+    def read_to(self, position: int, last: Record | None = None) -> None:
+        """All records of the inbox below `position` are decided on or wait here; `last` is their last one."""
         self.manifest.position = position
+        if last is not None:
+            self.manifest.last_read = last.offset, sum_of(last)
         if self.manifest.counts["decided"]:
             self.change("decided", "DELETE FROM decided WHERE inbox_offset < ?", (position,))
 
@@ -372,22 +385,9 @@ class PartitionState:
     def mark(self, last_fair: str | None = None) -> tuple[str, bytes]:
         """The header of a copy that is about to be committed; `last_fair`: whose command it accepts."""
         low = self.low_water
-        left = sorted(offset for offset in self._passed if offset >= low)
-        ranges: list[list[int]] = []
-        size = said_of = 0
-        for offset in left:
-            if size >= PASSED_BYTES:
-                break
-            said_of += 1
-            if ranges and ranges[-1][1] == offset - 1:
-                ranges[-1][1] = offset
-            else:
-                ranges.append([offset, offset])
-                size += 2 * len(str(offset)) + 4
-        del left[:said_of]
-        self._passed = left
+        ranges, more = self._passed.to_record(low)
         said: dict[str, Any] = {"low": low, **({"passed": ranges} if ranges else {})}
-        if left:
+        if more:
             said["more"] = True
         if last_fair is not None:
             said["fair"] = last_fair
@@ -443,6 +443,11 @@ _OF_REQUESTS: Final = {
     RequestParked.TYPE: PartitionState._parked,
     RequestResumed.TYPE: PartitionState._resumed,
 }
+
+
+def sum_of(record: Record) -> str:
+    """A checksum by which a record of the inbox is known again."""
+    return row_sum(record.key, value=record.value).hex()
 
 
 def spans_of(runs: Iterable[OpenRun], gap: int) -> list[list[int]]:

@@ -31,7 +31,7 @@ from noesium_stream.projection.state_claim import claimed
 from noesium_stream.projection.state_db import CACHE_KB, Translating, connect, keep_order, not_writable
 from noesium_stream.projection.state_file import discard
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 _APPLICATION_ID: Final = 0x6E6F6577
 SUM: Final = "sum BLOB NOT NULL"
 _SCHEMA: Final = (
@@ -44,11 +44,12 @@ _SCHEMA: Final = (
     f" since_ms INTEGER NOT NULL, headers BLOB NOT NULL, value BLOB NOT NULL, {SUM})",
     "CREATE INDEX waiting_fair ON waiting (fair, inbox_offset)",
     "CREATE INDEX waiting_run ON waiting (run_id, inbox_offset)",
+    f"CREATE TABLE passed (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, {SUM})",
     "CREATE TABLE parked (journal_offset INTEGER PRIMARY KEY, run_id TEXT NOT NULL, reason TEXT NOT NULL,"
     f" body BLOB NOT NULL, {SUM})",
     "CREATE INDEX parked_run ON parked (run_id, journal_offset)",
 )
-_TABLES: Final = ("open", "ended", "decided", "waiting", "parked")
+_TABLES: Final = ("open", "ended", "decided", "waiting", "passed", "parked")
 _CHECK_CACHE_KB: Final = 32_000
 
 
@@ -71,6 +72,8 @@ class Manifest:
         inbox_id: of the inbox topic in which the offsets count.
         position: the next offset of the inbox to read: what lies below waits here, or is decided on.
         low: all below it is decided on, as the journal says.
+        last_read: the last record of the inbox that was read, by offset and checksum.
+        last_copy: the last one that a run has a copy of, by offset and event id.
         in_order: copies in the journal lie in the order of the inbox, and none is left out (as of releases
             before there was a queue).
         last_fair: whose command was accepted last, by fairness key.
@@ -87,6 +90,8 @@ class Manifest:
     inbox_id: str | None = None
     position: int = 0
     low: int = 0
+    last_read: tuple[int, str] | None = None
+    last_copy: tuple[int, str] | None = None
     in_order: bool = True
     last_fair: str = ""
     newest_ms: int = 0
@@ -251,8 +256,9 @@ def _read_manifest(db: sqlite3.Connection, path: Path) -> Manifest:
     fields = orjson.loads(found[0])
     if fields.get("format") != FORMAT:
         raise StateFileError(f"{path} has the format {fields.get('format')}, not {FORMAT}.")
-    if fields.get("successor") is not None:
-        fields["successor"] = tuple(fields["successor"])
+    for name in ("successor", "last_read", "last_copy"):
+        if fields.get(name) is not None:
+            fields[name] = tuple(fields[name])
     manifest = Manifest(**{**fields, "identity": Identity(**fields["identity"])})
     for table in _TABLES:
         [(count,)] = db.execute(f"SELECT count(*) FROM {table} NOT INDEXED")

@@ -2,7 +2,8 @@
 
 Order is the guarantee. Commands whose turn it is, when there are slots, and none before open runs that go on:
  1. picked, with what waits behind each,
- 2. committed: copies and `run.started` of all, in one commit; folding it takes them out of what waits,
+ 2. committed: copies and `run.started` of all, in one commit; folding it takes them out of what waits; where
+    more waits behind them than one commit should hold, it follows in others before anything else is decided,
  3. begun.
 This and the taking of records from the inbox (`intake`) never happen at the same time (`Decisions.turn`).
 
@@ -30,10 +31,13 @@ from noesium_stream.worker.keeping import Keeping
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.slots import Holder, Slots
 from noesium_stream.worker.state import PartitionState
-from noesium_stream.worker.waiting import Waiting
+from noesium_stream.worker.waiting import PICKED_BYTES, Waiting
 
 AT_ONCE: Final = 256
 """Commands that are taken up in one commit at most."""
+
+BEHIND_AT_ONCE: Final = 500
+"""Of what waits behind commands, so much is in memory and in one commit at most."""
 
 RECOUNT_S: Final = 5.0
 
@@ -180,27 +184,57 @@ class Turns:
             self._decisions.begin_later(aged)
 
     async def _take_up(self, commands: Sequence[Record], fair: str | None) -> Accepted:
-        accepted = Accepted()
-        decisions, keeping = self._decisions, self._keeping
-        await decisions.forwarding.prepare()
+        accepted, lacking = Accepted(), set[str]()
+        await self._decisions.forwarding.prepare()
+        self._decisions.require_open()
+        passed: list[int] = []
+        room, size = BEHIND_AT_ONCE, 0
         for record in commands:
-            verdict = decisions.judged(record, self._state)
-            lacking = isinstance(verdict, Unready)
-            if lacking:  # the owner before could begin it
-                keeping.park(record, verdict, accepted)
-            elif not decisions.settle(record, verdict, accepted):
-                self._pass_over(record)
-            elif record.key in keeping.requests:
-                keeping.retry(record.key, accepted)
-            for follower in self._waiting.behind(record.key):
-                verdict = Verdict.PASS if lacking else decisions.judged(follower, self._state)
-                if lacking or isinstance(verdict, Unready):
-                    keeping.park(follower, verdict, accepted)
-                elif not decisions.settle(follower, verdict, accepted):
-                    self._pass_over(follower)
-        await decisions.commit(accepted, fair)
+            self._take_command(record, accepted, lacking, passed)
+            if room > 0:
+                behind = self._waiting.behind(record.key, room)
+                self._take_behind(behind, accepted, lacking, passed)
+                size += sum(len(one.value) for one in behind)
+                room = 0 if size > PICKED_BYTES else room - len(behind)
+        await self._commit(accepted, fair, passed)
+        for record in commands:  # what is left behind them comes before anything that comes in now
+            while behind := self._waiting.behind(record.key, BEHIND_AT_ONCE):
+                await self._decisions.outcomes_known((record.key,))
+                self._decisions.require_open()
+                self._take_behind(behind, accepted, lacking, passed)
+                await self._commit(accepted, None, passed)
         return accepted
 
-    def _pass_over(self, record: Record) -> None:
-        self._waiting.drop(record.offset)
-        self._state.pass_over(record.offset)
+    def _take_command(self, record: Record, accepted: Accepted, lacking: set[str], passed: list[int]) -> None:
+        verdict = self._decisions.judged(record, self._state)
+        if isinstance(verdict, Unready):  # the owner before could begin it
+            lacking.add(record.key)
+            self._keeping.park(record, verdict, accepted)
+        elif not self._decisions.settle(record, verdict, accepted):
+            self._pass_over(record, accepted, passed)
+        elif record.key in self._keeping.requests:
+            self._keeping.retry(record.key, accepted)
+
+    def _take_behind(
+        self, records: Sequence[Record], accepted: Accepted, lacking: set[str], passed: list[int]
+    ) -> None:
+        for record in records:
+            lacks = record.key in lacking
+            verdict = Verdict.PASS if lacks else self._decisions.judged(record, self._state)
+            if lacks or isinstance(verdict, Unready):
+                self._keeping.park(record, verdict, accepted)
+            elif not self._decisions.settle(record, verdict, accepted):
+                self._pass_over(record, accepted, passed)
+
+    def _pass_over(self, record: Record, accepted: Accepted, passed: list[int]) -> None:
+        self._decisions.pass_over(record, accepted)
+        passed.append(record.offset)
+
+    async def _commit(self, accepted: Accepted, fair: str | None, passed: list[int]) -> None:
+        await self._decisions.commit(accepted, fair)
+        accepted.outgoing = []
+        again = {record.offset for record in await self._decisions.doubted(accepted)}
+        for offset in passed:
+            if offset not in again:
+                self._waiting.drop(offset)
+        passed.clear()

@@ -115,31 +115,41 @@ class Waiting:
         where = "fair = ? AND inbox_offset > ?"
         return self._read(where, (fair, after), "INDEXED BY waiting_fair", limit=1)
 
-    def behind(self, run_id: str) -> list[Record]:
-        """What waits behind the command of a run, in order; nothing is read where nothing came in so."""
+    def behind(self, run_id: str, most: int) -> list[Record]:
+        """What waits behind the command of a run, in order: at most so many, and so large.
+
+        Nothing is read where nothing came in so.
+        """
         if not self._may_be_behind:
             return []
-        return self._read("run_id = ? AND fair = ''", (run_id,), "INDEXED BY waiting_run")
+        where, how = "run_id = ? AND fair = ''", "INDEXED BY waiting_run"
+        return self._read(where, (run_id,), how, limit=self._count(where, (run_id,), how, most))
 
     def left_behind(self, most: int) -> list[Record]:
         """What waits behind commands that do not wait here any more, the oldest first, at most so many."""
         command = "SELECT 1 FROM waiting AS command INDEXED BY waiting_run"
         gone = f"NOT EXISTS ({command} WHERE command.run_id = waiting.run_id AND command.fair > '')"
-        return self._read(f"fair = '' AND {gone}", (), "INDEXED BY waiting_fair", limit=most)
+        where, how = f"fair = '' AND {gone}", "INDEXED BY waiting_fair"
+        return self._read(where, (), how, limit=self._count(where, (), how, most))
 
     def older_than(self, ms: int, most: int) -> list[Record]:
         """The oldest commands, at most so many and so large, that the inbox took before `ms`."""
         oldest = "SELECT since_ms FROM waiting ORDER BY inbox_offset LIMIT 1"
         if not any(since_ms < ms for (since_ms,) in self._state.file.read(oldest)):
             return []
-        where, count, size = "since_ms < ? AND fair > ''", 0, 0
-        lengths = f"SELECT length(value) FROM waiting NOT INDEXED WHERE {where} ORDER BY inbox_offset LIMIT ?"
-        for (length,) in self._state.file.read(lengths, (ms, most)):
+        where, how = "since_ms < ? AND fair > ''", "NOT INDEXED"
+        return self._read(where, (ms,), how, limit=self._count(where, (ms,), how, most))
+
+    def _count(self, where: str, values: Sequence[Any], how: str, most: int) -> int:
+        """How many of the first ones are `PICKED_BYTES` large together, but one at least."""
+        count = size = 0
+        lengths = f"SELECT length(value) FROM waiting {how} WHERE {where} ORDER BY inbox_offset LIMIT ?"
+        for (length,) in self._state.file.read(lengths, (*values, most)):
             size += length
             if count and size > PICKED_BYTES:
                 break
             count += 1
-        return self._read(where, (ms,), "NOT INDEXED", limit=count)
+        return count
 
     def _read(self, where: str, values: Sequence[Any], how: str, *, limit: int = -1) -> list[Record]:
         rows = self._state.file.read(

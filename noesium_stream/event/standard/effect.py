@@ -24,7 +24,9 @@ class EffectRequested(DomainEvent, event_type="effect.requested"):
     of a graph that undoes: the `effect_id`, or `step/task_path` of a node, or the run.
 
     `deadline_ms` is when an external one that has a timeout will have ended, whatever becomes of its process
-    (milliseconds since the epoch): for so long the next owner of the run waits for `effect.reported`.
+    (milliseconds since the epoch): for so long the next owner of the run waits for `effect.reported`. It is
+    counted from when the intent was made: where the log took it late, the call begins and ends as much later.
+    Its outcome may be called unknown by then; a report that comes before a person has decided still counts.
     """
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)

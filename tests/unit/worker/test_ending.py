@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -166,3 +167,34 @@ async def shares(log: EventLog) -> list[int]:
     """How many partitions each worker has that has any."""
     members = await log.members(log.topology.workers("sample"))
     return [len(member.partitions) for member in members if member.partitions]
+
+
+@pytest.mark.parametrize("error", [None, FencedError("told to")], ids=["reaches the log", "is lost"])
+async def test_an_answer_that_came_too_late_for_what_was_lost_is_not_lost_with_it(
+    tmp_path: Path, error: Exception | None
+) -> None:
+    """The deadline of a question has passed; the answer comes while nobody knows whether the log has that."""
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        wait = timedelta(milliseconds=200)
+        answer = await current_step().interrupt("really?", timeout=wait, on_timeout=False)
+        return {"approved": answer.approved}
+
+    graph = StateGraph(dict).add_sequence([("node", node)]).add_edge(START, "node")
+    agents = [(agent_of(graph), None)]
+    async with asyncio.timeout(20):
+        inner = await open_log("memory://?partitions=1")
+        log = cast(EventLog, Held(inner, error, "approval.expired"))
+        async with Worker(log, agents, home=tmp_path, keeps_state=True), Client(inner) as client:
+            run = await client.start("sample", {})
+            while not (asked := await run.approvals()):
+                await asyncio.sleep(0)
+            await log.held.wait()  # type: ignore[attr-defined]
+            await run._send(asked[0].answer(True, None, "anna"), asked[0].event_id)
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+            log.go.set()  # type: ignore[attr-defined]
+            assert (await run.result())["approved"] == (error is not None)
+            types = [event.event_type async for event in run.events(follow=False)]
+        await inner.close()
+    assert types.count("approval.answered") + types.count("approval.expired") == 1

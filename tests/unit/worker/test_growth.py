@@ -152,6 +152,41 @@ async def test_a_command_that_comes_again_after_the_growth_meets_the_run_of_befo
     assert sorted(Listener.bodies.begun) == ["ended", "later", "open"]
 
 
+async def test_a_parked_command_that_comes_again_after_the_growth_is_executed_once(
+    log: EventLog, tmp_path: Path
+) -> None:
+    """The first one is parked in the old generation, the second one in the new one."""
+    newer = agent_of(_listener(), "listener", version="7.0.0")
+
+    async def parked(generation: int) -> int:
+        journal = log.topology.journal("listener", generation)
+        until = await log.end(journal)
+        return len([one async for one in log.read(journal, {}, until=until, types=("request.parked",))])
+
+    async with Client(log) as client:
+        asked = {"name": "twice", "words": 1}
+        async with worker(log, tmp_path):
+            run = await client.start("listener", asked, idempotency_key="k", version="^7.0")
+            await eventually(lambda: parked(1))
+            await client.grow("listener", 5)
+            again = await client.start("listener", asked, idempotency_key="k", version="^7.0")
+            assert again.id == run.id
+            await eventually(lambda: parked(2))
+            await run.signal("word", 1)
+        async with Worker(log, [(newer, None)], home=tmp_path):
+            assert (await run.result(WAIT_S))["heard"] == [1]
+
+            async def both_handed_on() -> bool:
+                return (await forwarded(log)).count(run.id) >= 3
+
+            await eventually(both_handed_on)
+            last = await client.start("listener", {"name": "last", "words": 0}, idempotency_key="last")
+            await last.result(WAIT_S)
+    assert Listener.bodies.begun.count("twice") == 1
+    types = [record.event_type async for record in run.records(follow=False)]
+    assert (types.count("run.requested"), types.count("run.started")) == (1, 1)
+
+
 async def test_what_waits_is_handed_on_with_what_was_sent_to_it_since(log: EventLog, tmp_path: Path) -> None:
     async with Client(log) as client:
         async with worker(log, tmp_path, concurrency=1):

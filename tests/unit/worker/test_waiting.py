@@ -130,11 +130,11 @@ def test_what_waits_behind_a_command_has_no_turn_of_its_own(queue: Waiting) -> N
     queue.put(behind, None)
     assert first.key in queue
     assert "another" not in queue
-    assert [one.offset for one in queue.behind(first.key)] == [7]
+    assert [one.offset for one in queue.behind(first.key, 9)] == [7]
     assert lanes_of(queue.next_ones(9)[0]) == "ab"
     assert len(queue) == 3
     queue.drop(7)
-    assert (len(queue), queue.behind(first.key)) == (2, [])
+    assert (len(queue), queue.behind(first.key, 9)) == (2, [])
 
 
 def test_the_oldest_are_told_by_when_the_inbox_took_them(queue: Waiting) -> None:
@@ -244,10 +244,10 @@ def test_what_waits_behind_a_command_is_found_whether_it_came_now_or_lay_there(f
     queue = Waiting(state, "inbox", 0, CODEC)
     first, answer = record(0, command("a")), record(1, command("a"))
     queue.put(first, "key:a")
-    assert queue.behind(first.key) == []
+    assert queue.behind(first.key, 9) == []
     queue.put(answer, None)
     for one in (queue, Waiting(state, "inbox", 0, CODEC)):
-        assert [behind.offset for behind in one.behind(answer.key)] == [1]
+        assert [behind.offset for behind in one.behind(answer.key, 9)] == [1]
 
 
 def test_only_a_run_that_was_written_as_open_is_taken_out_of_the_file() -> None:
@@ -270,3 +270,22 @@ def test_only_a_run_that_was_written_as_open_is_taken_out_of_the_file() -> None:
     assert [text for text in changes if "DELETE FROM open" in text] == [
         "DELETE FROM open WHERE run_id = 'long'"
     ]
+
+
+def test_what_was_passed_over_and_is_not_recorded_yet_outlasts_its_owner(tmp_path: Path) -> None:
+    identity, path = Identity("journal", "id", 0), tmp_path / "state.db"
+    state = PartitionState(open_state_file(path, identity, lambda line: None), "inbox", Bounds())
+    Waiting(state, "inbox", 0, CODEC).put(record(0, command("a")), "key:a")
+    for offset in (3, 4, 5, 7, 4, 10):
+        state.pass_over(offset)
+    state.read_to(8)
+    state.mark()  # of a commit of which nobody knows what became
+    state.close()
+
+    again = PartitionState(open_state_file(path, identity, lambda line: None), "inbox", Bounds())
+    name, mark = again.mark()
+    assert orjson.loads(mark) == {"low": 0, "passed": [[3, 5], [7, 7]]}, "what lies behind is read again"
+    again.manifest.in_order = False
+    again.fold(Entry("journal/0", 0, "x", "k", "run.signalled", {name: mark}))
+    assert orjson.loads(again.mark()[1]) == {"low": 0}
+    again.close()
