@@ -34,7 +34,7 @@ def _may_fail(end: EventEnvelope, events: Sequence[EventEnvelope], types: set[st
         return True
     if error_type == "DeadlineExceededError":
         return "run.deadline.passed" in types
-    if error_type == "TimeoutError":  # each attempt took too long
+    if error_type in ("TimeoutError", "ConnectionRefusedError"):  # the other attempts took too long
         return any(event.payload.get("error_type") == "TimeoutError" for event in events[:-1])
     given_up = any(
         event.event_type == "effect.resolved" and event.payload["decision"] == "fail" for event in events
