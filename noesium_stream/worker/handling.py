@@ -100,6 +100,7 @@ class HandlerPartition:
         self._fold: PartitionFold[Any] | None = None
         self._stopped: Exception | None = None
         self._collecting = False
+        self._keyed: Any = None
         self._made: list[tuple[EventEnvelope, Sequence[DomainEvent]]] = []
         self._next = 0
         self._told = 0
@@ -415,20 +416,22 @@ class HandlerPartition:
         self._unwritten = 0
 
     def _called(self, function: Callable[..., Any], *args: Any) -> Any:
-        """How the fold calls `key` and `apply`: an event is handled just before it is folded."""
+        """How the fold calls `key` and `apply`: an event is handled just before it is folded, and only then.
+
+        `apply` alone is called where a row is made again, because an event of it could not be taken.
+        """
         if function != self._apply:
-            if function == self._row_of and args[0].event_type == HandlerAdvanced.TYPE:
-                return None  # two that read each other's journals would never end
+            if function == self._row_of:
+                event = self._keyed = args[0]
+                if event.event_type == HandlerAdvanced.TYPE:
+                    return None  # two that read each other's journals would never end
             return function(*args)
-        if not self._collecting:
-            return function(*args)
-        try:
-            state, event = args
-            results = list(self._agent.handle(event, state))
-            after = function(state, event)
-        except BaseException:
-            self._collecting = False  # what is called from here on makes rows again
-            raise
+        state, event = args
+        if not self._collecting or event is not self._keyed:
+            return function(state, event)
+        self._keyed = None
+        results = list(self._agent.handle(event, state))
+        after = function(state, event)
         self._made.append((event, results))
         return after
 

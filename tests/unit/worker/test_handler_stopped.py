@@ -1,0 +1,153 @@
+"""A handler stops at an event that it cannot take: what came before it is handled once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noesium_stream.agent import AgentContext, BaseHandler
+from noesium_stream.clock import SystemClock
+from noesium_stream.errors import EventHeldError, EventValidationError
+from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.domain import DomainEvent
+from noesium_stream.log import open_log
+from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.log.record import Decoder, Record
+from noesium_stream.projection import Projection
+from noesium_stream.worker.handling import HandlerPartition
+
+ME = AgentRef("shop", "shop")
+
+
+class Sold(DomainEvent, event_type="sales.sold"):
+    number: int
+
+
+class Noted(DomainEvent, event_type="notes.noted"):
+    number: int
+    before: list[int]
+
+
+class Numbers(Projection[dict[str, Any]]):
+    """What was sold, as a state that can be changed in place."""
+
+    name = "numbers"
+    topics = ("events.sales",)
+    events = (Sold,)
+
+    def key(self, event: EventEnvelope) -> str | None:
+        return event.partition_key
+
+    def initial_state(self) -> dict[str, Any]:
+        return {"sold": []}
+
+    def apply(self, state: dict[str, Any], event: EventEnvelope) -> dict[str, Any]:
+        return {"sold": [*state["sold"], event.payload["number"]]}
+
+
+class Noting(BaseHandler):
+    agent_type = "noting"
+    state = Numbers
+    events = (Noted,)
+
+    def handle(self, event: EventEnvelope, state: dict[str, Any]) -> Iterable[DomainEvent]:
+        return [Noted(number=event.payload["number"], before=state["sold"])]
+
+
+class Here:
+    async def tenure(self) -> None:
+        return None
+
+    async def still_here(self) -> bool:
+        return True
+
+
+class Invalid:
+    """Decodes as the log does, and finds that the payload is not valid."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decode_unchecked = decoder.decode_unchecked
+        self.upcast = decoder.upcast
+
+    def decode(self, data: bytes) -> EventEnvelope:
+        raise EventValidationError("payload", "is not valid")
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[EventLog]:
+    log = await open_log("memory://?partitions=1")
+    log.catalogue.register(Sold)
+    log.catalogue.register(Noted)
+    await log.ensure_topics([log.topology.spec(log.topology.journal("noting"))])
+    clock = SystemClock()
+    trace = TraceContext(clock.token(16), clock.token(8))
+    await log.append(
+        [Sold(number=n).to_envelope(ME, trace, partition_key="a", clock=clock) for n in range(6)]
+    )
+    yield log
+    await log.close()
+
+
+def owner_of(log: EventLog, home: Path) -> HandlerPartition:
+    reference = AgentRef("noting", "noting", "local", "1")
+    context = AgentContext(
+        home=home, log=log, clock=SystemClock(), progress=lambda line: None, agent_ref=reference
+    )
+    place = TopicPartition(log.topology.events("sales"), 0)
+    here: Any = Here()
+
+    def failed(error: BaseException) -> None:
+        raise error
+
+    return HandlerPartition(log, Noting(Noting.Options(), context), place, here, home, on_failure=failed)
+
+
+async def sold(log: EventLog) -> list[Record]:
+    topic = log.topology.events("sales")
+    return [record async for record in log.read(topic, {}, until=await log.end(topic))]
+
+
+async def noted(log: EventLog) -> list[tuple[int, list[int]]]:
+    topic = log.topology.events("notes")
+    payloads = [r.envelope.payload async for r in log.read(topic, {}, until=await log.end(topic))]
+    return [(payload["number"], payload["before"]) for payload in payloads]
+
+
+def as_invalid(record: Record) -> Record:
+    return Record(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        record.key,
+        record.headers,
+        record.value,
+        Invalid(record._decoder),
+    )
+
+
+@pytest.mark.parametrize("apart", [True, False])
+async def test_what_was_handled_before_an_invalid_event_of_its_row_is_handled_once(
+    log: EventLog, tmp_path: Path, apart: bool
+) -> None:
+    """A row is made again then, by `apply` alone: all that was folded since the file was written."""
+    owner = owner_of(log, tmp_path)
+    await owner.acquire_or_recover()
+    records = await sold(log)
+    batch = [*records[:3], as_invalid(records[3])]
+    if apart:
+        await owner.accept(batch[:2])
+        batch = batch[2:]
+    with pytest.raises(EventHeldError, match="is not valid"):
+        await owner.accept(batch)
+    expected = [(0, []), (1, [0]), (2, [0, 1])]
+    assert await noted(log) == expected
+    await owner.release()
+    again = owner_of(log, tmp_path)
+    assert await again.acquire_or_recover() == records[3].offset
+    await again.accept(records[3:])
+    await again.release()
+    assert await noted(log) == [*expected, (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (5, [0, 1, 2, 3, 4])]
