@@ -351,6 +351,7 @@ class HandlerPartition:
         self, fold: PartitionFold[Any], commits: Commits, records: Sequence[Record], more: bool
     ) -> tuple[Made, EventHeldError | None]:
         """Handle the next records, and say what stops the handler behind them, if something does."""
+        await commits.room()
         if self._unwritten >= FLUSH_EVENTS or fold.unflushed_bytes >= UNFLUSHED_BYTES:
             await commits.settle()
         if commits.lost is not None:

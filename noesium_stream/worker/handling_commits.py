@@ -5,6 +5,9 @@ events are handled on while the commit of those before is under way; where many 
 next one waits until there are `MOST_EVENTS`, or `LINGER_S` have gone by. Who has read all that is there waits
 for nothing: a lone event is committed at once.
 
+Where so many wait behind a commit that is under way nothing more is handled: an event may have thousands made
+of it, and what a commit has must be sent within the time that a transaction may take.
+
 Order is the guarantee: what was handled goes to the log in the order of its offsets, one commit at a time.
 When one has failed none follows it, for what was handled since stands on it.
 """
@@ -107,6 +110,11 @@ class Commits:
         self._go_on()
         return made
 
+    async def room(self) -> None:
+        """Return when what waits is less than a whole commit, or nothing goes to the log any more."""
+        while self.lost is None and self._under_way is not None and _is_large(self._next):
+            await asyncio.wait((self._under_way,))
+
     def hurry(self) -> None:
         """Wait for no more."""
         self._more = False
@@ -130,8 +138,7 @@ class Commits:
         made = self._next
         if made is None or self._under_way is not None or self.lost is not None:
             return
-        large = max(made.handled, len(made.outgoing)) >= MOST_EVENTS or made.size >= MOST_BYTES
-        if self._more and not large:
+        if self._more and not _is_large(made):
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(LINGER_S, self.hurry)
             return
@@ -174,3 +181,10 @@ class Commits:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _is_large(made: Made | None) -> bool:
+    """Whether it is enough for one commit."""
+    if made is None:
+        return False
+    return max(made.handled, len(made.outgoing)) >= MOST_EVENTS or made.size >= MOST_BYTES

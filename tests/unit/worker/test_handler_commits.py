@@ -142,6 +142,32 @@ async def test_nothing_follows_a_commit_that_failed(error: Exception) -> None:
     assert (len(log.began), log.landed) == (1, [])
 
 
+async def test_there_is_room_for_one_commit_behind_the_one_that_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handling_commits, "MOST_EVENTS", 4)
+    log = Log()
+    log.add(1, handled=9)
+    log.add(2, handled=3)
+    async with asyncio.timeout(20):
+        await log.commits.room()
+        log.add(3)
+        waiting = asyncio.create_task(log.commits.room())
+        await turns()
+        assert not waiting.done()
+        log.let_through.release()
+        await waiting
+    assert log.landed == [1]
+    log.fails = FencedError("told to")
+    log.add(4, handled=4)
+    waiting = asyncio.create_task(log.commits.room())
+    await turns()
+    assert not waiting.done()
+    log.let_through.release()
+    await asyncio.wait_for(waiting, 20)
+    assert log.commits.lost
+
+
 async def test_settling_sends_all_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handling_commits, "LINGER_S", 3600.0)
     log = Log()
@@ -268,6 +294,46 @@ async def totals(log: EventLog, at_least: int) -> dict[str, list[int]]:
 
 def expected(count: int) -> dict[str, list[int]]:
     return {key: [sum(range(number + 1)) for number in range(count)] for key in "abcd"}
+
+
+class Standing:
+    """Commits of what was made stand still until they are let through."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.let_through = asyncio.Event()
+
+    async def __call__(self, outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
+        made = [one for one in outgoing if one.envelope.event_type == "counts.made"]
+        if made:
+            self.sizes.append(len(made))
+            await self.let_through.wait()
+        return await commit(outgoing)
+
+
+async def test_a_log_that_stands_still_is_waited_for_before_much_is_made(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handling_commits, "MOST_EVENTS", 10)
+    monkeypatch.setattr(group, "BATCH_RECORDS", 8)
+    hook, handled = Standing(), list[int]()
+
+    def handle(self: Counting, event: EventEnvelope, state: int) -> Iterable[DomainEvent]:
+        handled.append(event.payload["number"])
+        number = event.payload["number"]
+        return [Counted(number=number, total=state + number)]
+
+    monkeypatch.setattr(Counting, "handle", handle)
+    await sell(log, range(60))
+    async with Worker(cast(EventLog, HookedLog(log, hook)), [(Counting, None)], home=tmp_path) as worker:
+        (host,) = cast(Any, worker)._hosts
+        while host._events < 240:
+            await asyncio.sleep(0)
+        ahead = len(handled)
+        hook.let_through.set()
+        assert ahead <= 2 * (8 + 10 + 8), "of each of the two partitions: under way, and waiting"
+        assert await totals(log, 240) == expected(60)
+    assert max(hook.sizes) < 10 + 8
 
 
 @pytest.mark.parametrize("error", [CommitUnknownError, FencedError])
