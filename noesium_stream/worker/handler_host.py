@@ -54,10 +54,14 @@ class HandlerHost(Host):
         self._events = 0
         self._bytes = 0
         self._broken: BaseException | None = None
+        self._closing = False
+        self._eased = asyncio.Event()
         self._folder = agent.context.home / "handlers" / log_digest(log.url) / agent.agent_type
 
     async def close(self) -> None:
-        """See `Host.close`."""
+        """See `Host.close`; a log that is full or away is waited for no more."""
+        self._closing = True
+        self._eased.set()
         try:
             await super().close()
         finally:
@@ -105,10 +109,11 @@ class HandlerHost(Host):
                 task.add_done_callback(self._accepted)
                 for _ in range(_TURNS):
                     await asyncio.sleep(0)
-            while self._is_full() and self._broken is None:
+            while self._is_full() and self._broken is None and not self._closing:
+                self._eased.clear()
                 for owner in self._owners.values():
                     cast(HandlerPartition, owner).hurry()
-                await asyncio.wait(self._accepting, return_when=asyncio.FIRST_COMPLETED)
+                await self._eased.wait()
         except asyncio.CancelledError:
             for call, _ in batches:
                 call.close()
@@ -142,6 +147,7 @@ class HandlerHost(Host):
         events, size = self._accepting.pop(task)
         self._events -= events
         self._bytes -= size
+        self._eased.set()
         if task.cancelled():
             return
         error = task.exception()

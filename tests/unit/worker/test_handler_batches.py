@@ -67,6 +67,7 @@ def host(said: list[str], log: asyncio.Event) -> Any:
     made: Any = object.__new__(HandlerHost)
     made._owners = {TopicPartition("facts", n): Owner(f"owner {n}", said, log) for n in (0, 1)}
     made._accepting, made._events, made._bytes, made._broken = {}, 0, 0, None
+    made._closing, made._eased = False, asyncio.Event()
     made._subscription, made._failure = Group(), asyncio.get_running_loop().create_future()
     return made
 

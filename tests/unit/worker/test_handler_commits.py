@@ -12,7 +12,13 @@ import pytest
 
 from noesium_stream.agent import BaseHandler
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import CommitUnknownError, FencedError, LogClosedError, RecordTooLargeError
+from noesium_stream.errors import (
+    CommitUnknownError,
+    FencedError,
+    LogClosedError,
+    LogFullError,
+    RecordTooLargeError,
+)
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.log import group, open_log
@@ -20,7 +26,7 @@ from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.projection import Projection
 from noesium_stream.testing import HookedLog
 from noesium_stream.testing.hooked import Commit
-from noesium_stream.worker import Worker, handling, handling_commits
+from noesium_stream.worker import Worker, handler_host, handling, handling_commits
 from noesium_stream.worker.handling_commits import Commits, Made
 
 ONE: Any = [object()]
@@ -370,3 +376,29 @@ async def test_a_record_that_the_log_does_not_take_ends_the_worker_and_nothing_b
         await worker.close()
     async with Worker(log, [(Counting, None)], home=tmp_path):
         assert await totals(log, 160) == expected(40)
+
+
+async def test_a_worker_that_ends_does_not_wait_for_a_log_that_is_full(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler_host, "MOST_EVENTS", 0)
+    monkeypatch.setattr(handling, "DRAIN_S", 0.01)
+    tried, full = asyncio.Event(), True
+
+    async def filled(outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
+        if full and any(one.envelope.event_type == "counts.made" for one in outgoing):
+            tried.set()
+            raise LogFullError("told to")
+        return await commit(outgoing)
+
+    await sell(log, range(3))
+    worker = Worker(cast(EventLog, HookedLog(log, filled)), [(Counting, None)], home=tmp_path)
+    await worker.__aenter__()
+    await tried.wait()
+    closing = asyncio.create_task(worker.close())
+    done, _ = await asyncio.wait((closing,), timeout=10)
+    full = False
+    await closing
+    assert done, "it was waited for"
+    async with Worker(log, [(Counting, None)], home=tmp_path):
+        assert await totals(log, 12) == expected(3)
