@@ -286,6 +286,8 @@ class HandlerPartition:
                     partitions=[self.partition],
                 ):
                     fold.take(batch)
+                    if fold.unflushed_bytes >= UNFLUSHED_BYTES:
+                        fold.flush()
                 fold.advance(until)
             fold.flush()
         except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.projection import Projection
+from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.worker import handling
 from noesium_stream.worker.handling import HandlerPartition
 
 ME = AgentRef("shop", "shop")
@@ -151,3 +153,31 @@ async def test_what_was_handled_before_an_invalid_event_of_its_row_is_handled_on
     await again.accept(records[3:])
     await again.release()
     assert await noted(log) == [*expected, (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (5, [0, 1, 2, 3, 4])]
+
+
+async def test_a_state_that_is_folded_anew_is_written_on_the_way(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it takes of the memory is bounded, however long the topic is."""
+    owner, records = owner_of(log, tmp_path), await sold(log)
+    await owner.acquire_or_recover()
+    await owner.accept(records)
+    await owner.release()
+    monkeypatch.setattr(handling, "UNFLUSHED_BYTES", 1)
+    read_batches, flush, written = log.read_batches, PartitionFold.flush, list[int]()
+
+    async def one_by_one(*args: Any, **options: Any) -> AsyncIterator[Sequence[Record]]:
+        async for batch in read_batches(*args, **options):
+            for record in batch:
+                yield [record]
+
+    def flushing(fold: PartitionFold[Any]) -> None:
+        flush(fold)
+        written.append(fold.cursor)
+
+    monkeypatch.setattr(log, "read_batches", one_by_one)
+    monkeypatch.setattr(PartitionFold, "flush", flushing)
+    elsewhere = owner_of(log, tmp_path / "another machine")
+    assert await elsewhere.acquire_or_recover() == 6
+    assert written == [1, 2, 3, 4, 5, 6, 6]
+    await elsewhere.release()
