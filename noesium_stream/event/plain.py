@@ -29,6 +29,8 @@ def plain_payload(event: BaseModel) -> dict[str, Any] | None:
     if fractions is None or event.__pydantic_extra__:
         return None
     fields = event.__dict__
+    if len(fields) != len(cls.__pydantic_fields__):  # a cached property lies there too
+        return None
     for name in fractions:
         if type(fields.get(name)) is int:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -119,6 +120,14 @@ class Annotating(DomainEvent, event_type="sales.annotating"):
     number: Annotated[int, PlainSerializer(str)] = 1
 
 
+class Looking(DomainEvent, event_type="sales.looking"):
+    number: int
+
+    @cached_property
+    def twice(self) -> int:
+        return 2 * self.number
+
+
 class Excluding(DomainEvent, event_type="sales.excluding"):
     number: int = Field(default=1, exclude=True)
 
@@ -161,3 +170,9 @@ def test_a_payload_is_not_the_event_itself() -> None:
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_json_has_not_is_left_to_pydantic(number: float) -> None:
     assert plain_payload(Plain.model_construct(share=number)) is None
+
+
+def test_what_an_event_has_looked_up_of_itself_is_no_part_of_its_payload() -> None:
+    event = Looking(number=1)
+    assert event.twice == 2
+    assert event.payload() == {"number": 1}
