@@ -99,6 +99,7 @@ class HandlerPartition:
         self._commits: Commits | None = None
         self._fold: PartitionFold[Any] | None = None
         self._stopped: Exception | None = None
+        self._accepting = 0
         self._collecting = False
         self._keyed: Any = None
         self._made: list[tuple[EventEnvelope, Sequence[DomainEvent]]] = []
@@ -125,7 +126,7 @@ class HandlerPartition:
         """How the partition stands; None: it is being taken, or given up."""
         if not self._takeover.taken or self._writer is None:
             return None
-        idle = self._commits is None or self._commits.idle
+        idle = not self._accepting and (self._commits is None or self._commits.idle)
         return PartitionStatus(
             partition=self.partition,
             epoch=self._writer.epoch,
@@ -328,6 +329,7 @@ class HandlerPartition:
 
     async def _accept_in(self, turn: int, records: Sequence[Record], more: bool) -> None:
         takeover, stopped = self._takeover, None
+        self._accepting += 1
         try:
             async with self._lock:
                 fold, commits = self._fold, self._commits
@@ -339,13 +341,15 @@ class HandlerPartition:
                     made, stopped = await self._handle(fold, commits, records, more)
                 except BaseException as error:
                     # The state is ahead of what is made, or behind it: nothing is handled on top of it.
-                    self._stopped = error if isinstance(error, Exception) else LogClosedError("broken off")
+                    self._stop(fold, error if isinstance(error, Exception) else LogClosedError("broken off"))
                     raise
             await made.on_log
         except PASSING as error:
             if turn == takeover.turn:
                 takeover.again(error)  # what was folded and is not on the log is folded again
             return
+        finally:
+            self._accepting -= 1
         if stopped is not None:
             raise stopped
 
@@ -381,8 +385,13 @@ class HandlerPartition:
             hint="Mend `handle` or its state's `apply`, and start the worker again: nothing is skipped.",
         )
         stopped.__cause__ = failure
-        self._stopped = stopped
+        self._stop(fold, stopped)
         return sent, stopped
+
+    def _stop(self, fold: PartitionFold[Any], error: Exception) -> None:
+        """Let nothing more be handled on top of a state; one that was folded since is another one."""
+        if fold is self._fold:
+            self._stopped = error
 
     def hurry(self) -> None:
         """What was handled waits for no more on its way to the log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from noesium_stream.agent import AgentContext, BaseHandler
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import EventHeldError, EventValidationError
+from noesium_stream.errors import EventHeldError, EventValidationError, FencedError, LogUnavailableError
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.log import open_log
@@ -65,6 +66,9 @@ class Here:
 
     async def still_here(self) -> bool:
         return True
+
+    async def start_at(self, offset: int) -> None:
+        return None
 
 
 class Invalid:
@@ -181,3 +185,36 @@ async def test_a_state_that_is_folded_anew_is_written_on_the_way(
     assert await elsewhere.acquire_or_recover() == 6
     assert written == [1, 2, 3, 4, 5, 6, 6]
     await elsewhere.release()
+
+
+async def test_what_stops_an_owner_that_has_lost_the_partition_meanwhile_does_not_stop_it_anew(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is handled, and has no commit yet, does not count as handled."""
+    owner, records = owner_of(log, tmp_path), await sold(log)
+    await owner.acquire_or_recover()
+    outgoing, asked, go_on = owner._outgoing, asyncio.Event(), asyncio.Event()
+
+    async def slowly(made: Any) -> Any:
+        asked.set()
+        await go_on.wait()
+        raise LogUnavailableError("told to")
+
+    monkeypatch.setattr(owner, "_outgoing", slowly)
+    accepting = asyncio.create_task(owner.accept(records[:2]))
+    await asked.wait()
+    status = owner.status(2)
+    assert status is not None
+    assert status.next_offset == 0
+    owner._takeover.again(FencedError("told to"))
+    async with asyncio.timeout(20):
+        while not owner._takeover.taken:
+            await asyncio.sleep(0.01)
+        go_on.set()
+        await accepting
+        assert owner._takeover.taken
+        monkeypatch.setattr(owner, "_outgoing", outgoing)
+        await owner.accept(records)
+    assert owner._takeover.turn == 2, "it is not taken once more"
+    assert [number for number, _ in await noted(log)] == list(range(6))
+    await owner.release()
