@@ -137,7 +137,7 @@ class KafkaSubscription:
         return found if found >= 0 else None
 
     def behind(self, tp: TopicPartition) -> int:
-        """See `Subscription.behind`: up to the last stable offset that the client has heard of."""
+        """See `Subscription.behind`: up to the high watermark that the client has heard of."""
         return self._behind.get(tp, 0)
 
     def seek(self, starts: Mapping[TopicPartition, int]) -> None:
