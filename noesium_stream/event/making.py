@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from noesium_stream.clock import Clock
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, Unmade, check_envelope
-from noesium_stream.event.parts import SPEC_VERSION, AgentRef, text_is_sound, trusted_trace
+from noesium_stream.event.parts import SPEC_VERSION, AgentRef, TraceContext, UnmadeTrace, text_is_sound
 
 _SPANS: Final = 64
 _SPAN_DIGITS: Final = 16
@@ -56,7 +56,11 @@ class Making:
         event.event_type, event.event_version = kind or (made.event_type(), made.event_version())
         event.timestamp_ms = clock.now_ms()
         event.producer = self._producer
-        event.trace = trusted_trace(trace.trace_id, self._spans[at:end], trace.span_id, trace.depth)
+        child: Any = UnmadeTrace()
+        child.trace_id, child.span_id = trace.trace_id, self._spans[at:end]
+        child.parent_span_id, child.depth = trace.span_id, trace.depth
+        child.__class__ = TraceContext
+        event.trace = child
         event.causation_id = event_id = cause.event_id
         event.correlation_id = cause.correlation_id or event_id
         event.idempotency_key = idempotency_key

@@ -23,6 +23,8 @@ from noesium_stream.event.parts import (
     MAX_TIMESTAMP_MS,
     UUID7,
     AgentRef,
+    TraceContext,
+    UnmadeTrace,
     check_kind,
     check_producer,
     trusted_trace,
@@ -116,7 +118,10 @@ def _usual(data: bytes, start: int) -> EventEnvelope | None:
     event.spec_version, event.event_type, event.event_version, event.producer = head
     event.event_id = event_id
     event.timestamp_ms = since + ((low & 0x7F) >> 1) + ((middle & 0x7F) << 6)
-    event.trace = trusted_trace(trace_id, span_id, parent, depth >> 1)
+    trace: Any = UnmadeTrace()
+    trace.trace_id, trace.span_id, trace.parent_span_id, trace.depth = trace_id, span_id, parent, depth >> 1
+    trace.__class__ = TraceContext
+    event.trace = trace
     event.causation_id = cause and cause[1:]
     event.correlation_id = correlation and correlation[1:]
     event.idempotency_key = idempotency and idempotency[1:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from noesium_stream.errors import ImpureProjectionError
@@ -42,10 +43,4 @@ def refuse_in_fold(what: str) -> None:
 
 def through(call: Callable[..., Any] | None, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as it is called by a guard that stands in between; itself where there is none."""
-    if call is None:
-        return function
-
-    def guarded(*args: Any) -> Any:
-        return call(function, *args)
-
-    return guarded
+    return function if call is None else partial(call, function)
