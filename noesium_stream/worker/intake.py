@@ -1,4 +1,4 @@
-"""From the inbox to the journal: what is accepted at once, and what waits for its turn.
+"""What an inbox holds: what of it is accepted at once, and what waits for its turn.
 
 Order is the guarantee. Records of the inbox (`Intake.take`):
  1. each is decided on, in the order of the inbox: a command waits, what is sent to a run whose command waits
