@@ -61,7 +61,7 @@ class Buyer(BaseGraphicAgent):
     async def buy(self, state: Purchase) -> dict[str, Any]:
         what = state["question"]
         number = await current_step().effect(
-            "order", order, what, timeout=timedelta(minutes=1), compensate=send_back
+            "order", order, what, timeout=timedelta(seconds=8), compensate=send_back
         )
         if what in ("fail", "die later"):
             raise ValueError("it does not fit")
