@@ -1,7 +1,8 @@
 """One transactional producer of librdkafka: initialised, filled, committed; discarded when in doubt.
 
 Decision record: producing is done on the caller's thread (it only copies into librdkafka's queue), and only
-what waits for the broker is put on another one. A commit whose acknowledgement did not come plainly ends the
+what waits for the broker is put on another one; so is beginning the next transaction, which the broker hears
+nothing of, but for which the client's own thread is waited for. A commit whose acknowledgement did not come plainly ends the
 producer: a copy of its EndTxn request may still be under way and, under the old transaction protocol that
 librdkafka speaks (EndTxn version 1; the broker raises the epoch by itself from version 5 on), would commit
 the first half of the *next* transaction of the same producer. So does one of an abort end the first half of
@@ -17,6 +18,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -80,6 +82,7 @@ class TransactionalProducer:
         self.what = what
         self.usable = True
         self._given_up = False
+        self._begun_ahead = False
         self._bootstrap = settings.bootstrap
         self._log = ClientLog()
         self._fatal: EventStoreError | None = None
@@ -144,6 +147,7 @@ class TransactionalProducer:
                 if not passing or self._given_up or time.monotonic() > deadline:
                     raise translated(error, self._bootstrap, f"opening {self.what}") from error
         self.serve()
+        self._begin_ahead()
 
     def give_up(self) -> None:
         """Nobody waits for `init` any more; from any thread."""
@@ -163,10 +167,23 @@ class TransactionalProducer:
         self._offsets = {}
         self._records = []
         self._told = True
+        begun, self._begun_ahead = self._begun_ahead, False
+        if begun:
+            return
         try:
             called(self._producer.begin_transaction)
         except KafkaException as error:
             raise self._translated(error) from error
+
+    def _begin_ahead(self) -> None:
+        """Begin the next transaction now, on this thread; the broker hears of it with its first record.
+
+        What speaks against it is left for `begin` to tell.
+        """
+        if self.usable and self._fatal is None:
+            with suppress(KafkaException):
+                called(self._producer.begin_transaction)
+                self._begun_ahead = True
 
     def produce(
         self, records: Sequence[Prepared], headers: Sequence[Headers] | None = None, *, told: bool = True
@@ -252,6 +269,7 @@ class TransactionalProducer:
         self.serve()
         if self._log.disturbed:
             self.usable = False
+        self._begin_ahead()
         return self.positions() if self._told else []
 
     def abort(self) -> None:

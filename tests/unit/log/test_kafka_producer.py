@@ -153,7 +153,10 @@ async def test_a_commit_that_was_not_told_what_is_wrong_with_a_record_is_made_ag
         assert client.said == ["begin", "produce", "commit", "abort", "begin", "produce, told", "abort"]
         client.said, client.refuses = [], False
         assert await writer.commit([]) == []
-        assert client.said == ["begin", "produce", "commit"]
+        assert client.said == ["begin", "produce", "commit", "begin"], "the next one is begun ahead"
+        client.said = []
+        assert await writer.commit([]) == []
+        assert client.said == ["produce", "commit", "begin"]
 
 
 async def test_a_writer_that_nobody_waits_for_does_not_wait_for_a_broker_that_is_away(
@@ -180,3 +183,32 @@ async def test_a_writer_that_nobody_waits_for_does_not_wait_for_a_broker_that_is
     async with asyncio.timeout(5):
         with pytest.raises(asyncio.CancelledError):
             await opening
+
+
+def test_what_speaks_against_the_next_transaction_is_no_failure_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Ended(Client):
+        """Its next transaction cannot begin."""
+
+        def __init__(self, config: dict[str, Any], logger: Any) -> None:
+            super().__init__(config, logger)
+            self.committed = False
+
+        def begin_transaction(self) -> None:
+            if self.committed:
+                raise KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
+
+        def flush(self, timeout_s: float) -> int:
+            return 0
+
+        def commit_transaction(self, timeout_s: float) -> None:
+            self.committed = True
+
+    monkeypatch.setattr(kafka_producer, "Producer", Ended)
+    producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
+    producer.begin()
+    assert producer.commit() == []
+    with pytest.raises(FencedError):
+        producer.begin()
+    assert not producer.usable
