@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -15,33 +14,14 @@ from noesium_stream.client import Client
 from noesium_stream.errors import FencedError, RunCancelledError
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
-from noesium_stream.log.port import EventLog, Outgoing, Position
+from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import partition_of
-from noesium_stream.testing import HookedLog, agent_of
-from noesium_stream.testing.hooked import Commit
+from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
+from tests.support.holding import HoldingLog
 
 _TURNS = 200
 """Of the event loop, in which a record of the inbox reaches its owner on a log in this process."""
-
-
-class Held(HookedLog):
-    """The first commit with this outcome waits for `go`, then fails with `error` where there is one."""
-
-    def __init__(self, inner: EventLog, error: Exception | None, outcome: str = "run.completed") -> None:
-        super().__init__(inner, self._commit)
-        self.error = error
-        self.outcome = outcome
-        self.held = asyncio.Event()
-        self.go = asyncio.Event()
-
-    async def _commit(self, outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
-        if not self.held.is_set() and any(o.envelope.event_type == self.outcome for o in outgoing):
-            self.held.set()
-            await self.go.wait()
-            if self.error is not None:
-                raise self.error
-        return await commit(outgoing)
 
 
 UNDONE: list[str] = []
@@ -72,7 +52,7 @@ def waiter() -> Any:
 async def test_nothing_follows_the_outcome_of_a_run(tmp_path: Path, error: Exception | None) -> None:
     async with asyncio.timeout(20):
         inner = await open_log("memory://?partitions=1")
-        log = Held(inner, error)
+        log = HoldingLog(inner, error)
         async with Worker(cast(EventLog, log), [(waiter(), None)], home=tmp_path), Client(inner) as client:
             run = await client.start("sample", {})
             await log.held.wait()
@@ -112,8 +92,8 @@ async def test_a_run_that_comes_to_its_end_while_its_cancellation_is_accepted_is
     graph = StateGraph(dict).add_sequence([("node", node)]).add_edge(START, "node")
     async with asyncio.timeout(20):
         inner = await open_log("memory://?partitions=1")
-        accepting = Held(inner, None, "run.cancel.requested")
-        ending = Held(
+        accepting = HoldingLog(inner, None, "run.cancel.requested")
+        ending = HoldingLog(
             cast(EventLog, accepting), None, "kernel.node.failed" if fails else "kernel.node.completed"
         )
         agents = [(agent_of(graph), None)]
@@ -141,7 +121,7 @@ async def test_a_run_that_comes_to_its_end_while_its_cancellation_is_accepted_is
 async def test_a_partition_is_given_up_while_a_run_ends_as_cancelled(tmp_path: Path) -> None:
     async with asyncio.timeout(20):
         inner = await open_log("memory://?partitions=2")
-        log = cast(EventLog, held := Held(inner, None, "run.cancelled"))
+        log = cast(EventLog, held := HoldingLog(inner, None, "run.cancelled"))
         agents = [(waiter(), None)]
         async with Client(inner) as client:
             # The second of the partitions is the one that goes to whoever joins.
@@ -184,7 +164,7 @@ async def test_an_answer_that_came_too_late_for_what_was_lost_is_not_lost_with_i
     agents = [(agent_of(graph), None)]
     async with asyncio.timeout(20):
         inner = await open_log("memory://?partitions=1")
-        log = cast(EventLog, Held(inner, error, "approval.expired"))
+        log = cast(EventLog, HoldingLog(inner, error, "approval.expired"))
         async with Worker(log, agents, home=tmp_path, keeps_state=True), Client(inner) as client:
             run = await client.start("sample", {})
             while not (asked := await run.approvals()):

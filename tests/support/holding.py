@@ -1,0 +1,29 @@
+"""A log that holds the first commit with an outcome until a test says what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from noesium_stream.log.port import EventLog, Outgoing, Position
+from noesium_stream.testing import HookedLog
+from noesium_stream.testing.hooked import Commit
+
+
+class HoldingLog(HookedLog):
+    """The first commit with this outcome waits for `go`, then fails with `error` where there is one."""
+
+    def __init__(self, inner: EventLog, error: Exception | None, outcome: str = "run.completed") -> None:
+        super().__init__(inner, self._commit)
+        self.error = error
+        self.outcome = outcome
+        self.held = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def _commit(self, outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
+        if not self.held.is_set() and any(o.envelope.event_type == self.outcome for o in outgoing):
+            self.held.set()
+            await self.go.wait()
+            if self.error is not None:
+                raise self.error
+        return await commit(outgoing)
