@@ -380,16 +380,32 @@ class KafkaAdmin:
             )
             missing = {}
             for tp, answer in answers.items():
-                try:
-                    found[tp.topic, tp.partition] = (await asyncio.wrap_future(answer)).offset
-                except KafkaException as error:
-                    # A leader that has just changed, or a topic that was just made, is a matter of moments.
-                    if error.args[0].code() not in _MOMENTS or time.monotonic() > deadline:
-                        raise translated(error, self.bootstrap, f"the offsets of {tp.topic}") from error
+                offset = await self._offset(answer, f"the offsets of {tp.topic}", deadline)
+                if offset is None:
                     missing[tp] = wanted[tp]
+                else:
+                    found[tp.topic, tp.partition] = offset
             if missing:
                 await asyncio.sleep(0.02)
         return found
+
+    async def _offset(self, answer: Future[Any], what: str, deadline: float) -> int | None:
+        """None: it is to be asked for again.
+
+        A leader that has just changed, or a topic that was just made, is a matter of moments.
+        """
+        late = time.monotonic() > deadline
+        try:
+            offset: int = (await asyncio.wrap_future(answer)).offset
+        except KafkaException as error:
+            if error.args[0].code() not in _MOMENTS or late:
+                raise translated(error, self.bootstrap, what) from error
+            return None
+        # While leaders change the client may say -1001, and that nothing is wrong. Taken for an end, nothing
+        # before it would be read; for a cursor, nothing ever would.
+        if offset < 0 and late:
+            raise unavailable(self.bootstrap, PATIENCE_S, f"{what} are not known")
+        return offset if offset >= 0 else None
 
     async def _answer(self, answer: Future[Any], what: str) -> Any:
         try:
