@@ -1,7 +1,7 @@
 """A worker in a process of its own.
 
     python -m tests.bench.worker_child handler '{"url": …, "name": …, "topic": …, "until": {…}, "home": …}'
-    python -m tests.bench.worker_child work    '{"url": …, "agent": …, "home": …}'
+    python -m tests.bench.worker_child work    '{"url": …, "agent": …, "home": …, "at_once": …}'
     python -m tests.bench.worker_child bare    '{"runs": …, "at_once": …}'
 
 `handler`: from joining the group until all of `until` is handled and committed; prints one line of JSON.
@@ -119,7 +119,8 @@ async def work(asked: Mapping[str, Any], log: EventLog) -> None:
     for kind, name in _CHANGES:
         _tells(kind, name, changed)
     agent = AGENTS[asked["agent"]]
-    async with Worker(log, [(agent, None)], home=Path(asked["home"])) as worker:
+    home = Path(asked["home"])
+    async with Worker(log, [(agent, None)], home=home, concurrency=asked["at_once"]) as worker:
         spare_what_is_loaded()  # as `noesium worker` does
         _say({"joined": True})
         while line := await asyncio.to_thread(sys.stdin.readline):

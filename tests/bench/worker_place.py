@@ -20,6 +20,7 @@ from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import RunRequested
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
+from noesium_stream.worker.slots import CONCURRENCY
 
 _ROOT = Path(__file__).parents[2]
 _CLOCK = SystemClock()
@@ -79,9 +80,11 @@ class WorkerProcess:
 
 
 @asynccontextmanager
-async def worker(url: str, agent: str, home: Path) -> AsyncIterator[WorkerProcess]:
+async def worker(
+    url: str, agent: str, home: Path, at_once: int = CONCURRENCY
+) -> AsyncIterator[WorkerProcess]:
     """A worker that has joined its group; it is killed at the end, if it is still there."""
-    asked = json.dumps({"url": url, "agent": agent, "home": str(home)})
+    asked = json.dumps({"url": url, "agent": agent, "home": str(home), "at_once": at_once})
     command = [sys.executable, "-m", "tests.bench.worker_child", "work", asked]
     process = await create_subprocess_exec(*command, cwd=_ROOT, stdin=PIPE, stdout=PIPE)
     made = WorkerProcess(process)
@@ -93,12 +96,14 @@ async def worker(url: str, agent: str, home: Path) -> AsyncIterator[WorkerProces
 
 
 @asynccontextmanager
-async def working(log: EventLog, agent: str, home: Path) -> AsyncIterator[WorkerProcess]:
+async def working(
+    log: EventLog, agent: str, home: Path, at_once: int = CONCURRENCY
+) -> AsyncIterator[WorkerProcess]:
     """A worker that owns all partitions of its inbox, which is made."""
     topology = log.topology
     specs = [topology.spec(topology.inbox(agent)), topology.spec(topology.journal(agent))]
     await log.ensure_topics(specs)
-    async with worker(log.url, agent, home) as made:
+    async with worker(log.url, agent, home, at_once) as made:
         await made.said(lambda line: "owned" in line, specs[0].partitions)
         yield made
 

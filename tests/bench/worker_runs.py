@@ -6,39 +6,53 @@ import json
 import secrets
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from noesium_stream.log.port import EventLog
 from tests.bench.harness import Figure, Side, interleave, progress
 from tests.bench.place import kafka_log
 from tests.bench.projection_place import run_alone
-from tests.bench.worker_place import Seen, commands, working
+from tests.bench.worker_place import Seen, commands, worker, working
 from tests.bench.worker_settings import WorkerSettings
 from tests.support.kafka import KafkaServer
 
-OURS, BARE = "a worker of ours", "LangGraph, InMemorySaver"
+OURS, TWO, BARE = "a worker of ours", "two workers of ours", "LangGraph, InMemorySaver"
 AT_ONCE = 200
-"""Runs that are at work together; a worker's own default."""
+"""Runs that are at work together, in all processes; a worker's own default."""
 _BATCH = 500
 
 
 async def measure_graph(settings: WorkerSettings, kafka: KafkaServer) -> list[Figure]:
-    """Runs per second, from the appending of the commands to the last result on the log."""
+    """Runs per second, from the appending of the commands to the last result on the log.
+
+    LangGraph alone is one process; a worker is measured as one, and as two that share the same partitions,
+    the processors and the runs at once: what is not done on the event loop is beside it already.
+    """
+    sure = "the same, nodes that are said to be deterministic"
     return [
         await _measured(settings, kafka, "pair", "command, two nodes, result", 0.8),
-        await _measured(
-            settings, kafka, "sure-pair", "the same, nodes that are said to be deterministic", None
-        ),
+        await _measured(settings, kafka, "pair", "the same, two processes", processes=2),
+        await _measured(settings, kafka, "sure-pair", sure),
+        await _measured(settings, kafka, "sure-pair", f"{sure}, two processes", processes=2),
     ]
 
 
 async def _measured(
-    settings: WorkerSettings, kafka: KafkaServer, agent: str, name: str, target: float | None
+    settings: WorkerSettings,
+    kafka: KafkaServer,
+    agent: str,
+    name: str,
+    target: float | None = None,
+    processes: int = 1,
 ) -> Figure:
-    runs = settings.graph_runs
-    progress(f"graph: {runs:,} runs of {agent}, {AT_ONCE} at once")
-    async with kafka_log(kafka) as log:
-        home = settings.folder / f"graph-{secrets.token_hex(4)}"
-        async with working(log, agent, home), Seen(log, agent, ("run.completed", "run.failed")) as seen:
+    runs, label = settings.graph_runs, OURS if processes == 1 else TWO
+    progress(f"graph: {runs:,} runs of {agent}, {AT_ONCE} at once in {processes} of ours")
+    async with AsyncExitStack() as stack:
+        log = await stack.enter_async_context(kafka_log(kafka))
+        await stack.enter_async_context(_sharing(log, agent, settings.folder, processes))
+        async with Seen(log, agent, ("run.completed", "run.failed")) as seen:
 
             async def ours() -> float:
                 return runs / await run_all(log, seen, agent, runs)
@@ -49,14 +63,28 @@ async def _measured(
                 return float(runs / found["seconds"])
 
             await run_all(log, seen, agent, min(runs, 2 * AT_ONCE))
-            values = await interleave({OURS: ours, BARE: bare}, settings.repetitions)
+            values = await interleave({label: ours, BARE: bare}, settings.repetitions)
             failed = seen.counts.get("run.failed", 0)
     assert not failed, f"{failed} runs have failed"
-    note = (
-        f"Ours: from appending {runs:,} commands to the last result read; the worker does {AT_ONCE} at once."
-    )
-    sides = Side(OURS, values[OURS]), Side(BARE, values[BARE])
+    note = f"Ours: from appending {runs:,} commands to the last result read; {AT_ONCE} at once in all."
+    sides = Side(label, values[label]), Side(BARE, values[BARE])
     return Figure("graph", name, "runs/s", *sides, target, note=note if target else "")
+
+
+@asynccontextmanager
+async def _sharing(log: EventLog, agent: str, folder: Path, processes: int) -> AsyncIterator[None]:
+    """Workers that share the partitions of the agent's inbox evenly."""
+    partitions = log.topology.spec(log.topology.inbox(agent)).partitions
+    at_once, homes = (
+        AT_ONCE // processes,
+        [folder / f"graph-{secrets.token_hex(4)}" for _ in range(processes)],
+    )
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(working(log, agent, homes[0], at_once))
+        for home in homes[1:]:
+            other = await stack.enter_async_context(worker(log.url, agent, home, at_once))
+            await other.said(lambda line: "owned" in line, partitions // processes)
+        yield
 
 
 async def run_all(log: EventLog, seen: Seen, agent: str, runs: int) -> float:
