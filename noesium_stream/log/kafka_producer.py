@@ -159,9 +159,10 @@ class TransactionalProducer:
         Raises:
             FencedError, EventStoreError: this producer has ended.
         """
+        if self._fatal is None:
+            self.serve()
         if self._fatal is not None:
             raise self._fatal
-        self.serve()
         self._log.disturbed = False
         self._failed = None
         self._offsets = {}

@@ -212,3 +212,33 @@ def test_what_speaks_against_the_next_transaction_is_no_failure_of_the_one_befor
     with pytest.raises(FencedError):
         producer.begin()
     assert not producer.usable
+
+
+def test_a_fence_that_is_heard_of_between_transactions_ends_the_one_that_is_begun_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Fenced(Client):
+        """Somebody else takes its id while it does nothing."""
+
+        def begin_transaction(self) -> None:
+            pass
+
+        def flush(self, timeout_s: float) -> int:
+            return 0
+
+        def commit_transaction(self, timeout_s: float) -> None:
+            pass
+
+        def poll(self, timeout_s: float) -> None:
+            if self.failed:
+                raise KafkaException(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
+
+    monkeypatch.setattr(kafka_producer, "Producer", Fenced)
+    producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
+    producer.begin()
+    assert producer.commit() == []
+    client: Any = producer._client
+    client.failed = True
+    with pytest.raises(FencedError):
+        producer.begin()
+    assert not producer.usable
