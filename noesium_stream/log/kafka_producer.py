@@ -2,10 +2,10 @@
 
 Decision record: producing is done on the caller's thread (it only copies into librdkafka's queue), and only
 what waits for the broker is put on another one; so is beginning the next transaction, which the broker hears
-nothing of, but for which the client's own thread is waited for. A commit whose acknowledgement did not come plainly ends the
-producer: a copy of its EndTxn request may still be under way and, under the old transaction protocol that
-librdkafka speaks (EndTxn version 1; the broker raises the epoch by itself from version 5 on), would commit
-the first half of the *next* transaction of the same producer. So does one of an abort end the first half of
+nothing of, but for which the client's own thread is waited for. A commit whose acknowledgement did not come
+plainly ends the producer: a copy of its EndTxn request may still be under way and, under the old transaction
+protocol that librdkafka speaks (EndTxn version 1; the broker raises the epoch by itself from version 5 on),
+would commit the first half of the *next* transaction of the same producer. So does one of an abort end the first half of
 the next. A producer made anew has another epoch, which such a copy does not fit.
 
 That is why no commit is ever seen in part. Who else holds the id has another epoch. A late EndTxn of this
