@@ -5,8 +5,8 @@ what waits for the broker is put on another one; so is beginning the next transa
 nothing of, but for which the client's own thread is waited for. A commit whose acknowledgement did not come
 plainly ends the producer: a copy of its EndTxn request may still be under way and, under the old transaction
 protocol that librdkafka speaks (EndTxn version 1; the broker raises the epoch by itself from version 5 on),
-would commit the first half of the *next* transaction of the same producer. So does one of an abort end the first half of
-the next. A producer made anew has another epoch, which such a copy does not fit.
+would commit the first half of the *next* transaction of the same producer. So does one of an abort end the
+first half of the next. A producer made anew has another epoch, which such a copy does not fit.
 
 That is why no commit is ever seen in part. Who else holds the id has another epoch. A late EndTxn of this
 producer meets one too, unless its transaction was ended plainly, and then there is no copy of it. A late
