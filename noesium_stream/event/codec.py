@@ -116,6 +116,11 @@ class EnvelopeCodec:
             self._readers[self._header] = self._readers[_CURRENT]
         self._start = len(self._header)
 
+    @property
+    def frame(self) -> bytes:
+        """What stands in front of every body that it writes."""
+        return self._header
+
     def encode(self, envelope: EventEnvelope) -> bytes:
         """The bytes of an event, after validation of its payload.
 

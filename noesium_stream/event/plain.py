@@ -15,29 +15,33 @@ from pydantic.fields import FieldInfo
 
 _EXACT: Final = frozenset({str, int, bool, NoneType})
 _PLAIN: Final = frozenset({str, int, bool, float, NoneType})
-_classes: dict[type[BaseModel], tuple[str, ...] | None] = {}
-"""Of the plain ones, the fields that may be fractions: pydantic writes a whole number there as one."""
-_UNKNOWN: Final = ("",)
+_classes: dict[type[BaseModel], tuple[int, tuple[str, ...]] | None] = {}
+"""Of the plain ones, how many fields they have, and which may be fractions: pydantic writes a whole number
+there as one."""
+_UNKNOWN: Final = (0, ("",))
 
 
 def plain_payload(event: BaseModel) -> dict[str, Any] | None:
     """The fields of a model as JSON values; None where it takes pydantic to write them."""
     cls = type(event)
-    fractions = _classes.get(cls, _UNKNOWN)
-    if fractions is _UNKNOWN:
-        fractions = _classes[cls] = _fractions(cls) if _is_plain(cls) else None
-    if fractions is None or event.__pydantic_extra__:
+    known = _classes.get(cls, _UNKNOWN)
+    if known is _UNKNOWN:
+        plain = _is_plain(cls)
+        known = _classes[cls] = (len(cls.__pydantic_fields__), _fractions(cls)) if plain else None
+    if known is None or event.__pydantic_extra__:
         return None
+    count, fractions = known
     fields = event.__dict__
-    if len(fields) != len(cls.__pydantic_fields__):  # a cached property lies there too
+    if len(fields) != count:  # a cached property lies there too
         return None
     for name in fractions:
         if type(fields.get(name)) is int:
             return None
-    for value in fields.values():
-        kind = type(value)
-        if kind not in _EXACT and not (kind is float and value - value == 0):  # neither NaN nor infinite
-            return None
+    if not _EXACT.issuperset(map(type, fields.values())):
+        for value in fields.values():
+            kind = type(value)
+            if kind not in _EXACT and not (kind is float and value - value == 0):  # neither NaN nor infinite
+                return None
     return fields.copy()
 
 

@@ -23,6 +23,8 @@ from noesium_stream.event.parts import AgentRef, SignatureBlock
 _NULL: Final = "\x00"
 _SOME: Final = "\x02"
 _SPAN: Final = "\x02 "
+_PLAIN_END: Final = b"\x04{}\x00\x00\x00\x00"
+"""No metadata, and nothing behind it."""
 _CACHED: Final = 4096
 _MAX_CACHED_BYTES: Final = 1024
 
@@ -79,6 +81,67 @@ def encode_body(event: EventEnvelope, payload: bytes, metadata: bytes, extension
     if event.stream_sequence is not None or event.stream_final is not None or event.signature or extensions:
         tail = _tail(event, extensions)
     return b"%b%b%b%b%b" % (front, payload, _long(len(metadata)).encode("latin-1"), metadata, tail)
+
+
+def head_of(event: EventEnvelope) -> str:
+    """The characters, one per byte, that all bodies of this kind and producer begin with."""
+    return _head(event)
+
+
+def short_text(text: str | None) -> str | None:
+    """An optional text as it stands in a body, a character per byte; None: it is not short, or not ASCII."""
+    if text is None:
+        return _NULL
+    if type(text) is str and 0 < len(text) < len(_LENGTHS) and text.isascii():
+        return f"{_SOME}{_LENGTHS[len(text)]}{text}"
+    return None
+
+
+def long_text(value: int) -> str:
+    """A whole number as it stands in a body, a character per byte."""
+    return _long(value)
+
+
+def child_body(
+    head: str,
+    event_id: str,
+    span_id: str,
+    at: str,
+    cause: EventEnvelope,
+    correlation: str,
+    idempotency: str,
+    partition: str,
+    payload: bytes,
+) -> bytes | None:
+    """The body of an event that comes of another one, and what is in front of it; other fields have no value.
+
+    Args:
+        head: what stands in front of the id, a character per byte.
+        event_id: its id, and
+        span_id: its span: sound ones.
+        at: its time, as `long_text` has it.
+        cause: a sound event, its parent in the trace.
+        correlation: its id of correlation.
+        idempotency: its idempotency key, in ASCII.
+        partition: its partition key, as `short_text` has it.
+        payload: its JSON text.
+
+    Returns:
+        None where a text is not short, or not ASCII: `encode_body` writes all of them.
+    """
+    trace, size = cause.trace, len(payload)
+    try:
+        front = (
+            f"{head}H{event_id}@{trace.trace_id} {span_id}\x02 {trace.span_id}{_LENGTHS[trace.depth]}{at}"
+            f"\x02H{cause.event_id}\x02{_LENGTHS[len(correlation)]}{correlation}"
+            f"\x02{_LENGTHS[len(idempotency)]}{idempotency}{partition}"
+            f"\x00{_LENGTHS[size] if size < 2048 else _long(size)}"
+        )
+    except IndexError:
+        return None
+    if not correlation.isascii():
+        return None
+    return b"%b%b%b" % (front.encode("latin-1"), payload, _PLAIN_END)
 
 
 def _head(event: EventEnvelope) -> str:

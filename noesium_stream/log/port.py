@@ -59,14 +59,15 @@ class Outgoing(NamedTuple):
     headers: Headers = ()
 
 
-_outgoing: Final = cast(
+outgoing_of: Final = cast(
     Callable[[tuple[EventEnvelope, str, int, str, Headers]], Outgoing], partial(tuple.__new__, Outgoing)
 )
+"""A record of its fields, at a third of the cost of calling the class."""
 
 
 def outgoing(envelope: EventEnvelope, topic: str, partition: int, key: str) -> Outgoing:
     """A record without more headers, at half the cost of calling its class: one is made for each event."""
-    return _outgoing((envelope, topic, partition, key, ()))
+    return outgoing_of((envelope, topic, partition, key, ()))
 
 
 @dataclass(frozen=True, slots=True)

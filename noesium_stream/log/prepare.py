@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol, cast
 
 from noesium_stream.errors import EventValidationError, RecordTooLargeError
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.log.encoded import EncodedEvent
 from noesium_stream.log.headers import header_text
 from noesium_stream.log.port import Cursor, Headers, Only, Outgoing
 from noesium_stream.log.topics import TopicKind, Topology, record_key, route
@@ -83,7 +84,7 @@ def prepare_append(
 
 
 def prepare_outgoing(outgoing: Sequence[Outgoing], encoder: Encoder) -> list[Prepared]:
-    """Encode what a writer was given.
+    """Encode what a writer was given, unless it is encoded already.
 
     Raises:
         EventValidationError: an event is not valid.
@@ -92,13 +93,17 @@ def prepare_outgoing(outgoing: Sequence[Outgoing], encoder: Encoder) -> list[Pre
     prepared = []
     encode = encoder.encode
     for envelope, topic, partition, key, headers in outgoing:
-        value = encode(envelope)
+        event: object = envelope
+        if type(event) is EncodedEvent:
+            value, text = event.value, event.text
+        else:
+            value, text = encode(envelope), header_text(envelope)
         size = len(value) + len(key)
         for name, content in headers:
             size += len(name) + len(content)
         if size > MAX_JOURNAL_BYTES:
             raise too_large(envelope, size)
-        prepared.append(_prepared((topic, partition, key, header_text(envelope), headers, value)))
+        prepared.append(_prepared((topic, partition, key, text, headers, value)))
     return prepared
 
 

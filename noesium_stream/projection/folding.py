@@ -42,5 +42,11 @@ def refuse_in_fold(what: str) -> None:
 
 
 def through(call: Callable[..., Any] | None, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as it is called by a guard that stands in between; itself where there is none."""
-    return function if call is None else partial(call, function)
+    """The function as it is called by a guard that stands in between; itself where there is none.
+
+    A guard with a method `instead_of` says by it, once, what is called in the function's place.
+    """
+    if call is None:
+        return function
+    instead_of: Callable[..., Callable[..., Any]] | None = getattr(call, "instead_of", None)
+    return partial(call, function) if instead_of is None else instead_of(function)

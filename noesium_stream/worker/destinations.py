@@ -28,6 +28,10 @@ class Destinations:
         key = envelope.partition_key or record_key(envelope)
         return outgoing(envelope, topic, partition_of(key, count), key)
 
+    def place_of(self, event_type: str) -> tuple[str, int] | None:
+        """Where events of a type go that say no other place: the topic, and how many partitions it has."""
+        return self._by_type.get(event_type)
+
     async def of(self, envelope: EventEnvelope) -> Outgoing:
         """An event as a writer takes it.
 

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.clock import Clock
@@ -39,6 +39,7 @@ from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.worker.acquiring import Assignment, take
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.destinations import Destinations
+from noesium_stream.worker.encoding import Encoding
 from noesium_stream.worker.handling_commits import Commits, Made
 from noesium_stream.worker.handling_takeover import PASSING, Takeover
 
@@ -85,14 +86,16 @@ class HandlerPartition:
         self._assignment = assignment
         self._folder = folder
         self._progress = agent.context.progress
-        self._state = type(agent).state()
-        self._state.on_error = "stop"  # type: ignore[misc]  # what is held back would be handled out of order
-        self._row_of, self._apply = self._state.key, self._state.apply
-        self._codec: StateCodec[Any] = StateCodec(self._state)
+        self.state = type(agent).state()
+        self.state.on_error = "stop"  # type: ignore[misc]  # what is held back would be handled out of order
+        self._row_of, self._apply = self.state.key, self.state.apply
+        self._handles, self._key_made = agent.handle, agent.partition_key_of
+        self._codec: StateCodec[Any] = StateCodec(self.state)
         self._key = f"{place.topic}/{place.partition}"
         self._journal_partition = 0
         self._destinations = Destinations(log)
         self._making = Making(self.agent_ref, self.clock)
+        self._encoding = Encoding(self.agent_ref, self.clock, f"{agent.agent_type}/", log)
         self._topic_id = ""
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
@@ -102,7 +105,8 @@ class HandlerPartition:
         self._accepting = 0
         self._collecting = False
         self._keyed: Any = None
-        self._made: list[tuple[EventEnvelope, Sequence[DomainEvent]]] = []
+        self._handled = 0
+        self._made: list[Outgoing | _Unmade] = []
         self._next = 0
         self._told = 0
         self._began = 0
@@ -299,13 +303,13 @@ class HandlerPartition:
     def _open_file(self) -> PartitionFold[Any]:
         return open_fold(
             self._folder,
-            self._state,
+            self.state,
             self._codec,
             self.log,
             self._place,
             self._topic_id,
             self._progress,
-            self._called,
+            _Between(self),
             flushes=False,
             claim=claimed,
         )
@@ -366,7 +370,8 @@ class HandlerPartition:
             assert self._committer is not None, "who has a fold has a writer"
             await self._write(fold, self._committer)
         before = fold.cursor
-        self._made, self._collecting = [], True
+        self._made, self._handled, self._collecting = [], 0, True
+        self._encoding.begin()
         failure: EventHeldError | None = None
         try:
             fold.take(records)
@@ -374,10 +379,11 @@ class HandlerPartition:
             failure = error
         finally:
             made, self._made, self._collecting = self._made, [], False
+        handled = self._handled
         outgoing = await self._outgoing(made)
         self._unwritten += len(records)
-        size = sum(len(record.value) for record in records if record.offset >= before)
-        sent = commits.add(outgoing, len(made), size, fold.cursor, more=more and failure is None)
+        size = sum([len(record.value) for record in records if record.offset >= before])
+        sent = commits.add(outgoing, handled, size, fold.cursor, more=more and failure is None)
         if failure is None:
             return sent, None
         stopped = EventHeldError(
@@ -427,32 +433,68 @@ class HandlerPartition:
         fold.flush()
         self._unwritten = 0
 
-    def _called(self, function: Callable[..., Any], *args: Any) -> Any:
-        """How the fold calls `key` and `apply`: an event is handled just before it is folded, and only then.
+    def row_of(self, event: EventEnvelope) -> str | None:
+        """How the fold calls `key`: of what is handled just after."""
+        self._keyed = event
+        if event.event_type == HandlerAdvanced.TYPE:
+            return None  # two that read each other's journals would never end
+        return self._row_of(event)
+
+    def applied(self, state: Any, event: EventEnvelope) -> Any:
+        """How the fold calls `apply`: an event is handled just before it is folded, and only then.
 
         `apply` alone is called where a row is made again, because an event of it could not be taken.
         """
-        if function != self._apply:
-            if function == self._row_of:
-                event = self._keyed = args[0]
-                if event.event_type == HandlerAdvanced.TYPE:
-                    return None  # two that read each other's journals would never end
-            return function(*args)
-        state, event = args
         if not self._collecting or event is not self._keyed:
-            return function(state, event)
+            return self._apply(state, event)
         self._keyed = None
-        results = list(self._agent.handle(event, state))
-        after = function(state, event)
-        self._made.append((event, results))
+        results = list(self._handles(event, state))
+        after = self._apply(state, event)
+        self._handled += 1
+        for number, result in enumerate(results):
+            try:
+                outgoing = self._encoding.of(result, event, self._key_made(result, event), number)
+            except Exception:
+                outgoing = None  # said where it is made the long way
+            self._made.append(_Unmade(event, result, number) if outgoing is None else outgoing)
         return after
 
-    async def _outgoing(self, made: Sequence[tuple[EventEnvelope, Sequence[DomainEvent]]]) -> list[Outgoing]:
-        agent, making, destinations = self._agent, self._making, self._destinations
-        agent_type, outgoing = agent.agent_type, []
-        for event, results in made:
-            for index, result in enumerate(results):
-                key = agent.partition_key_of(result, event)
-                envelope = making.of(result, event, key, f"{agent_type}/{event.event_id}/{index}")
-                outgoing.append(destinations.known(envelope) or await destinations.of(envelope))
+    async def _outgoing(self, made: Sequence[Outgoing | _Unmade]) -> list[Outgoing]:
+        """What is not encoded yet is made the long way, and that which is unsound refused."""
+        agent_type, destinations, outgoing = self._agent.agent_type, self._destinations, []
+        for one in made:
+            if isinstance(one, _Unmade):
+                event, result, number = one
+                key = self._key_made(result, event)
+                envelope = self._making.of(result, event, key, f"{agent_type}/{event.event_id}/{number}")
+                one = destinations.known(envelope) or await destinations.of(envelope)
+                place = destinations.place_of(envelope.event_type)
+                if place is not None:
+                    self._encoding.learn(result, envelope, *place)
+            outgoing.append(one)
         return outgoing
+
+
+class _Unmade(NamedTuple):
+    """The `number`th event that was made of another one, by itself."""
+
+    event: EventEnvelope
+    result: DomainEvent
+    number: int
+
+
+class _Between:
+    """Stands between a fold and the functions of its projection."""
+
+    def __init__(self, owner: HandlerPartition) -> None:
+        self._owner = owner
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.instead_of(function)(*args)
+
+    def instead_of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """See `projection.folding.through`."""
+        state = self._owner.state
+        if function == state.key:
+            return self._owner.row_of
+        return self._owner.applied if function == state.apply else function

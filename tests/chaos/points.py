@@ -335,15 +335,15 @@ def during_fold(strike: Strike, ledger: Ledger) -> None:
 @point("during-handler-fold", most=30)
 def during_handler_fold(strike: Strike, ledger: Ledger) -> None:
     """Of a handler's state: events are handled and folded, and nothing of it is on the log."""
-    called = HandlerPartition._called
+    applied = HandlerPartition.applied
 
-    def stopped(self: HandlerPartition, function: Any, *arguments: Any) -> Any:
-        found = called(self, function, *arguments)
-        if function == self._state.apply and self._collecting:
+    def stopped(self: HandlerPartition, *arguments: Any) -> Any:
+        found = applied(self, *arguments)
+        if self._collecting:
             strike.perhaps()
         return found
 
-    put(HandlerPartition, "_called", stopped)
+    put(HandlerPartition, "applied", stopped)
 
 
 @point("during-projection-fold", scene="projection", most=60)

@@ -13,7 +13,7 @@ import pytest
 from noesium_stream.agent import BaseHandler
 from noesium_stream.client import Client
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import CommitUnknownError, ConfigError, EventHeldError
+from noesium_stream.errors import CommitUnknownError, ConfigError, EventHeldError, EventValidationError
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.log import open_log
@@ -222,6 +222,35 @@ async def test_an_event_that_cannot_be_handled_stops_the_worker_and_is_named(
     assert "Mend `handle`" in (stopped.value.hint or "")
     assert [event.payload["total"] for event in await all_reached(log)] == [12]
     assert [one.payload["next_offset"] for one in await advanced(log)] == [1]
+
+
+class Careless(Loyalty):
+    agent_type = "careless"
+
+    def handle(self, event: EventEnvelope, state: int) -> Iterable[DomainEvent]:
+        amount = event.payload["amount"]
+        yield Reached.model_construct(customer="a", total=amount if amount < 50 else "much")
+
+    def partition_key_of(self, made: DomainEvent, event: EventEnvelope) -> str | None:
+        if made.total == 40:  # type: ignore[attr-defined]
+            raise ValueError("no key for 40")
+        return event.partition_key
+
+
+@pytest.mark.parametrize(("amount", "what"), [(50, "total"), (40, "no key for 40")])
+@pytest.mark.parametrize("before", [(), (1, 2, 3)])
+async def test_what_is_made_and_unsound_stops_the_worker_whether_its_kind_was_made_before_or_not(
+    log: EventLog, tmp_path: Path, before: tuple[int, ...], amount: int, what: str
+) -> None:
+    await log.ensure_topics([log.topology.spec(log.topology.events("loyalty"))])
+    async with Worker(log, [(Careless, None)], home=tmp_path) as working:
+        for number, one in enumerate(before):
+            await pay(log, one, customers=["a"])
+            assert len((await reached(log, number + 1))["a"]) == number + 1
+        await pay(log, amount, customers=["a"])
+        with pytest.raises((EventValidationError, ValueError), match=what):
+            await asyncio.wait_for(working.wait(), 20)
+    assert [event.payload["total"] for event in await all_reached(log)] == list(before)
 
 
 async def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
