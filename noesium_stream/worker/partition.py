@@ -46,13 +46,13 @@ from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.forwarding import outgrown
 from noesium_stream.worker.grace import GRACE_S
 from noesium_stream.worker.intake import Intake
+from noesium_stream.worker.known_runs import Bounds
 from noesium_stream.worker.open_runs import OpenRuns
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.releases import Releases
 from noesium_stream.worker.reports import Reports
 from noesium_stream.worker.slots import Slots
 from noesium_stream.worker.standing import status_of
-from noesium_stream.worker.state import Bounds
 from noesium_stream.worker.state_keeper import StateKeeper
 from noesium_stream.worker.submission import Submission
 from noesium_stream.worker.timers import Timers

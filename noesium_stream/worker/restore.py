@@ -18,7 +18,9 @@ from noesium_stream.log.headers import CE_ID, SEQUENCE
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 from noesium_stream.worker.collector import collector_paused
-from noesium_stream.worker.state import Bounds, OpenRun, PartitionState, entry_of, spans_of, sum_of
+from noesium_stream.worker.entry import entry_of
+from noesium_stream.worker.known_runs import Bounds, OpenRun, spans_of
+from noesium_stream.worker.state import PartitionState, sum_of
 from noesium_stream.worker.state_file import Identity, StateFile, in_memory, open_state_file
 from noesium_stream.worker.sweeping import mark
 

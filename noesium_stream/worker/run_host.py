@@ -10,12 +10,12 @@ from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.topics import generation_of
 from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.host import Host
+from noesium_stream.worker.known_runs import Bounds
 from noesium_stream.worker.partition import PartitionOwner
 from noesium_stream.worker.releases import Releases, named
 from noesium_stream.worker.reports import Reports
 from noesium_stream.worker.restore import states_of
 from noesium_stream.worker.slots import Slots
-from noesium_stream.worker.state import Bounds
 from noesium_stream.worker.sweeping import sweep_runs
 
 

@@ -18,109 +18,27 @@ The way of the data:
  - `position` is where the inbox is read on. Below it lies what is decided on and what waits here; so a copy
    takes its record out of `waiting`, if it lies there, and else is remembered (`decided`) until `position`
    has come past it. A state that is folded anew begins to read the inbox at the low-water mark.
- - Open runs are here with the places of their records in the journal, ended ones by id and time. Whether a
-   run rests (only waits, which its last owner has proven) is a matter of the process that knew, and of the
-   graph that it had: any record of the run makes it untrue.
+ - Open runs are here with the places of their records in the journal, ended ones by id and time
+   (`known_runs`).
 
 After each commit its records are folded, by the same code that reads a journal back. The file (`state_file`)
 is written now and then (`write`): it may be as old as it likes, what came since is read from the log.
-
-What is promised of repeated commands: one that comes within `Bounds.seen_s` after the run has ended, and
-while no more than `Bounds.seen_count` runs of its partition have ended since, is the same run. Time is that
-of the runs' ends, by their owners' clocks: as long as nothing ends, nothing is forgotten. Nor are open runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import orjson
 
-from noesium_stream.clock import to_ms
-from noesium_stream.errors import CheckpointError
 from noesium_stream.event.standard import RequestParked, RequestResumed
-from noesium_stream.kernel import TERMINAL
-from noesium_stream.log.headers import CE_ID, CE_TIME, DEADLINE, INBOX, SEQUENCE, SOURCE
-from noesium_stream.log.port import Outgoing
+from noesium_stream.log.headers import INBOX, SEQUENCE, SOURCE
 from noesium_stream.log.record import Record
+from noesium_stream.worker.entry import ACQUIRED, OUTGROWN, Entry
+from noesium_stream.worker.known_runs import Bounds, KnownRuns
 from noesium_stream.worker.passed import PassedOver
 from noesium_stream.worker.state_file import Manifest, StateFile, row_sum
-
-SPAN_GAP: Final = 256
-"""Records of a run that lie closer than this are one span: what lies between is read and not decoded."""
-
-_NOT_ENDED: Final = 4_096
-"""So many runs are remembered that have been looked for among the ended ones, and are none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """For how long ended runs are known by their ids, in seconds, and how many of a partition at most."""
-
-    seen_s: float = 30 * 86_400.0
-    seen_count: int = 200_000
-
-
-@dataclass(slots=True)
-class OpenRun:
-    """A run that has not ended.
-
-    Attributes:
-        count: how many records it has.
-        spans: where they lie in the journal: first and last offsets, both included.
-        rests: it only waits, and its owner has proven it.
-        due_ms: when it goes on by itself, if it rests; None: it does not.
-        deadline_ms: when it is to have ended; None: it may take its time.
-    """
-
-    count: int = 0
-    spans: list[list[int]] = field(default_factory=list)
-    rests: bool = False
-    due_ms: int | None = None
-    deadline_ms: int | None = None
-
-
-class Entry(NamedTuple):
-    """What the fold looks at of a journal's record.
-
-    `ms`: when a terminal event happened, by its owner's clock; `payload`: of what is said of the partition
-    itself, and of parked requests.
-    """
-
-    place: str
-    offset: int
-    event_id: str
-    key: str
-    event_type: str
-    headers: Mapping[str, bytes]
-    ms: int = 0
-    payload: Mapping[str, Any] | None = None
-
-
-def entry_of(record: Record) -> Entry:
-    """A record that is read back. Raises `CorruptRecordError`."""
-    headers = dict(record.headers)
-    event_type = record.event_type
-    event_id = headers[CE_ID].decode() if CE_ID in headers else record.envelope.event_id
-    ms, payload = 0, None
-    if event_type in TERMINAL:
-        time = headers.get(CE_TIME)
-        ms = record.envelope.timestamp_ms if time is None else to_ms(datetime.fromisoformat(time.decode()))
-    elif event_type in _OF_PARTITION or event_type in _OF_REQUESTS:
-        payload = record.envelope.payload
-    place = f"{record.topic}/{record.partition}"
-    return Entry(place, record.offset, event_id, record.key, event_type, headers, ms, payload)
-
-
-def entry_of_sent(sent: Outgoing, offset: int) -> Entry:
-    """A record that was just committed."""
-    event = sent.envelope
-    place, headers = f"{sent.topic}/{sent.partition}", dict(sent.headers)
-    ms = event.timestamp_ms if event.event_type in TERMINAL else 0
-    return Entry(place, offset, event.event_id, sent.key, event.event_type, headers, ms, event.payload)
 
 
 class PartitionState:
@@ -132,18 +50,15 @@ class PartitionState:
         bounds: of the ended runs that are known.
 
     Attributes:
-        open: the open runs by id; to be changed here alone.
+        open: the open runs by id; to be changed by the fold alone.
     """
 
     def __init__(self, file: StateFile, inbox: str, bounds: Bounds) -> None:
         self.file: Final = file
-        self.open: dict[str, OpenRun] = {}
         self._inbox = inbox
-        self._bounds = bounds
-        self._changed: set[str] = set()
-        self._in_file: set[str] = set()  # of the open runs, those that have a row
         self._passed = PassedOver(file, self.change)
-        self._not_ended: set[str] = set()
+        self._runs = KnownRuns(file, bounds, self.change)
+        self.open: Final = self._runs.open
         self._verify()
 
     @property
@@ -155,11 +70,6 @@ class PartitionState:
         for offset, found in self.file.read("SELECT inbox_offset, sum FROM decided"):
             if row_sum(offset) != found:
                 raise self.file.broken("the row of a decided record is damaged")
-        for run_id, body, found in self.file.read("SELECT run_id, body, sum FROM open"):
-            if not isinstance(body, bytes) or row_sum(run_id, value=body) != found:
-                raise self.file.broken("the row of an open run is damaged")
-            self.open[run_id] = OpenRun(*orjson.loads(body))
-            self._in_file.add(run_id)
         # What lies behind is read again, and may be something else by then.
         self._passed.forget_from(self.manifest.position)
 
@@ -190,7 +100,7 @@ class PartitionState:
             _OF_REQUESTS[entry.event_type](self, entry.offset, entry.payload)
         number = headers.get(SEQUENCE)
         if number is not None:
-            self._of_run(entry, int(number))
+            self._runs.take(entry, int(number))
         manifest.cursor, manifest.last_offset = entry.offset + 1, entry.offset
         manifest.last_event_id = entry.event_id
 
@@ -235,7 +145,7 @@ class PartitionState:
             self.manifest.last_fair = mark["fair"]
         self._advance(mark["low"])
         if not mark.get("more"):
-            self._forget()
+            self._runs.forget()
 
     def _copied(self, offset: int, event_id: str) -> None:
         last = self.manifest.last_copy
@@ -251,90 +161,23 @@ class PartitionState:
         self._passed.forget_below(low)
         self.read_to(max(low, manifest.position))
 
-    def _of_run(self, entry: Entry, number: int) -> None:
-        run = self.open.get(entry.key)
-        if run is None:
-            if self.has_ended(entry.key):
-                return
-            run = OpenRun()
-            if number == 0:
-                self.open[entry.key] = run
-        if number < run.count:
-            return  # a repeated one: the first counts (law 2)
-        if number > run.count:
-            raise CheckpointError(
-                f"{entry.place}@{entry.offset}: run {entry.key} goes from record {run.count - 1} to {number}"
-                "; records between are missing.",
-                hint="The journal was changed from outside or lost data; restore it before you go on.",
-            )
-        run.count += 1
-        run.rests, run.due_ms = False, None
-        deadline = entry.headers.get(DEADLINE)
-        if deadline is not None:
-            run.deadline_ms = int(deadline)
-        self._changed.add(entry.key)
-        if run.spans and entry.offset - run.spans[-1][1] <= SPAN_GAP:
-            run.spans[-1][1] = entry.offset
-        else:
-            run.spans.append([entry.offset, entry.offset])
-        if entry.event_type in TERMINAL:
-            self._ended(entry.key, entry.ms)
-
-    def _ended(self, run_id: str, ms: int) -> None:
-        del self.open[run_id]
-        self._not_ended.discard(run_id)
-        row = (run_id, ms, row_sum(run_id, ms))
-        self.change("ended", "INSERT OR IGNORE INTO ended VALUES (?, ?, ?)", row)
-        self.manifest.newest_ms = max(self.manifest.newest_ms, ms)
-
-    def _forget(self) -> None:
-        """Drop ended runs beyond the bounds.
-
-        Only here, with a mark: what was passed over because of one of them is recorded by then.
-        """
-        manifest = self.manifest
-        before = manifest.newest_ms - round(self._bounds.seen_s * 1000)
-        self.change("ended", "DELETE FROM ended WHERE ms < ?", (before,))
-        surplus = manifest.counts["ended"] - self._bounds.seen_count
-        if surplus > 0:
-            oldest = "SELECT run_id FROM ended INDEXED BY ended_ms ORDER BY ms, run_id LIMIT ?"
-            self.change("ended", f"DELETE FROM ended WHERE run_id IN ({oldest})", (surplus,))
+    # -- the runs ------------------------------------------------------------------------------------
 
     def has_ended(self, run_id: str) -> bool:
-        """Whether a run of this id has ended, as far as that is known (`Bounds`).
-
-        Each new run is asked for three times: when its command comes, when its turn comes, and by the fold.
-        """
-        if run_id in self._not_ended:
-            return False
-        rows = self.file.read("SELECT ms, sum FROM ended WHERE run_id = ?", (run_id,))
-        for ms, found in rows:
-            if row_sum(run_id, ms) != found:
-                raise self.file.broken("the row of an ended run is damaged")
-        if not rows:
-            if len(self._not_ended) >= _NOT_ENDED:
-                self._not_ended.clear()
-            self._not_ended.add(run_id)
-        return bool(rows)
+        """See `KnownRuns.has_ended`."""
+        return self._runs.has_ended(run_id)
 
     def __contains__(self, run_id: object) -> bool:
         """Whether the run is open, or has ended."""
         return isinstance(run_id, str) and (run_id in self.open or self.has_ended(run_id))
 
-    # -- runs that rest ------------------------------------------------------------------------------
-
     def rests(self, run_id: str, due_ms: int | None) -> None:
-        """The run only waits from here on, until `due_ms` at most."""
-        run = self.open[run_id]
-        run.rests, run.due_ms = True, due_ms
-        self._changed.add(run_id)
+        """See `KnownRuns.rests`."""
+        self._runs.rests(run_id, due_ms)
 
     def stirs(self, run_id: str) -> None:
-        """It goes on, or is about to."""
-        run = self.open.get(run_id)
-        if run is not None and run.rests:
-            run.rests, run.due_ms = False, None
-            self._changed.add(run_id)
+        """See `KnownRuns.stirs`."""
+        self._runs.stirs(run_id)
 
     def carry(self, graph: str) -> None:
         """Say which graph the owner has: what rested with another one does not rest here."""
@@ -401,20 +244,7 @@ class PartitionState:
         Raises:
             StateFileError, ProjectionError: it cannot be written.
         """
-        for run_id in self._changed:
-            run = self.open.get(run_id)
-            if run is None:
-                if run_id in self._in_file:  # most runs end before it is written that they have begun
-                    self.file.change("DELETE FROM open WHERE run_id = ?", (run_id,))
-                    self._in_file.discard(run_id)
-                continue
-            deadline = () if run.deadline_ms is None else (run.deadline_ms,)
-            body = orjson.dumps((run.count, run.spans, run.rests, run.due_ms, *deadline))
-            row = (run_id, body, row_sum(run_id, value=body))
-            self.file.change("INSERT OR REPLACE INTO open VALUES (?, ?, ?)", row)
-            self._in_file.add(run_id)
-        self._changed.clear()
-        self.manifest.counts["open"] = len(self.open)
+        self._runs.write()
         self.file.commit()
 
     def close(self) -> None:
@@ -435,8 +265,8 @@ class PartitionState:
 
 
 _OF_PARTITION: Final = {
-    "partition.acquired": PartitionState._acquired,
-    "partition.outgrown": PartitionState._outgrown,
+    ACQUIRED: PartitionState._acquired,
+    OUTGROWN: PartitionState._outgrown,
 }
 
 _OF_REQUESTS: Final = {
@@ -448,14 +278,3 @@ _OF_REQUESTS: Final = {
 def sum_of(record: Record) -> str:
     """A checksum by which a record of the inbox is known again."""
     return row_sum(record.key, value=record.value).hex()
-
-
-def spans_of(runs: Iterable[OpenRun], gap: int) -> list[list[int]]:
-    """Where the records of several runs lie, in order; spans that are closer than `gap` are one."""
-    merged: list[list[int]] = []
-    for first, last in sorted(span for run in runs for span in run.spans):
-        if merged and first - merged[-1][1] <= gap:
-            merged[-1][1] = max(merged[-1][1], last)
-        else:
-            merged.append([first, last])
-    return merged

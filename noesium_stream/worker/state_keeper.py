@@ -9,9 +9,11 @@ from typing import Final, Protocol
 
 from noesium_stream.errors import CommitUnknownError, LogClosedError, ProjectionError, StateFileError
 from noesium_stream.log.port import EventLog, Outgoing, Position
+from noesium_stream.worker.entry import entry_of_sent
+from noesium_stream.worker.known_runs import Bounds
 from noesium_stream.worker.releases import Releases
 from noesium_stream.worker.restore import restore
-from noesium_stream.worker.state import Bounds, PartitionState, entry_of_sent
+from noesium_stream.worker.state import PartitionState
 
 WRITE_S: Final = 1.0
 WRITE_RECORDS: Final = 5_000

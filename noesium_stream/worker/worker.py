@@ -20,9 +20,9 @@ from noesium_stream.worker.grace import GRACE_S
 from noesium_stream.worker.handler_host import HandlerHost
 from noesium_stream.worker.health import Health
 from noesium_stream.worker.host import Host
+from noesium_stream.worker.known_runs import Bounds
 from noesium_stream.worker.run_host import RunHost
 from noesium_stream.worker.slots import CONCURRENCY, Slots
-from noesium_stream.worker.state import Bounds
 from noesium_stream.worker.threads import make_room_for_threads, take_turns_sooner
 
 

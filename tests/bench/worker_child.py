@@ -29,10 +29,11 @@ from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.worker import PartitionOwner, Worker
 from noesium_stream.worker.collector import spare_what_is_loaded
+from noesium_stream.worker.entry import Entry
 from noesium_stream.worker.handler_host import HandlerHost
 from noesium_stream.worker.handling import HandlerPartition
 from noesium_stream.worker.host import Host
-from noesium_stream.worker.state import Entry, PartitionState
+from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.state_keeper import StateKeeper
 from tests.bench.events import catalogue
 from tests.bench.worker_agents import AGENTS, summing, two_nodes

@@ -15,8 +15,9 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.projection import ProjectionEngine
 from noesium_stream.projection.state_codec import StateCodec
+from noesium_stream.worker.known_runs import Bounds
 from noesium_stream.worker.restore import restore, state_path
-from noesium_stream.worker.state import Bounds, PartitionState
+from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.state_file import Identity
 from tests.chaos.workload import KINDS, Tally
 

@@ -25,8 +25,8 @@ from noesium_stream.worker.decisions import Decisions
 from noesium_stream.worker.forwarding import Forwarding
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.inbox import Verdict
+from noesium_stream.worker.known_runs import KnownRuns
 from noesium_stream.worker.open_runs import OpenRuns
-from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.timers import Timers
 from tests.sim.log import SimWriter
 from tests.sim.play import Outcome, play
@@ -135,23 +135,23 @@ def number_with_gaps_and_read_over_them(patch: pytest.MonkeyPatch) -> None:
         self.sequences.update(numbers)
         return found
 
-    true_of_run = PartitionState._of_run
+    true_take = KnownRuns.take
 
-    def of_run(self: PartitionState, entry: Any, number: int) -> None:
+    def take(self: KnownRuns, entry: Any, number: int) -> None:
         run = self.open.get(entry.key)
         if run is not None:
             run.count = max(run.count, number)
-        true_of_run(self, entry, number)
+        true_take(self, entry, number)
 
     patch.setattr(restore, "_add", add)
-    patch.setattr(PartitionState, "_of_run", of_run)
+    patch.setattr(KnownRuns, "take", take)
     patch.setattr(Committer, "_ordered", ordered)
 
 
 @planted("doubled", "repeated")
 def forget_which_runs_have_ended(patch: pytest.MonkeyPatch) -> None:
     """Who takes a partition over knows nothing of the runs that have ended."""
-    patch.setattr(PartitionState, "has_ended", lambda self, run_id: False)
+    patch.setattr(KnownRuns, "has_ended", lambda self, run_id: False)
 
 
 # -- writing it --------------------------------------------------------------------------------------------

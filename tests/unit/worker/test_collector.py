@@ -19,8 +19,8 @@ from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.worker import Worker
 from noesium_stream.worker.collector import NEW_OBJECTS, OLDER, collect_less_often, collector_paused
+from noesium_stream.worker.known_runs import Bounds, OpenRun
 from noesium_stream.worker.restore import read_runs, restore
-from noesium_stream.worker.state import Bounds, OpenRun
 from tests.support.sample_agents import Echo
 
 

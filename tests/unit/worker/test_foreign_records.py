@@ -25,7 +25,8 @@ from noesium_stream.worker.fairness import MAX_LENGTH, fairness_key
 from noesium_stream.worker.forwarding import Forwarding
 from noesium_stream.worker.inbox import COPY_BYTES, LATEST_MS
 from noesium_stream.worker.kept import parked
-from noesium_stream.worker.state import Bounds, PartitionState
+from noesium_stream.worker.known_runs import Bounds
+from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.state_file import Identity, in_memory
 from noesium_stream.worker.waiting import Waiting
 from tests.support.reading import eventually

@@ -19,9 +19,11 @@ from noesium_stream.event.standard_catalogue import standard_catalogue
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.record import Record
 from noesium_stream.worker import waiting
+from noesium_stream.worker.entry import Entry
 from noesium_stream.worker.fairness import MAX_LENGTH, fairness_key
+from noesium_stream.worker.known_runs import Bounds
 from noesium_stream.worker.slots import Slots
-from noesium_stream.worker.state import Bounds, Entry, PartitionState
+from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.state_file import Identity, StateFile, in_memory, open_state_file
 from noesium_stream.worker.waiting import Waiting
 
