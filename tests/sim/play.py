@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.event.standard import EventValidationFailed
 from noesium_stream.log.embedded import EmbeddedLog
 from noesium_stream.log.topics import Topology
 from noesium_stream.worker import Worker
@@ -349,7 +350,7 @@ class Stage:
             found["forwarded"] = sum(r.event_type == "request.forwarded" for r in journals)
             for name, event_type in COUNTED.items():
                 found[name] = sum(r.event_type == event_type for r in journals)
-            found["letters"] = sum(r.event_type == "event.validation.failed" for r in book.letters)
+            found["letters"] = sum(r.event_type == EventValidationFailed.event_type() for r in book.letters)
         return found
 
 
