@@ -1,20 +1,23 @@
 """Work for workers under faults: clients that ask, people who answer, facts for a handler, and a reader.
 
 All of it goes by a line of its own to the brokers, and is patient: what the log does not take is sent again
-under the same idempotency key.
+under the same idempotency key. Facts come one by one, and many at once: what a handler makes of some is on
+its way to the log when the next ones are there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, Final
 
 from noesium_stream.client import Client, Run
+from noesium_stream.clock import SystemClock
 from noesium_stream.errors import EffectDecisionError, LogUnavailableError
+from noesium_stream.event import AgentRef, TraceContext
 from noesium_stream.log.port import EventLog
 from tests.chaos.cluster_outside import Ledger
 from tests.chaos.workload import KEYS, KINDS, SUMS, Counted, Summed
@@ -22,6 +25,13 @@ from tests.sim.cast import CALLER, CARRIER, GO, ParcelSeen, answer_of
 from tests.support.invariants import Asked, Book
 from tests.support.watching import Watch, decision, patiently, unless_closed
 
+BURSTS: Final = (10, 50, 200, 1_000)
+"""So many facts come at once."""
+
+BURST_EVERY_S: Final = 2.0
+"""On average."""
+
+SENDER: Final = AgentRef("counter", "counter")
 _PAUSE_S: Final = 0.3
 
 
@@ -31,7 +41,8 @@ class Load:
     Args:
         log: where to ask; the load does not close it.
         chance: what is asked for, and when.
-        per_s: commands a second; twice as many facts.
+        bursts: the same, of facts that come many at once.
+        per_s: commands a second; twice as many facts that come one by one.
         ledger: what was done outside.
         alive: the names of the processes that have not ended.
     """
@@ -40,6 +51,7 @@ class Load:
         self,
         log: EventLog,
         chance: Random,
+        bursts: Random,
         per_s: float,
         ledger: Ledger,
         alive: Callable[[], Collection[str]],
@@ -49,10 +61,13 @@ class Load:
         self.asked: dict[str, Asked] = {}
         self.facts: list[tuple[str, int]] = []
         self._chance = chance
+        self._bursts = bursts
+        self._to_sum = 0
         self._per_s = per_s
         self._ledger = ledger
         self._alive = alive
         self._client = Client(log)
+        self._clock = SystemClock()
         self._words = 0
         self._stopping = False
         self._asking: list[asyncio.Task[None]] = []
@@ -70,7 +85,8 @@ class Load:
             self.log.catalogue.register(event)
         await self._client.__aenter__()
         self._going_on = [asyncio.create_task(self._help(), name="help"), *self.reader.begin()]
-        self._asking = [asyncio.create_task(self._ask()), asyncio.create_task(self._count())]
+        asking = (self._ask, self._count, self._count_many)
+        self._asking = [asyncio.create_task(ask()) for ask in asking]
 
     async def stop_asking(self) -> None:
         """Ask for nothing new; what was begun to be sent is sent.
@@ -80,6 +96,13 @@ class Load:
         self._stopping = True
         await _ended(self._asking)
         await _ended(list(self._sending))
+        # What was sent again, since nobody said whether it was there, may be there twice.
+        self._to_sum = await patiently(self._facts_there, _PAUSE_S)
+
+    async def _facts_there(self) -> int:
+        topic = self.log.topology.events("things")
+        until = await self.log.end(topic)
+        return sum([len(batch) async for batch in self.log.read_batches(topic, {}, until=until)])
 
     def caught_up(self) -> bool:
         """Whether all that was asked for has an outcome, and all facts were handled.
@@ -89,7 +112,7 @@ class Load:
         for task in self._going_on:
             if task.done():
                 task.result()
-        return not self.reader.watch.open_runs(self.asked) and self.reader.sums >= len(self.facts)
+        return not self.reader.watch.open_runs(self.asked) and self.reader.sums >= self._to_sum
 
     async def end(self) -> None:
         """End; raises what went wrong here."""
@@ -103,8 +126,8 @@ class Load:
         reader = self.reader
         watch = reader.watch
         lines = [f"run {run_id}: {watch.last.get(run_id)}" for run_id in watch.open_runs(self.asked)]
-        behind = reader.sums < len(self.facts)
-        return [*lines, *([f"{reader.sums} of {len(self.facts)} facts"] if behind else [])]
+        behind = reader.sums < self._to_sum
+        return [*lines, *([f"{reader.sums} of {self._to_sum} facts"] if behind else [])]
 
     # -- clients ---------------------------------------------------------------------------------------
 
@@ -179,6 +202,23 @@ class Load:
                 fact = Counted(number=number + 1)
                 await patiently(partial(self._client.publish, fact, key=key), _PAUSE_S)
                 self.facts.append((key, number + 1))
+
+    async def _count_many(self) -> None:
+        chance = self._bursts
+        while not self._stopping:
+            await asyncio.sleep(chance.expovariate(1 / BURST_EVERY_S))
+            facts = [(chance.choice(KEYS), number + 1) for number in range(chance.choice(BURSTS))]
+            await patiently(partial(self._append, facts), _PAUSE_S)
+            self.facts += facts
+
+    async def _append(self, facts: Sequence[tuple[str, int]]) -> None:
+        trace = TraceContext(self._clock.token(16), self._clock.token(8))
+        await self.log.append(
+            [
+                Counted(number=number).to_envelope(SENDER, trace, partition_key=key, clock=self._clock)
+                for key, number in facts
+            ]
+        )
 
     # -- people ----------------------------------------------------------------------------------------
 

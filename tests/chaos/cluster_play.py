@@ -119,7 +119,8 @@ async def _play(
     outcome: Outcome, scene: Scene, log: EventLog, limit_s: float, per_s: float, say: Callable[[str], None]
 ) -> None:
     crew, ledger = scene.crew, Ledger(scene.crew.outside)
-    load = Load(log, Random(f"{outcome.seed} load"), per_s, ledger, lambda: crew.alive)
+    chance, bursts = Random(f"{outcome.seed} load"), Random(f"{outcome.seed} bursts")
+    load = Load(log, chance, bursts, per_s, ledger, lambda: crew.alive)
     await load.begin()
     for _ in range(crew.size):
         crew.join()
