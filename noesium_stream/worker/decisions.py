@@ -3,12 +3,19 @@
 A request begins a run, is delivered to an open one, is handed on to the next generation (`forwarding`), is a
 dead letter, or is passed over. What is accepted is copied into the journal; the last copy of a commit says
 how far the inbox is decided on.
+
+Who decides holds `Decisions.turn`, and until what he decided is on the log: the next one is to judge by what
+is there. Commands of runs that nobody knows are another matter (`turns`): they begin whatever becomes of what
+was decided before, which lies in front of them on the log or, where it does not get there, neither do they.
+So they are submitted one after the other, while others are under way (`send`); all else waits for those
+(`alone`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from noesium_stream.clock import Clock
@@ -119,7 +126,7 @@ class Decisions:
         holder: of its slots.
 
     Attributes:
-        turn: who decides holds it: one at a time.
+        turn: who decides holds it: one at a time. See `alone`.
         closed: nothing is decided on any more.
         forwarding: the way to the next generation.
     """
@@ -140,6 +147,19 @@ class Decisions:
         self._state = state
         self._parking = parking
         self._holder = holder
+        self._under_way: dict[Submission, None] = {}
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Decide while nothing else does, and nothing that was decided is under way."""
+        async with self.turn:
+            await self.nothing_under_way()
+            yield
+
+    async def nothing_under_way(self) -> None:
+        """Return when what was decided is on the log, or will never be; who asks holds `turn`."""
+        while self._under_way:
+            await next(iter(self._under_way)).settled()
 
     @property
     def loaded(self) -> Mapping[str, RunSession]:
@@ -247,7 +267,7 @@ class Decisions:
             return
         accepted.outgoing += first
         accepted.begun[session.run_id] = accepted.touched[session.run_id] = session
-        self._holder.works(session.run_id)
+        self._holder.works(session.command)
 
     # -- one commit ----------------------------------------------------------------------------------
 
@@ -258,14 +278,32 @@ class Decisions:
             accepted: what it has.
             fair: the fairness key of the command that was taken up last, if that was its turn.
         """
-        if not accepted.outgoing:
-            return
+        if accepted.outgoing:
+            await self._submit(accepted, fair).wait()
+
+    def send(self, accepted: Accepted, fair: str | None, then: Callable[[Exception | None], None]) -> None:
+        """The same, not waited for: `then` is told what became of it, or at once.
+
+        Only of commands that begin, see above: nothing that was passed over may rest on it.
+        """
+
+        def ended(sent: Submission) -> None:
+            self._under_way.pop(sent, None)
+            then(sent.error)
+
+        sent = self._submit(accepted, fair)
+        self._under_way[sent] = None
+        sent.on_end = ended
+        if sent.ended:
+            ended(sent)
+
+    def _submit(self, accepted: Accepted, fair: str | None) -> Submission:
         copies = [n for n, record in enumerate(accepted.outgoing) if _is_copy(record, self._owner.journal)]
         if copies:
             copy = accepted.outgoing[copies[-1]]
             marked = copy._replace(headers=(*copy.headers, self._state.mark(fair)))
             accepted.outgoing[copies[-1]] = marked
-        await self._owner.submit(accepted.outgoing).wait()
+        return self._owner.submit(accepted.outgoing)
 
     async def doubted(self, accepted: Accepted) -> list[Record]:
         """Pass over what is passed over for something that is on the log by now.
@@ -307,7 +345,7 @@ class Decisions:
         for run_id, session in begun.items():
             session.close()
             self._runs.loaded.pop(run_id, None)
-            self._holder.working.discard(run_id)
+            self._holder.gives_way(run_id)
             accepted.touched.pop(run_id, None)
         self._parking.adopt(begun)
         self._holder.resume(begun)

@@ -35,6 +35,7 @@ def fairness_key(command: EventEnvelope) -> str:
 
 
 def _short(kind: str, name: str) -> str:
-    if len(orjson.dumps(name)) > MAX_LENGTH + 2:  # as it is in a header
+    short = 2 * len(name) <= MAX_LENGTH and name.isascii() and name.isprintable()
+    if not short and len(orjson.dumps(name)) > MAX_LENGTH + 2:  # as it is in a header
         name = hashlib.sha256(name.encode()).hexdigest()
     return f"{kind}:{name}"

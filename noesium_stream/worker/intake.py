@@ -7,7 +7,9 @@ Order is the guarantee. Records of the inbox (`Intake.take`):
     says has happened, and that is still on its way to the log, is judged anew should the log refuse it,
  3. in one go, what waits is put into the state and the inbox counts as read so far: the state never says that
     a record was read which is neither decided on nor waiting in it.
-What waits is taken up in its turns (`turns`), which never happens at the same time.
+What waits is taken up in its turns (`turns`), which never happens at the same time. Commands that are to
+wait, with nothing before them but such, wait for nothing: they need no commit, and what is being taken up
+does not concern them. Those that may begin at once are taken up in the same go.
 
 What this worker cannot take and another one may is parked (`keeping`). Once the agent type has grown
 (`forwarding`), commands are handed on instead; so is what comes in for runs that are not known here.
@@ -104,11 +106,17 @@ class Intake:
         Raises what the commit raised, and `LogClosedError` where the intake was closed.
         """
         runs = {record.key for record in records}
+        decisions = self._decisions
         with self._parking.staying(runs):
             while True:
                 await self._parking.bring_back(runs)
-                async with self._decisions.turn:
-                    self._decisions.require_open()
+                async with decisions.turn:
+                    decisions.require_open()
+                    records = records[self._take_new(records) :]
+                    if not records:
+                        return
+                    await decisions.nothing_under_way()
+                    decisions.require_open()
                     if not any(run_id in self._parking for run_id in runs):
                         for part in _until_cancelled(records):
                             await self._take(part)
@@ -132,23 +140,47 @@ class Intake:
                         self._waiting.put(record, fair)
                     self._decisions.follow(accepted)
 
+    def _take_new(self, records: Sequence[Record]) -> int:
+        """Let the first ones wait that are commands of runs that nobody knows, and begin those that may.
+
+        Return how many they are, with what was dealt with before.
+        """
+        if self._decisions.forwarding.grown:
+            return 0
+        waits, count = _Waits(self._state, self._waiting), 0
+        for record in records:
+            if self._is_new(record):
+                if self._decisions.judged(record, waits) is not Verdict.START:
+                    break
+                waits.put(record, fairness_key(record.envelope))
+                record.release()
+            count += 1
+        if count:
+            self._read(records[count - 1], waits)
+            self._runs.answered(self._state.manifest.position)
+            if waits.new:
+                self._turns.take_up()
+        return count
+
     async def _take(self, records: Sequence[Record]) -> None:
-        position = self._state.manifest.position
-        new = [
-            record
-            for record in records
-            if record.offset >= position and not self._state.is_decided(record.offset)
-        ]
-        accepted, waits = await self._decide_all(new)
-        for record, fair in waits.new:
-            self._waiting.put(record, fair)
-        last = records[-1]
-        if last.offset >= position:
-            self._state.read_to(last.offset + 1, last)
+        accepted, waits = await self._decide_all([record for record in records if self._is_new(record)])
+        self._read(records[-1], waits)
         self._decisions.follow(accepted)
         self._runs.answered(self._state.manifest.position)
         if waits.new or (self._decisions.forwarding.grown and len(self._waiting)):
             self._holder.wake.set()
+
+    def _is_new(self, record: Record) -> bool:
+        state = self._state
+        return record.offset >= state.manifest.position and not state.is_decided(record.offset)
+
+    def _read(self, last: Record, waits: _Waits) -> None:
+        """What is to wait does, and the inbox is read up to this one; in one go."""
+        for record, fair in waits.new:
+            self._waiting.put(record, fair)
+        if last.offset >= self._state.manifest.position:
+            self._state.read_to(last.offset + 1, last)
+        self._runs.answered(self._state.manifest.position)
 
     async def _decide_all(self, records: Sequence[Record]) -> tuple[Accepted, _Waits]:
         decisions = self._decisions

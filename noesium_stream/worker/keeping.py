@@ -113,7 +113,7 @@ class Keeping:
         await decisions.forwarding.prepare()
         while True:
             await self._parking.bring_back(run_ids)
-            async with decisions.turn:
+            async with decisions.alone():
                 decisions.require_open()
                 if any(run_id in self._parking for run_id in run_ids):
                     continue

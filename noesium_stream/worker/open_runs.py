@@ -185,7 +185,7 @@ class OpenRuns:
         if session.task is not None:
             return  # it is ending already: its deadline has passed
         if self._holder is not None:
-            self._holder.works(session.run_id)
+            self._holder.works(session.command)
         self._starting.start(session, ahead=ahead)
 
     def _begin_task(self, session: RunSession) -> None:
@@ -260,7 +260,7 @@ class OpenRuns:
 
     def _wake(self, session: RunSession) -> None:
         if self._holder is not None and session.task is not None:
-            self._holder.works(session.run_id)
+            self._holder.works(session.command)
         session.wake()
 
     def _stop(self, session: RunSession) -> None:

@@ -9,9 +9,12 @@ fairness key that has none at work in its partition begins beside them, an eight
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Final
+
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.worker.fairness import fairness_key
 
 CONCURRENCY: Final = 200
 """Runs of each agent type that work at once in a worker, unless it is told otherwise."""
@@ -25,6 +28,8 @@ class Holder:
 
     Attributes:
         working: runs that hold a slot.
+        busy: how many of them each fairness key has that has any.
+        gone: how many times a key has ceased to have any.
         resuming: open runs that are to go on when there are slots, in order.
         hungry: commands or open runs of it wait for one.
         wake: set when there may be one.
@@ -32,20 +37,43 @@ class Holder:
 
     def __init__(self, slots: Slots) -> None:
         self.working: set[str] = set()
+        self.busy: Counter[str] = Counter()
+        self.gone = 0
         self.resuming: deque[str] = deque()
         self.hungry = False
         self.wake = asyncio.Event()
+        self._keys: dict[str, str] = {}
         self._slots = slots
 
-    def works(self, run_id: str) -> None:
-        """A run works, whether there was a slot or not."""
-        self.working.add(run_id)
+    def works(self, command: EventEnvelope) -> None:
+        """The run of a command works, whether there was a slot or not."""
+        run_id = command.partition_key or ""
+        if run_id not in self.working:
+            self.working.add(run_id)
+            self._keys[run_id] = key = fairness_key(command)
+            self.busy[key] += 1
 
     def rests(self, run_id: str) -> None:
         """A run only waits, or has ended."""
         if run_id in self.working:
-            self.working.discard(run_id)
+            self.gives_way(run_id)
             self._slots.freed()
+
+    def gives_way(self, run_id: str) -> None:
+        """A run that was about to work does not; nobody is told."""
+        self.working.discard(run_id)
+        key = self._keys.pop(run_id, None)
+        if key is not None:
+            self.busy[key] -= 1
+            if not self.busy[key]:
+                del self.busy[key]
+                self.gone += 1
+
+    def leaves(self) -> None:
+        """It holds nothing any more."""
+        self.working.clear()
+        self.busy.clear()
+        self._keys.clear()
 
     def resume(self, run_ids: Iterable[str]) -> None:
         """Let open runs go on when there are slots."""
@@ -78,7 +106,7 @@ class Slots:
         """It goes, with what it holds; harmless when repeated."""
         if holder in self._holders:
             self._holders.remove(holder)
-        holder.working.clear()
+        holder.leaves()
         self.freed()
 
     def room(self, holder: Holder) -> int:

@@ -7,6 +7,11 @@ Order is the guarantee. Commands whose turn it is, when there are slots, and non
  3. begun.
 This and the taking of records from the inbox (`intake`) never happen at the same time (`Decisions.turn`).
 
+Those that simply begin, with nothing behind them, are submitted and not waited for (`take_up`): who comes
+meanwhile is taken up in the next commit, and not in the one after it. Until they are folded they are under
+way (`waiting`), and all that is decided otherwise waits for them. So a command waits for the commit that is
+being made and for its own, whatever is being taken up before it.
+
 Where there are no slots, keys that have no run at work begin one beside them (`slots`). The first run of such
 a key does not wait for those that have slots and are still to begin (`starting`).
 
@@ -20,18 +25,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol
 
 from noesium_stream.kernel import NO_LONGER_OWNER
 from noesium_stream.log.record import Record
 from noesium_stream.worker.decisions import Accepted, DecidingOwner, Decisions
-from noesium_stream.worker.fairness import fairness_key
 from noesium_stream.worker.inbox import Unready, Verdict
 from noesium_stream.worker.keeping import Keeping
 from noesium_stream.worker.parking import Parking
 from noesium_stream.worker.slots import Holder, Slots
 from noesium_stream.worker.state import PartitionState
-from noesium_stream.worker.waiting import PICKED_BYTES, Waiting
+from noesium_stream.worker.waiting import PICKED_BYTES, Turn, Waiting
 
 AT_ONCE: Final = 256
 """Commands that are taken up in one commit at most."""
@@ -40,6 +45,10 @@ BEHIND_AT_ONCE: Final = 500
 """Of what waits behind commands, so much is in memory and in one commit at most."""
 
 RECOUNT_S: Final = 5.0
+RECOUNT_SOON_S: Final = 0.05
+RECOUNT_EACH: Final = 16
+"""Runs that wait and have not said so are looked for each so many times that something wakes the turns, and
+so soon after it has; or now and then."""
 
 
 class TurnsOwner(DecidingOwner, Protocol):
@@ -85,6 +94,10 @@ class Turns:
         kept_ms = owner.log.topology.spec(owner.inbox).retention_ms
         self._patience_ms = None if kept_ms is None else kept_ms // 2
         self._task: asyncio.Task[None] | None = None
+        self._ready = False
+        self._other = False
+        """Whose turn it is takes more than to begin."""
+        self._none_beside: tuple[int, int] | None = None
 
     def open(self) -> None:
         """Begin to take up what waits."""
@@ -92,26 +105,31 @@ class Turns:
 
     async def close(self) -> None:
         """Nothing is taken up any more."""
+        self._ready = False
         if self._task is not None:
             self._task.cancel()
             # Not the task itself: its cancellation is not that of who waits.
             await asyncio.wait((self._task,))
 
     async def _work(self) -> None:
-        wake = self._holder.wake
+        wake, looks = self._holder.wake, 0
         try:
             await self._keeping.take_all()
+            self._ready = True
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(RECOUNT_S):
+                    async with asyncio.timeout(RECOUNT_S if looks == 0 else RECOUNT_SOON_S):
                         await wake.wait()
+                looks = (looks + 1) % RECOUNT_EACH if wake.is_set() else 0
                 wake.clear()
-                self._recount()
+                if looks == 0:
+                    self._recount()
                 while await self._admit():
                     pass
         except NO_LONGER_OWNER:
             return
         except Exception as error:
+            self._decisions.closed = True  # what comes for a run that could not begin is not accepted
             self._owner.fell_out(error)
 
     def _recount(self) -> None:
@@ -127,59 +145,114 @@ class Turns:
         if self._decisions.forwarding.grown and len(self._waiting):
             return await self._hand_on()
         resuming = self._holder.resuming
-        self._holder.hungry = bool(resuming or len(self._waiting))
-        room = min(AT_ONCE, self._slots.room(self._holder)) if self._holder.hungry else 0
-        if not room:
-            return not resuming and await self._admit_beside()
         if resuming:
+            self._holder.hungry = True
+            room = min(AT_ONCE, self._slots.room(self._holder))
             some = [resuming.popleft() for _ in range(min(room, len(resuming)))]
-            await asyncio.wait((self._parking.load(some),))
-            return True
-        async with self._decisions.turn:
-            busy = self._busy()
-            commands, last = self._waiting.next_ones(room)
-            begun = await self._take_up(commands, last)
-        self._follow(begun, busy)
-        return bool(commands)
+            if some:
+                await asyncio.wait((self._parking.load(some),))
+            return bool(some)
+        if not self._other:
+            async with self._decisions.turn:
+                self.take_up()
+        return self._other and await self._admit_others()
 
-    async def _admit_beside(self) -> bool:
-        """Let keys begin a run that have none at work; whether there may be more."""
+    # -- what simply begins --------------------------------------------------------------------------
+
+    def take_up(self) -> None:
+        """Let commands begin that need nothing else, without waiting; who asks holds `Decisions.turn`."""
+        holder = self._holder
+        while self._ready and not (self._other or holder.resuming or self._decisions.forwarding.grown):
+            self._decisions.require_open()
+            holder.hungry = not self._waiting.idle
+            turns, last = self._next()
+            if not turns or not self._begin(turns, last):
+                return
+
+    def _next(self) -> tuple[list[Turn], str | None]:
+        """Whose turn it is, and the key of the last one, if it is their turn and not beside others."""
+        if not self._holder.hungry:
+            return [], None
+        room = min(AT_ONCE, self._slots.room(self._holder))
+        if room:
+            return self._waiting.next_ones(room)
         most = self._slots.beside()
-        if not most or not self._waiting.next_beside(self._busy(), 1):
-            return False
-        async with self._decisions.turn:
-            busy = self._busy()
-            commands = self._waiting.next_beside(busy, most)
-            begun = await self._take_up(commands, None)
-        self._follow(begun, busy)
-        return bool(commands)
+        if not most:
+            return [], None
+        # Nobody stands beside those at work as long as nothing has come and none of their keys has gone.
+        seen = self._waiting.changes, self._holder.gone
+        if seen == self._none_beside:
+            return [], None
+        turns = self._waiting.next_beside(self._holder.busy, most)
+        self._none_beside = None if turns else seen
+        return turns, None
 
-    def _busy(self) -> set[str]:
-        """The fairness keys of the runs that are at work."""
-        sessions = map(self._decisions.loaded.get, self._holder.working)
-        return {fairness_key(session.command) for session in sessions if session is not None}
+    def _begin(self, turns: Sequence[Turn], last: str | None) -> bool:
+        """Submit those of them that simply begin, up to the first that does not; whether there was none."""
+        accepted, begun = Accepted(), list[Turn]()
+        for turn in turns:
+            record = turn.record
+            if self._waiting.behind(record.key, 1) or record.key in self._keeping.requests:
+                break
+            verdict = self._decisions.judged(record, self._state)
+            if verdict is not Verdict.START:
+                break
+            first = turn.fair not in self._holder.busy
+            self._decisions.settle(record, verdict, accepted)
+            if first and record.key in accepted.begun:
+                accepted.ahead.add(record.key)
+            begun.append(turn)
+        self._other = len(begun) < len(turns)
+        if begun:
+            fair = None if last is None else begun[-1].fair
+            self._waiting.take(begun, fair)
+            self._decisions.send(accepted, fair, partial(self._sent, accepted, begun))
+        if self._other:
+            self._holder.wake.set()
+        return not self._other
 
-    def _follow(self, begun: Accepted, busy: set[str]) -> None:
-        """Begin; the first run of a key that is not `busy` goes ahead."""
-        first: dict[str, str] = {}
-        for run_id, session in begun.begun.items():
-            first.setdefault(fairness_key(session.command), run_id)
-        begun.ahead = {run_id for key, run_id in first.items() if key not in busy}
+    def _sent(self, accepted: Accepted, begun: Sequence[Turn], error: Exception | None) -> None:
+        try:
+            if error is not None:
+                raise error
+            self._waiting.taken(begun)
+            if not self._decisions.closed:
+                self._decisions.follow(accepted)
+        except NO_LONGER_OWNER:
+            return  # what has lost the partition tells its owner
+        except Exception as failure:
+            self._decisions.closed = True
+            self._owner.fell_out(failure)
+
+    # -- what takes more -----------------------------------------------------------------------------
+
+    async def _admit_others(self) -> bool:
+        """Take up those whose turn it is, whatever that takes; whether there may be more."""
+        async with self._decisions.alone():
+            self._other = False
+            turns, last = self._next()
+            first: dict[str, str] = {}
+            for fair, record in turns:
+                if fair not in self._holder.busy:
+                    first.setdefault(fair, record.key)
+            begun = await self._take_up([turn.record for turn in turns], last)
+        begun.ahead = set(first.values()) & begun.begun.keys()
         self._decisions.follow(begun)
+        return bool(turns)
 
     async def _hand_on(self) -> bool:
         """What waits goes on to the next generation, in the turns in which it would have begun."""
-        async with self._decisions.turn:
-            commands, last = self._waiting.next_ones(AT_ONCE)
-            self._decisions.follow(await self._take_up(commands, last))
-        return bool(commands)
+        async with self._decisions.alone():
+            turns, last = self._waiting.next_ones(AT_ONCE)
+            self._decisions.follow(await self._take_up([turn.record for turn in turns], last))
+        return bool(turns)
 
     async def _admit_aged(self) -> None:
         if self._patience_ms is None:
             return
         before_ms = self._owner.clock.now_ms() - self._patience_ms
         while self._waiting.older_than(before_ms, 1):
-            async with self._decisions.turn:
+            async with self._decisions.alone():
                 aged = await self._take_up(self._waiting.older_than(before_ms, AT_ONCE), None)
             self._decisions.begin_later(aged)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypedDict
@@ -31,31 +33,40 @@ async def turns_of_the_loop() -> None:
         await asyncio.sleep(0)
 
 
-async def test_tenants_begin_beside_one_that_has_all_slots_with_one_run_each(tmp_path: Path) -> None:
-    at_work: list[str] = []
-    may_end: dict[str, asyncio.Event] = {}
+class Office:
+    """A worker of runs that are told when they may end: the large tenant has all slots."""
 
-    async def node(state: dict[str, Any]) -> dict[str, Any]:
+    def __init__(self) -> None:
+        self.at_work: list[str] = []
+        self.may_end: dict[str, asyncio.Event] = {}
+
+    async def node(self, state: dict[str, Any]) -> dict[str, Any]:
         name = state["value"]
-        at_work.append(name)
-        await may_end.setdefault(name, asyncio.Event()).wait()
+        self.at_work.append(name)
+        await self.may_end.setdefault(name, asyncio.Event()).wait()
         return {"value": name}
 
-    graph = StateGraph(State)
-    graph.add_node("node", node)
-    graph.add_edge(START, "node")
-    graph.add_edge("node", END)
-    log = await open_log("memory://?partitions=1")
-    async with (
-        Client(log) as client,
-        Worker(log, [(agent_of(graph), None)], home=tmp_path, concurrency=SLOTS),
-    ):
+    async def asks(self, tenant: str, *names: str) -> list[Any]:
+        return [await self.client.start("sample", {"value": n}, fairness_key=tenant) for n in names]
 
-        async def asks(tenant: str, *names: str) -> list[Any]:
-            return [await client.start("sample", {"value": n}, fairness_key=tenant) for n in names]
+    @asynccontextmanager
+    async def open(self, home: Path) -> AsyncIterator[list[Any]]:
+        graph = StateGraph(State).add_node("node", self.node).add_edge(START, "node").add_edge("node", END)
+        log = await open_log("memory://?partitions=1")
+        async with (
+            Client(log) as self.client,
+            Worker(log, [(agent_of(graph), None)], home=home, concurrency=SLOTS),
+        ):
+            large = await self.asks("large", *(f"large-{number}" for number in range(2 * SLOTS)))
+            await eventually(lambda: len(self.at_work) == SLOTS)
+            yield large
+        await log.close()
 
-        large = await asks("large", *(f"large-{number}" for number in range(2 * SLOTS)))
-        await eventually(lambda: len(at_work) == SLOTS)
+
+async def test_tenants_begin_beside_one_that_has_all_slots_with_one_run_each(tmp_path: Path) -> None:
+    office = Office()
+    at_work, asks = office.at_work, office.asks
+    async with office.open(tmp_path) as large:
         small = await asks("small", "small-1", "small-2")
         await eventually(lambda: "small-1" in at_work)
         await asks("other", "other-1")
@@ -63,17 +74,28 @@ async def test_tenants_begin_beside_one_that_has_all_slots_with_one_run_each(tmp
         await asks("fourth", "fourth-1")
         await turns_of_the_loop()
         assert at_work[SLOTS:] == ["small-1", "other-1"]  # one of each key, and no more than are to be spared
-        may_end["small-1"].set()
+        office.may_end["small-1"].set()
         assert (await small[0].result(timeout=10))["value"] == "small-1"
         await eventually(lambda: len(at_work) == SLOTS + 3)
         assert set(at_work[SLOTS + 2 :]) <= {"small-2", "fourth-1"}
         assert len([name for name in at_work if name.startswith("large")]) == SLOTS
         for name in at_work[:SLOTS]:
-            may_end[name].set()
+            office.may_end[name].set()
         for run in large[:SLOTS]:
             await run.result(timeout=10)
         await eventually(lambda: {"small-2", "fourth-1"} <= set(at_work))
-    await log.close()
+
+
+async def test_a_tenants_next_run_begins_beside_when_its_last_one_has_ended(tmp_path: Path) -> None:
+    office = Office()
+    async with office.open(tmp_path):
+        [first, _] = await office.asks("small", "small-1", "small-2")
+        await eventually(lambda: "small-1" in office.at_work)
+        await turns_of_the_loop()
+        assert office.at_work[SLOTS:] == ["small-1"], "there is room beside for one more, of another tenant"
+        office.may_end["small-1"].set()
+        await first.result(timeout=10)
+        await eventually(lambda: office.at_work[SLOTS:] == ["small-1", "small-2"])
 
 
 def test_few_slots_are_not_exceeded_and_more_are_by_an_eighth() -> None:

@@ -137,7 +137,7 @@ async def test_a_header_without_a_value_waits_and_is_kept_as_an_empty_one(log: E
     state = PartitionState(in_memory(Identity("journal", "id", 0)), "inbox", Bounds())
     waiting = Waiting(state, "inbox", 0, CODEC)
     waiting.put(record, "key:a")
-    assert waiting.next_ones(1)[0][0].headers == [("foreign", b""), ("other", b"\xff")]
+    assert waiting.next_ones(1)[0][0].record.headers == [("foreign", b""), ("other", b"\xff")]
 
     class Owner:
         clock, agent_ref, journal, partition = SystemClock(), ME, "journal", 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from noesium_stream.worker.known_runs import Bounds
 from noesium_stream.worker.slots import Slots
 from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.state_file import Identity, StateFile, in_memory, open_state_file
-from noesium_stream.worker.waiting import Waiting
+from noesium_stream.worker.waiting import Turn, Waiting
 
 CODEC = EnvelopeCodec(standard_catalogue())
 CLOCK = VirtualClock()
@@ -82,18 +82,23 @@ def put(queue: Waiting, lanes: str) -> list[Record]:
     return records
 
 
-def lanes_of(records: list[Record]) -> str:
-    return "".join(one.envelope.metadata[FAIRNESS_KEY] for one in records)
+def lanes_of(records: Iterable[Record | Turn]) -> str:
+    return "".join(one.envelope.metadata[FAIRNESS_KEY] for one in records_of(records))
+
+
+def records_of(turns: Iterable[Record | Turn]) -> list[Record]:
+    return [one.record if isinstance(one, Turn) else one for one in turns]
 
 
 def test_one_of_each_key_in_turn_the_oldest_first(queue: Waiting) -> None:
     records = put(queue, "aaaabbca")
     picked, last = queue.next_ones(8)
     assert lanes_of(picked) == "abcabaaa"
-    assert [one.offset for one in picked if one in picked and lanes_of([one]) == "a"] == [0, 1, 2, 3, 7]
+    assert [turn.fair for turn in picked] == [f"key:{lane}" for lane in "abcabaaa"]
+    assert [one.offset for one in records_of(picked) if lanes_of([one]) == "a"] == [0, 1, 2, 3, 7]
     assert last == "key:a"
-    assert [one.headers for one in picked] == [[("h", b"\xff")]] * 8
-    assert {one.value for one in picked} == {one.value for one in records}
+    assert [one.headers for one in records_of(picked)] == [[("h", b"\xff")]] * 8
+    assert {one.value for one in records_of(picked)} == {one.value for one in records}
 
 
 def test_the_circle_goes_on_behind_the_key_that_was_last(queue: Waiting, file: StateFile) -> None:
@@ -111,9 +116,39 @@ def test_beside_keys_that_are_at_work_each_of_the_next_others_has_its_oldest(
 ) -> None:
     put(queue, "abbcd")
     file.manifest.last_fair = "key:b"
-    assert [one.offset for one in queue.next_beside({"key:c"}, 2)] == [4, 0]
-    assert [one.offset for one in queue.next_beside(set(), 9)] == [3, 4, 0, 1]
+    assert [turn.record.offset for turn in queue.next_beside({"key:c"}, 2)] == [4, 0]
+    assert [turn.record.offset for turn in queue.next_beside(set(), 9)] == [3, 4, 0, 1]
     assert queue.next_beside({f"key:{lane}" for lane in "abcd"}, 1) == []
+
+
+def test_what_is_under_way_is_not_picked_again_and_the_circle_goes_on_behind_it(
+    queue: Waiting, file: StateFile
+) -> None:
+    put(queue, "aabbcc")
+    file.manifest.last_fair = "key:c"
+    first, last = queue.next_ones(2)
+    queue.take(first, last)
+    assert lanes_of(queue.next_ones(9)[0]) == "cabc"
+    second = queue.next_beside({"key:c"}, 9)
+    assert [turn.record.offset for turn in second] == [1, 3]
+    queue.take(second, None)
+    assert (lanes_of(queue.next_ones(9)[0]), queue.idle) == ("cc", False)
+    rest, last = queue.next_ones(9)
+    queue.take(rest, last)
+    assert queue.idle
+    for record in records_of([*first, *second]):
+        queue.drop(record.offset)
+    queue.taken(first)
+    queue.taken(second)
+    assert (queue.next_ones(9)[0], queue.next_beside(set(), 9), queue.idle) == ([], [], True)
+    [late] = put(queue, "b")  # a key that has come back
+    assert [turn.record.value for turn in queue.next_ones(9)[0]] == [late.value]
+
+
+def test_many_commands_of_few_keys_are_picked_in_turns(queue: Waiting) -> None:
+    put(queue, "a" * 50 + "b" * 3)
+    assert lanes_of(queue.next_ones(100)[0]) == "ababab" + "a" * 47
+    assert [turn.record.offset for turn in queue.next_ones(100)[0] if turn.fair == "key:a"] == list(range(50))
 
 
 def test_what_is_taken_up_at_once_is_bounded_in_bytes(
@@ -144,6 +179,13 @@ def test_the_oldest_are_told_by_when_the_inbox_took_them(queue: Waiting) -> None
     assert lanes_of(queue.older_than(1_002, 9)) == "ba"
     assert lanes_of(queue.older_than(1_002, 1)) == "b"
     assert queue.older_than(1_000, 9) == []
+    queue.drop(0)
+    assert lanes_of(queue.older_than(1_002, 9)) == "a", "none was older, and the oldest is another one now"
+    queue.drop(1)
+    queue.drop(2)
+    assert queue.older_than(9_999, 9) == []
+    [one, _] = put(queue, "ab")
+    assert [record.value for record in queue.older_than(1_001, 9)] == [one.value], "and one came late"
 
 
 def test_a_damaged_row_is_never_a_command(queue: Waiting, file: StateFile) -> None:
