@@ -25,11 +25,12 @@ from tests.sim.cast import CALLER, CARRIER, GO, ParcelSeen, answer_of
 from tests.support.invariants import Asked, Book
 from tests.support.watching import Watch, decision, patiently, unless_closed
 
-BURSTS: Final = (10, 50, 200, 1_000)
-"""So many facts come at once."""
+BURSTS: Final = (50, 200, 1_000)
+"""So many facts come at once, or a few at a time as fast as the log takes them."""
 
+A_FEW: Final = 5
 BURST_EVERY_S: Final = 2.0
-"""On average."""
+"""On average, from the end of one to the next."""
 
 SENDER: Final = AgentRef("counter", "counter")
 _PAUSE_S: Final = 0.3
@@ -207,9 +208,14 @@ class Load:
         chance = self._bursts
         while not self._stopping:
             await asyncio.sleep(chance.expovariate(1 / BURST_EVERY_S))
-            facts = [(chance.choice(KEYS), number + 1) for number in range(chance.choice(BURSTS))]
-            await patiently(partial(self._append, facts), _PAUSE_S)
-            self.facts += facts
+            burst = chance.choice(BURSTS)
+            at_once = chance.choice((burst, A_FEW, A_FEW))
+            for first in range(0, burst, at_once):
+                facts = [(chance.choice(KEYS), first + number + 1) for number in range(at_once)]
+                await patiently(partial(self._append, facts), _PAUSE_S)
+                self.facts += facts
+                if self._stopping:
+                    break
 
     async def _append(self, facts: Sequence[tuple[str, int]]) -> None:
         trace = TraceContext(self._clock.token(16), self._clock.token(8))
