@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +14,7 @@ from langgraph.graph import START, StateGraph
 
 from noesium_stream.client import Client, Run
 from noesium_stream.errors import FencedError, RecordTooLargeError, RunCancelledError, RunFailedError
+from noesium_stream.event.effects import awaits_decision
 from noesium_stream.kernel import Durability, current_step, kernel_node
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
@@ -49,10 +50,15 @@ class Payer:
         return await self.world.act("pay", idempotency_key=idempotency_key)
 
     async def pay(self, state: dict[str, Any]) -> dict[str, Any]:
-        paid = current_step().effect("pay", self.act, timeout=timedelta(milliseconds=20), compensate=pay_back)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await paid
+        step = current_step()
+        outcomes = step.journal.history.outcomes
+        paying = asyncio.ensure_future(
+            step.effect("pay", self.act, timeout=timedelta(milliseconds=20), compensate=pay_back)
+        )
+        while not paying.done() and not any(map(awaits_decision, outcomes.values())):
+            await asyncio.sleep(0)
+        paying.cancel()  # harmless where it is paid; else it waits for a person
+        await asyncio.gather(paying, return_exceptions=True)
         return {}
 
     @kernel_node(deterministic=True)
