@@ -186,12 +186,15 @@ class OpenRuns:
             return  # it is ending already: its deadline has passed
         if self._holder is not None:
             self._holder.works(session.command)
+            session.pace = self._holder.pace
         self._starting.start(session, ahead=ahead)
 
     def _begin_task(self, session: RunSession) -> None:
         session.task = asyncio.create_task(self._execute(session), name=f"run {session.run_id}")
 
     async def _execute(self, session: RunSession) -> None:
+        if session.pace is not None:
+            await session.pace.step()
         session.begun = True
         self._end_if_overdue(session)
         release = self._releases.carrying(session.history.pinned) or self._releases.newest

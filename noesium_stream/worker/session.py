@@ -21,6 +21,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.observability import kernel_node_duration
 from noesium_stream.worker.committer import UNNUMBERED
+from noesium_stream.worker.pacing import Pace
 from noesium_stream.worker.submission import Submission
 from noesium_stream.worker.telling import line_of
 
@@ -71,6 +72,7 @@ class RunSession:
     """A run's identity, its history, and what it has ready for the next commit.
 
     Attributes:
+        pace: in which it goes on after each commit.
         held: something was accepted for it, and the run has not been told yet.
         quiet: how much had changed when it was last looked at, and since when that is so (see `parking`).
         brief: what it waited for last came soon (see `parking`).
@@ -111,6 +113,7 @@ class RunSession:
         )
         self.task: asyncio.Task[None] | None = None
         self.begun = False
+        self.pace: Pace | None = None
         self.held = False
         self.quiet = (-1, 0.0)
         self.brief = False
@@ -260,6 +263,8 @@ class RunSession:
         self.flush()
         if self._sent:
             await self._sent[-1].settled()
+            if self.pace is not None:
+                await self.pace.step()
         self._check_sent()  # also of an earlier part of it, which nobody waited for
 
     def flush(self) -> None:

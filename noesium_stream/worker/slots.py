@@ -15,6 +15,7 @@ from typing import Final
 
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.worker.fairness import fairness_key
+from noesium_stream.worker.pacing import Pace
 
 CONCURRENCY: Final = 200
 """Runs of each agent type that work at once in a worker, unless it is told otherwise."""
@@ -33,6 +34,7 @@ class Holder:
         resuming: open runs that are to go on when there are slots, in order.
         hungry: commands or open runs of it wait for one.
         wake: set when there may be one.
+        pace: in which its runs go on.
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -42,6 +44,7 @@ class Holder:
         self.resuming: deque[str] = deque()
         self.hungry = False
         self.wake = asyncio.Event()
+        self.pace = slots.pace
         self._keys: dict[str, str] = {}
         self._slots = slots
 
@@ -52,6 +55,7 @@ class Holder:
             self.working.add(run_id)
             self._keys[run_id] = key = fairness_key(command)
             self.busy[key] += 1
+            self.pace.begins(key)
 
     def rests(self, run_id: str) -> None:
         """A run only waits, or has ended."""
@@ -90,10 +94,14 @@ class Slots:
 
     Args:
         most: how many there are.
+
+    Attributes:
+        pace: in which all its runs go on.
     """
 
     def __init__(self, most: int = CONCURRENCY) -> None:
         self.most: Final = most
+        self.pace = Pace()
         self._holders: list[Holder] = []
 
     def join(self) -> Holder:

@@ -1,0 +1,116 @@
+"""Runs go on a few at a time where there are several tenants, and as they may where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from langgraph.graph import START, StateGraph
+
+from noesium_stream.client import Client
+from noesium_stream.log import open_log
+from noesium_stream.log.port import EventLog
+from noesium_stream.testing import agent_of
+from noesium_stream.worker import Worker
+from noesium_stream.worker.pacing import AT_ONCE, REMEMBERED, TURNS, Pace
+from tests.support.holding import HoldingLog
+from tests.support.reading import eventually
+
+RUNS = 3 * AT_ONCE
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def runs_of(pace: Pace, gone_on: list[int]) -> list[asyncio.Task[None]]:
+    async def run(number: int) -> None:
+        await pace.step()
+        gone_on.append(number)
+
+    return [asyncio.create_task(run(number)) for number in range(RUNS)]
+
+
+async def test_runs_of_one_key_go_on_as_they_may() -> None:
+    pace, gone_on = Pace(), list[int]()
+    pace.begins("one")
+    pace.begins("one")
+    tasks = runs_of(pace, gone_on)
+    await turns(1)
+    assert gone_on == list(range(RUNS))
+    await asyncio.gather(*tasks)
+
+
+async def test_runs_of_several_keys_go_on_a_few_at_a_time_in_their_order() -> None:
+    pace, gone_on = Pace(), list[int]()
+    pace.begins("one")
+    pace.begins("two")
+    tasks = runs_of(pace, gone_on)
+    await turns(1)
+    assert gone_on == list(range(AT_ONCE))
+    tasks[AT_ONCE].cancel()
+    await turns(TURNS + 1)
+    assert gone_on == [*range(AT_ONCE), *range(AT_ONCE + 1, 2 * AT_ONCE + 1)], (
+        "one that is cancelled has no turn"
+    )
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(gone_on) == RUNS - 1
+    await turns(TURNS)
+    later = list[int]()
+    tasks = runs_of(pace, later)
+    await turns(1)
+    assert later == list(range(AT_ONCE)), "and so do those that come when nobody waited"
+    await asyncio.gather(*tasks)
+
+
+async def test_others_are_forgotten_after_many_runs_of_one_key() -> None:
+    pace, gone_on = Pace(), list[int]()
+    for key in ("one", "two", *["two"] * REMEMBERED):
+        pace.begins(key)
+    tasks = runs_of(pace, gone_on)
+    await turns(1)
+    assert len(gone_on) == RUNS
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize("tenants", ["a", "ab"])
+async def test_after_a_commit_runs_go_on_a_few_in_a_turn_where_there_are_several_tenants(
+    tmp_path: Path, tenants: str
+) -> None:
+    turn, at_work, begun = 0, Counter[int](), 0
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def first(state: dict[str, Any]) -> dict[str, Any]:
+        nonlocal begun
+        begun += 1
+        return {"first": True}
+
+    async def second(state: dict[str, Any]) -> dict[str, Any]:
+        at_work[turn] += 1
+        return {"second": True}
+
+    graph = StateGraph(dict).add_sequence([("first", first), ("second", second)]).add_edge(START, "first")
+    log = await open_log("memory://?partitions=1")
+    holding = HoldingLog(log, None, "kernel.node.completed")
+    async with Client(log) as client:
+        runs = [await client.start("sample", {}, fairness_key=tenants[n % len(tenants)]) for n in range(24)]
+        counting = asyncio.create_task(count())
+        async with Worker(cast(EventLog, holding), [(agent_of(graph), None)], home=tmp_path):
+            await eventually(lambda: begun == len(runs))
+            await turns(TURNS)  # the first one is on its way to the log, and the others wait for that
+            holding.go.set()
+            for run in runs:
+                await run.result(timeout=20)
+        counting.cancel()
+    assert at_work.total() == len(runs)
+    assert (max(at_work.values()) <= AT_ONCE) is (len(tenants) > 1), at_work
+    await log.close()
