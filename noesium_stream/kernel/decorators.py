@@ -21,7 +21,8 @@ _COMPENSATION: Final = "_kernel_compensation"
 class NodeMeta:
     """What the kernel knows of a node: a deterministic one has no sources of entropy.
 
-    `declared` tells the word of the author from the default; only that is relied on (see `Durability`).
+    `declared` tells the word of the author from the default, which is not relied on: then the code has to
+    show that the node only computes (see `Durability`).
     """
 
     deterministic: bool = True

@@ -40,6 +40,7 @@ from noesium_stream.kernel.messages import identified
 from noesium_stream.kernel.modes import compare_runs
 from noesium_stream.kernel.node_config import answering, for_this_graph, input_hash_of, step_key
 from noesium_stream.kernel.node_retry import NodeTimedOutError, pause_ms
+from noesium_stream.kernel.plain_code import only_computes
 from noesium_stream.kernel.recordable import check_size, said_of
 from noesium_stream.kernel.run_context import RunContext, current_run
 from noesium_stream.kernel.step import Step, enclosing_step
@@ -85,6 +86,7 @@ class DurableNode(Runnable[Any, Any]):
         self._bound = bound
         self._guarded = guard_bound(bound, name)
         self._meta: NodeMeta = node_meta(bound)
+        self._only_computes = not self._meta.declared and only_computes(bound)
         self._keys = None if isinstance(bound, Pregel) else keys
         self._retry = retry
         self._timeout_s = self._meta.timeout_s or timeout_s
@@ -184,7 +186,7 @@ class DurableNode(Runnable[Any, Any]):
             await self._fail(run, step, failure, attempt, begun, input_hash)
         finally:
             step.deactivate(token)
-        await run.reached(pure)
+        await run.reached(pure or (self._only_computes and type(input) is dict and not step.reached_out))
         return delta
 
     async def _twice(

@@ -10,15 +10,15 @@ import ast
 import builtins
 import dataclasses
 import inspect
-import linecache
 from collections.abc import Callable, Iterator
 from enum import Enum
-from functools import lru_cache, partial
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, NoneType, UnionType
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType, NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from langgraph.types import Command
 
+from noesium_stream.kernel.source import tree_of
 from noesium_stream.purity.blame import Origin, call_of, origin_of
 
 Keys = frozenset[str] | None
@@ -115,7 +115,7 @@ class _Reader:
         self._function = function
         self._depth = depth
         self._names = _names(function)
-        self.tree = _tree(function.__code__)
+        self.tree = tree_of(function.__code__)
         self._asked: set[str] = set()
 
     def returned_keys(self) -> Keys:
@@ -365,37 +365,3 @@ def _is_one(declared: Any) -> bool:
     if get_origin(declared) is Literal or declared is NoneType:
         return True
     return isinstance(declared, type) and issubclass(declared, str | bool | int | Enum)
-
-
-@lru_cache(maxsize=100)
-def _module(file: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return None
-
-
-@lru_cache(maxsize=1_000)
-def _tree(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
-    """The syntax tree of a function; None where its source is not there."""
-    module = _module(code.co_filename)
-    nodes = ast.walk(module) if module is not None else ()
-    found: list[Any] = [node for node in nodes if _matches(node, code)]
-    if len(found) > 1:
-        # Several lambdas on one line: the columns of its instructions tell which.
-        columns = [place[2] for place in code.co_positions() if place[0] and place[2]]
-        found = [node for node in found if _contains(node, columns)]
-    return found[0] if len(found) == 1 else None
-
-
-def _matches(node: ast.AST, code: CodeType) -> bool:
-    if isinstance(node, ast.Lambda):
-        return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name != code.co_name:
-        return False
-    return code.co_firstlineno in (node.lineno, *(decorator.lineno for decorator in node.decorator_list))
-
-
-def _contains(node: Any, columns: list[int]) -> bool:
-    end = node.body.end_col_offset if node.body.end_lineno == node.body.lineno else None
-    return all(node.body.col_offset <= column and (end is None or column < end) for column in columns)

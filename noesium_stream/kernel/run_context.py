@@ -34,9 +34,9 @@ class Durability(StrEnum):
     with everything before them.
 
     SYNC: every step, before the next one begins. A crash repeats at most the steps that were running.
-    ASYNC: as SYNC, but nobody waits for a step that is declared deterministic and touches nothing
-        outside: it goes to the log within 10 ms, and shares its commit with those that come meanwhile. A
-        crash may repeat the last few of these.
+    ASYNC: as SYNC, but nobody waits for a step that touches nothing outside, being declared deterministic
+        or of code that only computes (`plain_code`): it goes to the log within 10 ms, and shares its commit
+        with those that come meanwhile. A crash may repeat the last few of these.
     EXIT: steps are kept back until something outside depends on them, or the run ends. A crash repeats all
         since then. The fewest commits, and nobody can watch the run meanwhile.
     """

@@ -10,7 +10,7 @@ from langgraph.graph import END, START, StateGraph
 from noesium_stream.agent import BaseGraphicAgent, BaseHandler
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.kernel import current_step, kernel_node
+from noesium_stream.kernel import current_step
 from tests.bench.projection_folds import Sum
 
 Graph = StateGraph[Any, Any, Any, Any]
@@ -52,9 +52,8 @@ async def _plus_one(state: Count) -> Count:
     return {"n": state["n"] + 1}
 
 
-@kernel_node(deterministic=True)
-async def _surely_plus_one(state: Count) -> Count:
-    return {"n": state["n"] + 1}
+async def _somehow_plus_one(state: Count) -> Count:
+    return await _plus_one(state)
 
 
 def two_nodes(node: Callable[[Count], Awaitable[Count]] = _plus_one) -> Graph:
@@ -83,13 +82,13 @@ class Pair(BaseGraphicAgent):
         return {"n": state["n"]}
 
 
-class SurePair(Pair):
-    """The same, of nodes that say that they are deterministic: they need not wait for the log."""
+class AwaitedPair(Pair):
+    """The same, of nodes whose code does not show that they only compute: each waits for the log."""
 
-    agent_type = "sure-pair"
+    agent_type = "awaited-pair"
 
     def _build_graph(self) -> Graph:
-        return two_nodes(_surely_plus_one)
+        return two_nodes(_somehow_plus_one)
 
 
 class Asked(TypedDict, total=False):
@@ -144,4 +143,4 @@ def lone(steps: int, outside: Callable[[], Awaitable[int]]) -> type[BaseGraphicA
     return Lone
 
 
-AGENTS: dict[str, type[BaseGraphicAgent]] = {agent.agent_type: agent for agent in (Pair, SurePair, Clerk)}
+AGENTS: dict[str, type[BaseGraphicAgent]] = {agent.agent_type: agent for agent in (Pair, AwaitedPair, Clerk)}

@@ -30,12 +30,12 @@ async def measure_graph(settings: WorkerSettings, kafka: KafkaServer) -> list[Fi
     LangGraph alone is one process; a worker is measured as one, and as two that share the same partitions,
     the processors and the runs at once: what is not done on the event loop is beside it already.
     """
-    sure = "the same, nodes that are said to be deterministic"
+    awaited = "the same, nodes that may reach out: each waits for the log"
     return [
         await _measured(settings, kafka, "pair", "command, two nodes, result", 0.8),
         await _measured(settings, kafka, "pair", "the same, two processes", processes=2),
-        await _measured(settings, kafka, "sure-pair", sure),
-        await _measured(settings, kafka, "sure-pair", f"{sure}, two processes", processes=2),
+        await _measured(settings, kafka, "awaited-pair", awaited),
+        await _measured(settings, kafka, "awaited-pair", f"{awaited}; two processes", processes=2),
     ]
 
 

@@ -27,7 +27,7 @@ from noesium_stream.errors import (
     failure_of,
 )
 from noesium_stream.event.standard import CheckpointCreated, SideEffectClass
-from noesium_stream.kernel import Durability, DurableGraph, current_step, kernel_node, place
+from noesium_stream.kernel import Durability, DurableGraph, current_step, kernel_node, place, run_context
 from tests.support.journal import ListJournal
 
 Graph = StateGraph[Any, Any, Any, Any]
@@ -44,8 +44,17 @@ async def run(graph: Graph, state: Any, log: ListJournal | None = None, **option
     return await DurableGraph(graph.compile(), **options).execute(log or ListJournal(), state, config)
 
 
-async def killed_everywhere(build: Callable[[], Graph], state: Any, **options: Any) -> Any:
+@pytest.fixture(autouse=True)
+def nothing_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that share their commits do not get to the log because time passes."""
+    monkeypatch.setattr(run_context, "SHARE_S", 3600.0)
+
+
+async def killed_everywhere(
+    build: Callable[[], Graph], state: Any, durability: Durability = Durability.SYNC, **options: Any
+) -> Any:
     """Run with a death before and after every commit, each followed by a whole execution on what is left."""
+    options = {**options, "durability": durability}
     journal = ListJournal()
     expected = await run(build(), state, journal, **options)
     deltas = journal.deltas()
@@ -361,14 +370,20 @@ async def test_a_subgraph_with_a_checkpointer_of_its_own_is_refused() -> None:
         DurableGraph(graph.compile())
 
 
-async def test_steps_that_are_declared_deterministic_share_commits_as_the_durability_says() -> None:
-    def build() -> Graph:
-        @kernel_node()
-        def step(state: State) -> dict[str, Any]:
-            return {"n": state["n"] + 1}
+def add_one(state: State) -> dict[str, Any]:
+    return {"n": state["n"] + 1}
 
+
+@kernel_node()
+def add_one_for_sure(state: State) -> dict[str, Any]:
+    return add_one(state)
+
+
+@pytest.mark.parametrize("node", [add_one, add_one_for_sure])
+async def test_steps_that_touch_nothing_outside_share_commits_as_the_durability_says(node: Any) -> None:
+    def build() -> Graph:
         graph = StateGraph(State)
-        graph.add_node("step", step)
+        graph.add_node("step", node)
         graph.add_edge(START, "step")
         graph.add_conditional_edges("step", lambda s: "step" if s["n"] < 20 else END, ["step", END])
         return graph
@@ -379,7 +394,28 @@ async def test_steps_that_are_declared_deterministic_share_commits_as_the_durabi
         assert await run(build(), {"n": 0}, journal, durability=durability) == {"n": 20, "items": []}
         commits[durability] = journal.commits
     assert commits[Durability.SYNC] == 20
+    assert commits[Durability.ASYNC] < 10
     assert commits[Durability.EXIT] == 0, "the end of the run takes it along"
+
+
+@kernel_node(deterministic=False)
+def add_one_perhaps(state: State) -> dict[str, Any]:
+    return {"n": state["n"] + 1}
+
+
+def add_one_somehow(state: State) -> dict[str, Any]:
+    return add_one(state)
+
+
+@pytest.mark.parametrize("node", [add_one_perhaps, add_one_somehow])
+async def test_steps_of_which_nobody_knows_that_are_waited_for_one_by_one(node: Any) -> None:
+    graph = StateGraph(State)
+    graph.add_node("step", node)
+    graph.add_edge(START, "step")
+    graph.add_conditional_edges("step", lambda s: "step" if s["n"] < 20 else END, ["step", END])
+    journal = ListJournal()
+    await run(graph, {"n": 0}, journal)
+    assert journal.commits == 20
 
 
 async def test_a_checkpoint_follows_every_superstep() -> None:

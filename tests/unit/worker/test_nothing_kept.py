@@ -13,6 +13,7 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.client import Client
+from noesium_stream.kernel.run_context import SHARE_S
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
@@ -21,7 +22,7 @@ from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.session import RunSession
 from tests.support.reading import eventually
 
-RUNS = 120
+RUNS = 240
 _PAIR_OF_NODES = ("first", "second")
 
 
@@ -51,7 +52,7 @@ async def run_all(client: Client, worker: Worker, count: int) -> None:
     owners: Any = worker._hosts[0]._owners.values()
     await eventually(lambda: not any(owner.open_runs for owner in owners))
     await eventually(lambda: not any(owner._keeper._unwritten for owner in owners))
-    await asyncio.sleep(0)
+    await asyncio.sleep(2 * SHARE_S)  # for so long the event loop keeps timers that were cancelled
     gc.collect()
 
 
