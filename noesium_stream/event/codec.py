@@ -150,7 +150,11 @@ class EnvelopeCodec:
             EventValidationError: it cannot be decoded or is not valid; names field and reason.
             LogUnavailableError: its writer schema has to be asked of a registry that does not answer.
         """
-        event = self._read(data)
+        event = None
+        if type(data) is bytes and data[: self._start] == self._header and len(data) <= MAX_RECORD_BYTES:
+            event = decode_body(data, self._start)
+        if event is None:
+            event = self._read(data)
         if event.signature is not None or self._required:
             self._verify(event, data, self._verifier or Verifier())
         self._validate(event)

@@ -49,12 +49,16 @@ _USUAL: Final = re.compile(
 Depth has one byte, the timestamp six. Of the optional texts the length is cut out with them.
 """
 _USUAL_BYTES: Final = _MAX_CACHED_BYTES + 400
-_HEX: Final = b"0123456789abcdef"
-_CHILD: Final = b"H----@ \x02 "
-_ROOT: Final = b"H----@ \x00"
-"""What ids leave behind when their hexadecimal digits are taken away: of a span with a parent, without."""
-_CHILD_BYTES: Final = 105
-_ROOT_BYTES: Final = 88
+_SHAPES: Final = bytes(
+    ord("h") if byte in b"0123456789abcdef" else byte if byte in b"H-@ \x02\x00" else ord("x")
+    for byte in range(256)
+)
+"""Hexadecimal digits all look alike, and so does what ids never hold."""
+_ROOT: Final = b"Hhhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh@%b %b\x00" % (b"h" * 32, b"h" * 16)
+_CHILD: Final = b"%b\x02 %b" % (_ROOT[:-1], b"h" * 16)
+"""The shapes of the ids: of a span without a parent, with one."""
+_CHILD_BYTES: Final = len(_CHILD)
+_ROOT_BYTES: Final = len(_ROOT)
 _PLAIN_END: Final = b"\x04{}\x00\x00\x00\x00"
 """No metadata, and nothing behind it."""
 
@@ -91,12 +95,12 @@ def _usual(data: bytes, start: int) -> EventEnvelope | None:
     event_id, trace_id, span_id, parent, high, cause, correlation, idempotency, partition = front.groups()
     since = _times.get(high)
     # 2. Ids are of hexadecimal digits, optional texts of ASCII.
-    length, left = (_ROOT_BYTES, _ROOT) if parent is None else (_CHILD_BYTES, _CHILD)
+    length, shape = (_ROOT_BYTES, _ROOT) if parent is None else (_CHILD_BYTES, _CHILD)
     end = ids + length
     if (
         head is None
         or since is None
-        or data[ids:end].translate(None, _HEX) != left
+        or data[ids:end].translate(_SHAPES) != shape
         or not text[end + 7 : pos].isascii()
     ):
         return None

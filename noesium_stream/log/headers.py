@@ -10,8 +10,10 @@ checked by the envelope, the source is percent-encoded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+from itertools import count
 from typing import Final
 from urllib.parse import quote
 
@@ -45,6 +47,9 @@ DEADLINE: Final = "noesium_deadline"
 
 COMMIT: Final = "noesium_commit"
 """`<commit id>:<index>:<count>` of a writer's commit, index and count within the partition."""
+
+_DIGITS: Final = tuple(map(str, range(1024)))
+"""To write a number takes as long as all else of a commit's header."""
 
 _SPECVERSION: Final = (CE_SPECVERSION, b"1.0")
 
@@ -85,6 +90,29 @@ def standard_headers(envelope: EventEnvelope) -> list[tuple[str, bytes]]:
 def commit_header(commit_id: str, index: int, count: int) -> tuple[str, bytes]:
     """The header `noesium_commit` of one record."""
     return COMMIT, f"{commit_id}:{index}:{count}".encode()
+
+
+def commit_headers(
+    commit_id: str, places: Sequence[tuple[str, int]], before: Mapping[tuple[str, int], int]
+) -> list[tuple[tuple[str, bytes], ...]]:
+    """`commit_header` of each of several records, as what they have on top.
+
+    Args:
+        commit_id: of their commit.
+        places: topic and partition of each record.
+        before: how many records of the commit are in each place already; those come first.
+    """
+    ends = {}
+    for place, more in Counter(places).items():
+        first = before.get(place, 0)
+        ends[place] = count(first).__next__, f":{first + more}"
+    start, headers = f"{commit_id}:", list[tuple[tuple[str, bytes], ...]]()
+    for place in places:
+        number, end = ends[place]
+        index = number()
+        digits = _DIGITS[index] if index < len(_DIGITS) else str(index)
+        headers.append(((COMMIT, f"{start}{digits}{end}".encode()),))
+    return headers
 
 
 class TypeFilter:

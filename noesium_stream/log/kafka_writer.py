@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from noesium_stream.errors import EventStoreError, LogClosedError
 from noesium_stream.event.codec import EnvelopeCodec
-from noesium_stream.log.headers import commit_header
+from noesium_stream.log.headers import commit_headers
 from noesium_stream.log.kafka_errors import let_go
 from noesium_stream.log.kafka_producer import TransactionalProducer, UntoldError
 from noesium_stream.log.kafka_tenure import KafkaTenure
@@ -87,9 +87,10 @@ class KafkaWriter:
         """Encode and check all, make topics that are missing."""
         self._check_open()
         prepared = prepare_outgoing(outgoing, self._codec)
-        counts = await self._counts({record.topic for record in prepared})
-        for record in prepared:
-            check_partition(record.topic, record.partition, counts[record.topic])
+        places = dict.fromkeys([record[:2] for record in prepared])
+        counts = await self._counts({topic for topic, _ in places})
+        for topic, partition in places:
+            check_partition(topic, partition, counts[topic])
         return prepared
 
     async def blocking(self, function: Callable[[], T]) -> T:
@@ -180,16 +181,11 @@ class KafkaTransaction:
         what = f"The writer {writer.writer_id}"
         return writer.producer.ended_by or let_go(what, "after a broken connection")
 
-    def _commit_headers(self, prepared: Sequence[Prepared]) -> list[Headers]:
+    def _commit_headers(self, prepared: Sequence[Prepared]) -> Sequence[Headers]:
         """`noesium_commit` of each record; the count of a transaction in parts is what is written so far."""
-        counts, commit_id = self._counts, self._commit_id
-        places = [(record.topic, record.partition) for record in prepared]
-        totals = counts + Counter(places)
-        headers: list[Headers] = []
-        for place in places:
-            index = counts[place]
-            headers.append((commit_header(commit_id, index, totals[place]),))
-            counts[place] = index + 1
+        places: list[tuple[str, int]] = [record[:2] for record in prepared]
+        headers = commit_headers(self._commit_id, places, self._counts)
+        self._counts.update(places)
         return headers
 
 

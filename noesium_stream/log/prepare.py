@@ -95,12 +95,12 @@ def prepare_outgoing(outgoing: Sequence[Outgoing], encoder: Encoder) -> list[Pre
     for envelope, topic, partition, key, headers in outgoing:
         event: object = envelope
         if type(event) is EncodedEvent:
-            value, text = event.value, event.text
+            _, value, text, _ = event
         else:
             value, text = encode(envelope), header_text(envelope)
         size = len(value) + len(key)
-        for name, content in headers:
-            size += len(name) + len(content)
+        if headers:
+            size += sum([len(name) + len(content) for name, content in headers])
         if size > MAX_JOURNAL_BYTES:
             raise too_large(envelope, size)
         prepared.append(_prepared((topic, partition, key, text, headers, value)))

@@ -285,7 +285,7 @@ class PartitionFold(Generic[TState]):
             key = self._key(event)
             if key is None:
                 return None
-            if key != released and self._held.holds(key):
+            if self._held.keys and key != released and self._held.holds(key):
                 return self._held.add(record, key, None)
             self._advance(key, event, record)
         except CorruptRecordError as error:

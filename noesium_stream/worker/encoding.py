@@ -30,6 +30,7 @@ from noesium_stream.log.topics import partition_of
 _SPANS: Final = 64
 _SPAN_BYTES: Final = 8
 _KEYS: Final = 65_536
+_NUMBERS: Final = tuple(f"/{number}" for number in range(64))
 
 
 class _Kind:
@@ -115,7 +116,7 @@ class Encoding:
             self._at,
             cause,
             cause.correlation_id or cause_id,
-            f"{self._prefix}{cause_id}/{number}",
+            f"{self._prefix}{cause_id}{_NUMBERS[number] if number < len(_NUMBERS) else f'/{number}'}",
             written,
             text,
         )

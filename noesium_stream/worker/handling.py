@@ -90,6 +90,7 @@ class HandlerPartition:
         self.state.on_error = "stop"  # type: ignore[misc]  # what is held back would be handled out of order
         self._row_of, self._apply = self.state.key, self.state.apply
         self._handles, self._key_made = agent.handle, agent.partition_key_of
+        self._keeps_keys = type(agent).partition_key_of is BaseHandler.partition_key_of
         self._codec: StateCodec[Any] = StateCodec(self.state)
         self._key = f"{place.topic}/{place.partition}"
         self._journal_partition = 0
@@ -453,7 +454,8 @@ class HandlerPartition:
         self._handled += 1
         for number, result in enumerate(results):
             try:
-                outgoing = self._encoding.of(result, event, self._key_made(result, event), number)
+                key = event.partition_key if self._keeps_keys else self._key_made(result, event)
+                outgoing = self._encoding.of(result, event, key, number)
             except Exception:
                 outgoing = None  # said where it is made the long way
             self._made.append(_Unmade(event, result, number) if outgoing is None else outgoing)

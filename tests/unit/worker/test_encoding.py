@@ -147,6 +147,12 @@ def test_what_is_not_usual_goes_the_long_way(
     assert ENCODING.of(made, cause(correlation_id, depth), key, 4) is None
 
 
+@pytest.mark.parametrize("number", [0, 63, 64, 1_000_000])
+def test_the_number_of_an_event_among_those_of_its_cause_is_in_its_key(number: int) -> None:
+    made: Any = ENCODING.of(KINDS[0], cause(), "k", number)
+    assert made.envelope.idempotency_key == f"adder/{cause().event_id}/{number}"
+
+
 def test_a_kind_that_was_never_made_goes_the_long_way() -> None:
     assert Encoding(ME, VirtualClock(), "adder/", LOG).of(KINDS[0], cause(), "k", 0) is None  # type: ignore[arg-type]
 
