@@ -186,7 +186,7 @@ class OpenRuns:
             return  # it is ending already: its deadline has passed
         if self._holder is not None:
             self._holder.works(session.command)
-            session.pace = self._holder.pace
+            session.pace = self._holder.pace_of(session.run_id)
         self._starting.start(session, ahead=ahead)
 
     def _begin_task(self, session: RunSession) -> None:
@@ -194,7 +194,7 @@ class OpenRuns:
 
     async def _execute(self, session: RunSession) -> None:
         if session.pace is not None:
-            await session.pace.step()
+            await session.pace()
         session.begun = True
         self._end_if_overdue(session)
         release = self._releases.carrying(session.history.pinned) or self._releases.newest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from noesium_stream.clock import Clock
@@ -21,7 +21,6 @@ from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.observability import kernel_node_duration
 from noesium_stream.worker.committer import UNNUMBERED
-from noesium_stream.worker.pacing import Pace
 from noesium_stream.worker.submission import Submission
 from noesium_stream.worker.telling import line_of
 
@@ -72,7 +71,7 @@ class RunSession:
     """A run's identity, its history, and what it has ready for the next commit.
 
     Attributes:
-        pace: in which it goes on after each commit.
+        pace: what it waits for before it goes on after a commit, beside runs of others.
         held: something was accepted for it, and the run has not been told yet.
         quiet: how much had changed when it was last looked at, and since when that is so (see `parking`).
         brief: what it waited for last came soon (see `parking`).
@@ -113,7 +112,7 @@ class RunSession:
         )
         self.task: asyncio.Task[None] | None = None
         self.begun = False
-        self.pace: Pace | None = None
+        self.pace: Callable[[], Awaitable[None]] | None = None
         self.held = False
         self.quiet = (-1, 0.0)
         self.brief = False
@@ -264,7 +263,7 @@ class RunSession:
         if self._sent:
             await self._sent[-1].settled()
             if self.pace is not None:
-                await self.pace.step()
+                await self.pace()
         self._check_sent()  # also of an earlier part of it, which nobody waited for
 
     def flush(self) -> None:

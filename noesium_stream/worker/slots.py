@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final
 
 from noesium_stream.event.envelope import EventEnvelope
@@ -34,7 +35,6 @@ class Holder:
         resuming: open runs that are to go on when there are slots, in order.
         hungry: commands or open runs of it wait for one.
         wake: set when there may be one.
-        pace: in which its runs go on.
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -44,7 +44,7 @@ class Holder:
         self.resuming: deque[str] = deque()
         self.hungry = False
         self.wake = asyncio.Event()
-        self.pace = slots.pace
+        self._pace = slots.pace
         self._keys: dict[str, str] = {}
         self._slots = slots
 
@@ -55,7 +55,11 @@ class Holder:
             self.working.add(run_id)
             self._keys[run_id] = key = fairness_key(command)
             self.busy[key] += 1
-            self.pace.begins(key)
+            self._pace.begins(key)
+
+    def pace_of(self, run_id: str) -> Callable[[], Awaitable[None]]:
+        """What a run that works waits for before it goes on."""
+        return partial(self._pace.step, self._keys[run_id])
 
     def rests(self, run_id: str) -> None:
         """A run only waits, or has ended."""

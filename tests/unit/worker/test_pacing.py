@@ -27,12 +27,12 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-def runs_of(pace: Pace, gone_on: list[int]) -> list[asyncio.Task[None]]:
+def runs_of(pace: Pace, gone_on: list[int], key: str = "one", first: int = 0) -> list[asyncio.Task[None]]:
     async def run(number: int) -> None:
-        await pace.step()
+        await pace.step(key)
         gone_on.append(number)
 
-    return [asyncio.create_task(run(number)) for number in range(RUNS)]
+    return [asyncio.create_task(run(number)) for number in range(first, first + RUNS)]
 
 
 async def test_runs_of_one_key_go_on_as_they_may() -> None:
@@ -65,6 +65,17 @@ async def test_runs_of_several_keys_go_on_a_few_at_a_time_in_their_order() -> No
     await turns(1)
     assert later == list(range(AT_ONCE)), "and so do those that come when nobody waited"
     await asyncio.gather(*tasks)
+
+
+async def test_a_lone_run_of_a_key_is_not_behind_all_those_of_another() -> None:
+    pace, gone_on = Pace(), list[int]()
+    pace.begins("one")
+    pace.begins("two")
+    tasks = [*runs_of(pace, gone_on), *runs_of(pace, gone_on, "two", 100)]
+    await asyncio.gather(*tasks)
+    waited = gone_on[AT_ONCE:]
+    assert waited[:6] == [AT_ONCE, 100, AT_ONCE + 1, 101, AT_ONCE + 2, 102]
+    assert waited[-RUNS // 3 :] == sorted(waited[-RUNS // 3 :]), "the rest of one follows"
 
 
 async def test_others_are_forgotten_after_many_runs_of_one_key() -> None:
