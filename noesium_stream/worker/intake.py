@@ -180,7 +180,6 @@ class Intake:
             self._waiting.put(record, fair)
         if last.offset >= self._state.manifest.position:
             self._state.read_to(last.offset + 1, last)
-        self._runs.answered(self._state.manifest.position)
 
     async def _decide_all(self, records: Sequence[Record]) -> tuple[Accepted, _Waits]:
         decisions = self._decisions
