@@ -14,7 +14,6 @@ from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.client import Client
 from noesium_stream.clock import _TOKENS
-from noesium_stream.kernel.run_context import SHARE_S
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
@@ -53,7 +52,7 @@ async def run_all(client: Client, worker: Worker, count: int) -> None:
     owners: Any = worker._hosts[0]._owners.values()
     await eventually(lambda: not any(owner.open_runs for owner in owners))
     await eventually(lambda: not any(owner._keeper._unwritten for owner in owners))
-    await asyncio.sleep(2 * SHARE_S)  # for so long the event loop keeps timers that were cancelled
+    await asyncio.sleep(0)
     gc.collect()
 
 
