@@ -288,7 +288,10 @@ class SimCoordinator:
     async def release(self, partitions: Iterable[TopicPartition]) -> None:
         gone = list(partitions)
         self._held = {tp: claim for tp, claim in self._held.items() if tp not in gone}
-        await self._tell("release", gone)
+        try:
+            await self._ask("release", gone)
+        except LogUnavailableError:
+            self._seen = -1  # it may still be this member's: to be asked for again, as a Kafka consumer does
 
     async def leave(self) -> None:
         await self._tell("leave")
