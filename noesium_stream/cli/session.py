@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,7 +22,7 @@ from noesium_stream.config import DEFAULT, Loaded, load_all
 from noesium_stream.errors import LogUnavailableError, NoesiumError, RunNotFoundError
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.envelope import AgentRef
-from noesium_stream.log import EventLog, open_log
+from noesium_stream.log import EventLog, Topology, open_log
 from noesium_stream.log.url import parse_url
 
 _T = TypeVar("_T")
@@ -43,6 +44,9 @@ def _log_option(addresses: str) -> Callable[[_Command], _Command]:
 log_option: Final = _log_option("memory://, sqlite:///PATH, kafka://HOST:PORT")
 shared_log_option: Final = _log_option("sqlite:///PATH, kafka://HOST:PORT")
 """Of a command that is of no use on a log that no other process sees."""
+
+PARTITIONS_OPTION: Final = "--partitions"
+"""What `Loaded.sources` says of a number of partitions that the command line gave."""
 
 state_option: Final = click.option(
     "--state",
@@ -146,10 +150,19 @@ async def open_configured(loaded: Loaded, catalogue: Catalogue | None = None) ->
                 "another folder.",
             ) from error
     is_new = chosen and _is_missing(config.log)
-    log = await open_log(config.log, catalogue=catalogue)
+    log = await open_log(config.log, topology=_topology(loaded), catalogue=catalogue)
     if is_new:
         note(f"new log at {loaded.shown_log}")
     return log
+
+
+def _topology(loaded: Loaded) -> Topology:
+    config = loaded.noesium
+    configured = Topology(config.namespace, config.partitions)
+    asked = parse_url(config.log).topology(configured)
+    if loaded.sources["partitions"] == PARTITIONS_OPTION:  # it beats what the URL says
+        return replace(asked, partitions=config.partitions)
+    return asked
 
 
 def _is_missing(url: str) -> bool:

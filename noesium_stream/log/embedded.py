@@ -418,7 +418,7 @@ def check_spec(spec: TopicSpec, topic: Topic | None) -> None:
     """
     if topic is None:
         return
-    if topic.partitions < spec.partitions:
+    if topic.partitions < spec.partitions and not spec.as_is:
         raise TopicConfigError(
             f"{topic.name} has {topic.partitions} partitions, {spec.partitions} are wanted.",
             hint="A topic's partitions cannot be added without reordering its keys. "

@@ -23,6 +23,7 @@ before anybody can know the new inbox): nobody who sent what lies before it can 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from noesium_stream.log.port import EventLog, TopicShape
@@ -60,14 +61,22 @@ async def generations(log: EventLog, agent_type: str) -> list[Generation]:
 
     Raises:
         ConfigError: `agent_type` is no agent type.
-        TopicConfigError, LogUnavailableError
+        TopicConfigError: also where a journal has fewer partitions than its inbox.
+        LogUnavailableError: nobody answers.
     """
     topology = log.topology
-    first = [topology.inbox(agent_type), topology.journal(agent_type)]
-    await log.ensure_topics([topology.spec(topic) for topic in first])
+    inbox, journal = topology.spec(topology.inbox(agent_type)), topology.spec(topology.journal(agent_type))
+    layout = await log.layout()
+    if inbox.name not in layout:
+        if journal.name in layout:
+            inbox = replace(inbox, partitions=layout[journal.name].partitions)
+        await log.ensure_topics([inbox])
+    # The inbox decides: somebody who wants another number of partitions may have made it.
+    count = layout[inbox.name].partitions if inbox.name in layout else len(await log.end(inbox.name))
+    await log.ensure_topics([inbox, replace(journal, partitions=count, as_is=False)])
     found = generations_in(await log.layout(), topology, agent_type)
     # A broker may be a moment late to tell of topics that were just made.
-    return found or [Generation(1, first[0], first[1], len(await log.end(first[0])))]
+    return found or [Generation(1, inbox.name, journal.name, count)]
 
 
 def next_specs(

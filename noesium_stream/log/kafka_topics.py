@@ -38,7 +38,7 @@ def check_topic(spec: TopicSpec, partitions: int | None, settings: Mapping[str, 
     Raises:
         TopicConfigError: names topic, setting, value and wanted value, and the command that repairs it.
     """
-    if partitions is not None and partitions < spec.partitions:
+    if partitions is not None and partitions < spec.partitions and not spec.as_is:
         raise TopicConfigError(
             f"{spec.name} has {partitions} partitions, {spec.partitions} are wanted.",
             hint=f"Work with what it has (?partitions={partitions} in the log's URL); or, only while it is "

@@ -52,6 +52,7 @@ class TopicSpec:
     """A topic as it has to be: `retention_ms` None keeps it for good.
 
     `like`: where it is missing it is made with the settings of this topic, which has to be there.
+    `as_is`: where it is there it keeps the partitions that it has; otherwise it must have as many at least.
     """
 
     name: str
@@ -59,6 +60,7 @@ class TopicSpec:
     partitions: int
     retention_ms: int | None
     like: str | None = None
+    as_is: bool = False
 
 
 _DAY_MS: Final = 86_400_000
@@ -125,7 +127,7 @@ class Topology:
         return f"{self.namespace}.dlq"
 
     def spec(self, topic: str) -> TopicSpec:
-        """The settings that `topic` has to have.
+        """The settings that `topic` has to have; its partitions, if it is made new.
 
         Raises:
             ConfigError: the name is none of this namespace's.
@@ -133,7 +135,7 @@ class Topology:
         kind = self.kind(topic)
         one = kind is TopicKind.REGISTRY
         partitions = 1 if one else self.exact.get(topic, self.partitions)
-        return TopicSpec(topic, kind, partitions, RETENTION_MS[kind])
+        return TopicSpec(topic, kind, partitions, RETENTION_MS[kind], as_is=not one)
 
     def kind(self, topic: str) -> TopicKind:
         """What a topic of this namespace is for.

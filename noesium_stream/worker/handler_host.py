@@ -74,9 +74,11 @@ class HandlerHost(Host):
         for event in self._state.events:
             self._log.catalogue.register(event)
 
-    def _must_exist(self) -> Sequence[str]:
-        namespace = self._log.topology.namespace
-        return [f"{namespace}.{topic}" for topic in self._state.topics if _PATTERN not in topic]
+    async def _make_topics(self) -> None:
+        topology = self._log.topology
+        read = [f"{topology.namespace}.{topic}" for topic in self._state.topics if _PATTERN not in topic]
+        names = [topology.journal(self.agent_type), *read]
+        await self._log.ensure_topics([topology.spec(name) for name in names])
 
     def _sweep(self, ids: Mapping[str, str]) -> int:
         return sweep_handler(self._folder, ids, self._context.clock.now_ms())

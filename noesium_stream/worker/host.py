@@ -70,16 +70,16 @@ class Host(ABC):
         """Raise what is wrong with the agent, before anybody hears of it."""
 
     @abstractmethod
-    def _must_exist(self) -> Sequence[str]:
-        """The topics that it reads by name."""
+    async def _make_topics(self) -> None:
+        """Make its own topics, and those that it reads by name, where they are missing."""
 
     def _versions(self) -> list[str] | None:
         """The graphs that it carries; None: it has none."""
         return None
 
+    @abstractmethod
     async def _topics(self) -> Sequence[str]:
         """The topics that it reads."""
-        return self._must_exist()
 
     def _sweep(self, ids: Mapping[str, str]) -> int:
         """Remove states of topics that are gone, of all that the log has (ids by name); return how many."""
@@ -126,8 +126,9 @@ class Host(ABC):
             self._started.append(one)
         # What cannot be run is said before anybody hears of the agent.
         self._check()
-        names = [topology.journal(agent.agent_type), topology.registry, topology.dlq, topology.heartbeat]
-        await log.ensure_topics([topology.spec(name) for name in [*names, *self._must_exist()]])
+        names = [topology.registry, topology.dlq, topology.heartbeat]
+        await log.ensure_topics([topology.spec(name) for name in names])
+        await self._make_topics()
         swept = self._sweep({name: shape.topic_id for name, shape in (await log.layout()).items()})
         if swept:
             self._context.progress(f"{agent.agent_type}: {swept} states of topics that are gone were removed")

@@ -66,8 +66,8 @@ class RunHost(Host):
     def _versions(self) -> list[str] | None:
         return None if self._releases is None else list(map(named, self._releases.graphs))
 
-    def _must_exist(self) -> Sequence[str]:
-        return [self._log.topology.inbox(self.agent_type)]
+    async def _make_topics(self) -> None:
+        await generations(self._log, self.agent_type)
 
     def _sweep(self, ids: Mapping[str, str]) -> int:
         if not self._keeps_state:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noesium_stream.errors import EventValidationError, TopicConfigError
+from noesium_stream.log.generations import generations
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import TopicKind, TopicSpec
 from tests.support.backends import PARTITIONS, Open
@@ -56,8 +57,38 @@ async def test_one_wrong_topic_keeps_the_others_from_being_made(log: EventLog) -
     wrong, fresh = log.topology.journal("tester"), log.topology.inbox("tester")
     await log.ensure_topics([TopicSpec(wrong, TopicKind.JOURNAL, 1, None)])
     with pytest.raises(TopicConfigError):
-        await log.ensure_topics([log.topology.spec(fresh), log.topology.spec(wrong)])
+        await log.ensure_topics([log.topology.spec(fresh), TopicSpec(wrong, TopicKind.JOURNAL, 2, None)])
     assert [info.name for info in await log.topics()] == [wrong]
+
+
+async def test_how_many_partitions_a_new_topic_gets_is_no_demand_on_one_that_is_there(log: EventLog) -> None:
+    name = log.topology.journal("tester")
+    await log.ensure_topics([TopicSpec(name, TopicKind.JOURNAL, PARTITIONS - 1, None)])
+    await log.ensure_topics([log.topology.spec(name)])
+    assert len(await log.end(name)) == PARTITIONS - 1
+
+
+@pytest.mark.parametrize("made_first", ["inbox", "journal"])
+async def test_an_agents_inbox_and_journal_have_equally_many_partitions_whoever_made_the_first(
+    log: EventLog, made_first: str
+) -> None:
+    topics = {"inbox": log.topology.inbox("tester"), "journal": log.topology.journal("tester")}
+    kind = TopicKind.INBOX if made_first == "inbox" else TopicKind.JOURNAL
+    retention = log.topology.spec(topics[made_first]).retention_ms
+    await log.ensure_topics([TopicSpec(topics[made_first], kind, PARTITIONS + 2, retention)])
+    (found,) = await generations(log, "tester")
+    assert found.partitions == PARTITIONS + 2
+    assert {len(await log.end(name)) for name in topics.values()} == {PARTITIONS + 2}
+
+
+async def test_a_journal_with_fewer_partitions_than_its_inbox_is_refused(log: EventLog) -> None:
+    inbox, journal = log.topology.inbox("tester"), log.topology.journal("tester")
+    retention = log.topology.spec(inbox).retention_ms
+    await log.ensure_topics(
+        [TopicSpec(inbox, TopicKind.INBOX, 3, retention), TopicSpec(journal, TopicKind.JOURNAL, 2, None)]
+    )
+    with pytest.raises(TopicConfigError, match="journal has 2 partitions, 3 are wanted"):
+        await generations(log, "tester")
 
 
 async def test_a_topic_that_exists_keeps_its_partitions(log: EventLog) -> None:

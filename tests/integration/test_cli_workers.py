@@ -80,3 +80,18 @@ def test_the_owner_of_each_partition_is_shown_and_changes_when_it_is_killed(fold
         )
     assert {row["owner"].rpartition("/")[2] for row in after} == {str(second.pid)}
     assert all(new["epoch"] > old["epoch"] for new, old in zip(after, owned, strict=True))
+
+
+def test_a_worker_makes_as_many_partitions_as_it_is_told_and_says_where_there_are_fewer(
+    folder: Folder,
+) -> None:
+    with folder.running("worker", ECHO, "--partitions", "5") as first:
+        first.wait_for_error_line("at work on")
+        folder.ok("run", ECHO, "hello")
+    found = {
+        row["name"].rpartition(".agent.")[2]: row["partitions"] for row in folder.json("topics", "--json")
+    }
+    assert found["echo.inbox"] == found["echo.journal"] == 5
+    with folder.running("worker", ECHO, "--partitions", "7") as second:
+        told = second.wait_for_error_line("noesium topics grow echo --partitions 7")
+        assert "echo has 5 partitions since it first ran, not 7" in told

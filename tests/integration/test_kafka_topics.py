@@ -7,6 +7,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from noesium_stream.errors import TopicConfigError, TopicNotFoundError
 from noesium_stream.log.open import open_log
+from noesium_stream.log.topics import TopicKind, TopicSpec
 from tests.support.events import catalogue, counted
 from tests.support.kafka import KafkaServer
 from tests.support.reading import eventually, numbers, stored
@@ -62,7 +63,7 @@ async def test_too_few_partitions_are_told_with_both_ways_out(kafka: KafkaServer
     journal = log.topology.journal("tester")
     make(kafka, journal, partitions=3)
     with pytest.raises(TopicConfigError, match="has 3 partitions, 8 are wanted") as caught:
-        await log.ensure_topics([log.topology.spec(journal)])
+        await log.ensure_topics([TopicSpec(journal, TopicKind.JOURNAL, 8, None)])
     assert "?partitions=3" in str(caught.value.hint)
     assert f"--alter --topic {journal} --partitions 8" in str(caught.value.hint)
     await log.close()

@@ -14,10 +14,19 @@ from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand
 from noesium_stream.cli.exits import FAILED, OK, UNAVAILABLE
 from noesium_stream.cli.last_call import LEAVE_S, LastCall
 from noesium_stream.cli.output import note
-from noesium_stream.cli.session import asynchronous, open_configured, settings, shared_log_option
+from noesium_stream.cli.session import (
+    PARTITIONS_OPTION,
+    asynchronous,
+    on_log,
+    open_configured,
+    settings,
+    shared_log_option,
+)
 from noesium_stream.clock import SystemClock
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
+from noesium_stream.log import EventLog
+from noesium_stream.log.generations import generations_in
 from noesium_stream.worker import Bounds, Worker
 from noesium_stream.worker.collector import spare_what_is_loaded
 from noesium_stream.worker.health import HealthServer
@@ -39,6 +48,13 @@ from noesium_stream.worker.host import STOPPING
 )
 @shared_log_option
 @click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Partitions of topics that are made new; an agent that has run before gets more of them by noesium "
+    "topics grow. [default: 8]",
+)
+@click.option(
     "--concurrency",
     type=click.IntRange(min=1),
     metavar="N",
@@ -58,6 +74,7 @@ async def worker_command(
     agent: tuple[str, ...],
     also: tuple[str, ...],
     log_url: str | None,
+    partitions: int | None,
     concurrency: int | None,
     health: tuple[str, int] | None,
 ) -> None:
@@ -71,7 +88,7 @@ async def worker_command(
     New runs begin with the graph of AGENT. A run that began with another version of it goes on when a worker
     has its partition that carries that one: --also orders_v1:graph.
     """
-    loaded = settings(log_url, concurrency=concurrency)
+    loaded = settings(log_url, partitions=partitions, concurrency=concurrency)
     config = loaded.noesium
     if config.log.startswith("memory:"):
         raise ConfigError(
@@ -122,9 +139,23 @@ async def _work(
             beside = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in others)
             names += f" (also {beside})" if beside else ""
             note(f"{names}: at work on {log.url}, process {os.getpid()}; Ctrl-C ends it")
+            if loaded.sources["partitions"] == PARTITIONS_OPTION:
+                await _tell_of_fewer(loaded, log, [kind.agent_type for kind, _ in agents])
             await _until(stop.asked, worker)
     finally:
         await log.close()
+
+
+async def _tell_of_fewer(loaded: Loaded, log: EventLog, agent_types: list[str]) -> None:
+    """Say which agents have fewer partitions than the command line wants, and how they get them."""
+    layout, wanted = await log.layout(), loaded.noesium.partitions
+    for agent_type in agent_types:
+        found = generations_in(layout, log.topology, agent_type)
+        if found and found[-1].partitions < wanted:
+            note(
+                f"{agent_type} has {found[-1].partitions} partitions since it first ran, not {wanted}; for "
+                f"more: noesium topics grow {agent_type} --partitions {wanted}{on_log(loaded)}"
+            )
 
 
 def _served(worker: Worker, health: tuple[str, int] | None) -> AbstractAsyncContextManager[object]:
