@@ -148,7 +148,14 @@ class KafkaLog:
             await loop.run_in_executor(self._executor, producer.close)
             raise
         writer = KafkaWriter(
-            writer_id, producer, self._codec, self._counts, self._executor, self._clock.token(6), proof
+            writer_id,
+            producer,
+            self._codec,
+            self._counts,
+            self._executor,
+            self._clock.token(6),
+            self.admin.limits,
+            proof,
         )
         self._writers.add(writer)
         return writer

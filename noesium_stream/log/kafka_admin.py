@@ -30,6 +30,7 @@ from noesium_stream.log.kafka_errors import (
 )
 from noesium_stream.log.kafka_settings import KafkaSettings
 from noesium_stream.log.kafka_sizes import topic_sizes
+from noesium_stream.log.kafka_too_large import MOST_BYTES
 from noesium_stream.log.kafka_topics import check_topic, topic_settings
 from noesium_stream.log.port import GroupShare, TopicInfo, TopicShape
 from noesium_stream.log.port import TopicPartition as Partition
@@ -134,6 +135,14 @@ class KafkaAdmin:
         for topic in topics:
             self._partitions.pop(topic, None)
             self._ensured.discard(topic)
+
+    async def limits(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many bytes topics take at once.
+
+        Raises:
+            EventStoreError: nobody answers, or this user may not ask.
+        """
+        return {name: int(found[MOST_BYTES]) for name, found in (await self._configs([*topics])).items()}
 
     async def ensure(self, specs: Sequence[TopicSpec], *, exact: bool) -> None:
         """Create topics that are missing; check the settings of those that exist.

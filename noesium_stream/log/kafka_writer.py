@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import TypeVar
 
-from noesium_stream.errors import EventStoreError, LogClosedError
+from noesium_stream.errors import EventStoreError, LogClosedError, RecordTooLargeError
 from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.log.headers import commit_headers
 from noesium_stream.log.kafka_errors import let_go
 from noesium_stream.log.kafka_producer import TransactionalProducer, UntoldError
 from noesium_stream.log.kafka_tenure import KafkaTenure
+from noesium_stream.log.kafka_too_large import too_large_for
 from noesium_stream.log.port import Headers, Outgoing, Position
 from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
 from noesium_stream.observability import events_emitted
@@ -25,6 +27,8 @@ from noesium_stream.observability import events_emitted
 T = TypeVar("T")
 Counts = Callable[[set[str]], Awaitable[dict[str, int]]]
 """Partition counts of topics, which are made where they are missing."""
+Limits = Callable[[set[str]], Awaitable[Mapping[str, int]]]
+"""How many bytes topics take at once."""
 
 
 class KafkaWriter:
@@ -38,6 +42,7 @@ class KafkaWriter:
         counts: Counts,
         executor: Executor,
         token: str,
+        limits: Limits,
         tenure: KafkaTenure | None = None,
     ) -> None:
         self.writer_id = writer_id
@@ -48,6 +53,7 @@ class KafkaWriter:
         self._counts = counts
         self._executor = executor
         self._token = token
+        self._limits = limits
         self.unproven = tenure
         self._commits = 0
         self._open: KafkaTransaction | None = None
@@ -56,12 +62,18 @@ class KafkaWriter:
     async def commit(self, outgoing: Sequence[Outgoing]) -> list[Position]:
         """See `LogWriter.commit`."""
         prepared = await self.prepare(outgoing)
-        if not self.tells_positions:
-            try:
-                return await self._commit(prepared, told=False)
-            except UntoldError:
-                pass  # it was aborted; done once more, each record tells what is wrong with it
-        return await self._commit(prepared, told=True)
+        try:
+            if not self.tells_positions:
+                try:
+                    return await self._commit(prepared, told=False)
+                except UntoldError:
+                    pass  # it was aborted; done once more, each record tells what is wrong with it
+            return await self._commit(prepared, told=True)
+        except RecordTooLargeError as error:
+            limits: Mapping[str, int] = {}
+            with suppress(EventStoreError):  # this user may have no right to ask
+                limits = await self._limits({record.topic for record in prepared})
+            raise too_large_for(prepared, limits, error) from error
 
     async def _commit(self, prepared: Sequence[Prepared], *, told: bool) -> list[Position]:
         transaction = self._begin()

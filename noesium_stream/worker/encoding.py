@@ -11,7 +11,7 @@ event to event is checked here, and what is not as usual goes the long way again
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError
@@ -19,13 +19,14 @@ from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.event.json_text import dump_json, dump_plain
-from noesium_stream.event.limits import MAX_RECORD_BYTES
+from noesium_stream.event.making import Making
 from noesium_stream.event.plain import plain_payload
 from noesium_stream.event.wire import child_body, head_of, long_text, short_text
 from noesium_stream.log.encoded import encoded_event
-from noesium_stream.log.headers import header_middle
+from noesium_stream.log.headers import header_middle, header_text
 from noesium_stream.log.port import EventLog, Outgoing, outgoing_of
-from noesium_stream.log.topics import partition_of
+from noesium_stream.log.prepare import MAX_JOURNAL_BYTES, too_large
+from noesium_stream.log.topics import partition_of, record_key
 
 _SPANS: Final = 64
 _SPAN_BYTES: Final = 8
@@ -52,6 +53,20 @@ class _Kind:
         """By key, how that is written and which partition it leads to."""
 
 
+class Lone(NamedTuple):
+    """An event that was made the long way; where it goes is still to be found out.
+
+    Attributes:
+        made: what the handler made.
+        envelope: the event.
+        encoded: what stands for it on its way to the log; itself where the log alone can encode it.
+    """
+
+    made: DomainEvent
+    envelope: EventEnvelope
+    encoded: EventEnvelope
+
+
 class Encoding:
     """Encodes events of one producer.
 
@@ -65,6 +80,7 @@ class Encoding:
     def __init__(self, producer: AgentRef, clock: Clock, prefix: str, log: EventLog) -> None:
         self._producer = producer
         self._clock = clock
+        self._making = Making(producer, clock)
         self._prefix = prefix
         self._kinds: dict[type[DomainEvent], _Kind] = {}
         self._spans: list[str] = []
@@ -87,7 +103,7 @@ class Encoding:
     def of(self, made: DomainEvent, cause: EventEnvelope, key: str | None, number: int) -> Outgoing | None:
         """The event `made`, the `number`th that comes of `cause`; None: it has to go the long way."""
         kind = self._kinds.get(type(made))
-        if kind is None or key is None:
+        if kind is None or type(key) is not str:
             return None
         place = kind.places.get(key) or self._place(kind, key)
         if place is None:
@@ -120,13 +136,30 @@ class Encoding:
             written,
             text,
         )
-        if value is None or len(value) > MAX_RECORD_BYTES:
+        if value is None or len(value) + len(key) > MAX_JOURNAL_BYTES:
             return None
         # 3. The headers, and where it goes.
         event_type = kind.event_type
         headers = f"{event_type}\n{event_id}{self._middle}{cause.trace.trace_id}-{span_id}-01"
         event = encoded_event((event_type, value, headers, self._decode))
         return outgoing_of((event, kind.topic, partition, key, ()))
+
+    def alone(self, made: DomainEvent, cause: EventEnvelope, key: str | None, number: int) -> Lone:
+        """The event `made`, the `number`th that comes of `cause`, the long way.
+
+        Raises:
+            EventValidationError: it is unsound.
+            RecordTooLargeError: no log takes as much.
+        """
+        envelope = self._making.of(made, cause, key, f"{self._prefix}{cause.event_id}/{number}")
+        if self._codec is None:
+            return Lone(made, envelope, envelope)
+        value = self._codec.encode(envelope)
+        size = len(value) + len(record_key(envelope))
+        if size > MAX_JOURNAL_BYTES:
+            raise too_large(envelope, size)
+        text = header_text(envelope)
+        return Lone(made, envelope, encoded_event((envelope.event_type, value, text, self._decode)))
 
     def _place(self, kind: _Kind, key: str) -> tuple[str, int] | None:
         written = short_text(key)

@@ -10,6 +10,10 @@ Order is the guarantee, as with runs (`partition`). Acquiring:
 A commit has what was made of some events, and `handler.advanced` behind that (`handling_commits`). The
 state's file is written when all that was folded is on the log, so that it is never ahead of it; what it lacks
 is folded again. Where a commit has failed all that was handled since is given up, and handled again.
+
+What is made of an event and is unsound, or larger than any log takes, is refused where it is made. What the
+log alone refuses is found out by handling again, one event by one commit, all that was refused together: so
+the handler stops at the event that it comes of, and what came before that is on the log.
 """
 
 from __future__ import annotations
@@ -18,20 +22,27 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.clock import Clock
-from noesium_stream.errors import EventHeldError, LogClosedError, LogTruncatedError
+from noesium_stream.errors import (
+    EventHeldError,
+    EventValidationError,
+    LogClosedError,
+    LogTruncatedError,
+    RecordTooLargeError,
+    hint_of,
+)
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.making import Making
 from noesium_stream.event.standard import HandlerAdvanced, PartitionAcquired, PartitionStatus
 from noesium_stream.kernel import NO_LONGER_OWNER
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.observability import events_processed
+from noesium_stream.projection.faults import stopped_by
 from noesium_stream.projection.fold import UNFLUSHED_BYTES, PartitionFold
 from noesium_stream.projection.folder import open_fold
 from noesium_stream.projection.state_claim import claimed
@@ -39,7 +50,7 @@ from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.worker.acquiring import Assignment, take
 from noesium_stream.worker.committer import Committer
 from noesium_stream.worker.destinations import Destinations
-from noesium_stream.worker.encoding import Encoding
+from noesium_stream.worker.encoding import Encoding, Lone
 from noesium_stream.worker.handling_commits import Commits, Made
 from noesium_stream.worker.handling_takeover import PASSING, Takeover
 
@@ -47,6 +58,9 @@ FLUSH_EVENTS: Final = 10_000
 """How many events the state's file may lack: a takeover folds them again, in a tenth of a second."""
 
 DRAIN_S: Final = 5.0
+
+REFUSED: Final = (RecordTooLargeError, EventValidationError)
+"""A commit was not written, and would be refused again."""
 
 _FIRST_LOOK: Final = 1_000
 
@@ -95,7 +109,6 @@ class HandlerPartition:
         self._key = f"{place.topic}/{place.partition}"
         self._journal_partition = 0
         self._destinations = Destinations(log)
-        self._making = Making(self.agent_ref, self.clock)
         self._encoding = Encoding(self.agent_ref, self.clock, f"{agent.agent_type}/", log)
         self._topic_id = ""
         self._writer: LogWriter | None = None
@@ -107,7 +120,8 @@ class HandlerPartition:
         self._collecting = False
         self._keyed: Any = None
         self._handled = 0
-        self._made: list[Outgoing | _Unmade] = []
+        self._made: list[Outgoing | Lone] = []
+        self._alone_until = 0
         self._next = 0
         self._told = 0
         self._began = 0
@@ -328,12 +342,14 @@ class HandlerPartition:
             more: whether many more are about to come.
 
         Raises:
-            EventHeldError: `handle` or `apply` cannot take one; those before it are dealt with.
+            EventHeldError: `handle` or `apply` cannot take one, or the log does not take what is made of it;
+                those before it are dealt with.
         """
         return self._accept_in(self._takeover.turn, records, more)
 
     async def _accept_in(self, turn: int, records: Sequence[Record], more: bool) -> None:
         takeover, stopped = self._takeover, None
+        fold: PartitionFold[Any] | None = None
         self._accepting += 1
         try:
             async with self._lock:
@@ -353,6 +369,12 @@ class HandlerPartition:
             if turn == takeover.turn:
                 takeover.again(error)  # what was folded and is not on the log is folded again
             return
+        except REFUSED as error:
+            assert fold is not None, "nothing else is refused"
+            if turn == takeover.turn:
+                self._alone_until = max(self._alone_until, fold.cursor)
+                takeover.again(error)
+            return
         finally:
             self._accepting -= 1
         if stopped is not None:
@@ -362,6 +384,29 @@ class HandlerPartition:
         self, fold: PartitionFold[Any], commits: Commits, records: Sequence[Record], more: bool
     ) -> tuple[Made, EventHeldError | None]:
         """Handle the next records, and say what stops the handler behind them, if something does."""
+        alone = 0
+        for record in records:
+            if record.offset >= self._alone_until:
+                break
+            await self._handle_alone(fold, commits, record)
+            alone += 1
+        return await self._handle_together(fold, commits, records[alone:] if alone else records, more)
+
+    async def _handle_alone(self, fold: PartitionFold[Any], commits: Commits, record: Record) -> None:
+        """Handle an event by a commit of its own."""
+        try:
+            made, stopped = await self._handle_together(fold, commits, [record], more=False)
+            await made.on_log
+        except REFUSED as error:
+            failure = stopped_by(self.state.name, record, error)
+            failure.__cause__ = error
+            raise self._stopped_at(failure) from failure
+        if stopped is not None:
+            raise stopped
+
+    async def _handle_together(
+        self, fold: PartitionFold[Any], commits: Commits, records: Sequence[Record], more: bool
+    ) -> tuple[Made, EventHeldError | None]:
         await commits.room()
         if self._unwritten >= FLUSH_EVENTS or fold.unflushed_bytes >= UNFLUSHED_BYTES:
             await commits.settle()
@@ -387,13 +432,19 @@ class HandlerPartition:
         sent = commits.add(outgoing, handled, size, fold.cursor, more=more and failure is None)
         if failure is None:
             return sent, None
-        stopped = EventHeldError(
-            f"The handler {self._agent.agent_type} stops. {failure.message}",
-            hint="Mend `handle` or its state's `apply`, and start the worker again: nothing is skipped.",
-        )
+        stopped = self._stopped_at(failure)
         stopped.__cause__ = failure
         self._stop(fold, stopped)
         return sent, stopped
+
+    def _stopped_at(self, failure: EventHeldError) -> EventHeldError:
+        cause = failure.__cause__
+        advice = None if cause is None else hint_of(cause)
+        mend = "Mend `handle` or its state's `apply`, and start the worker again: nothing is skipped."
+        return EventHeldError(
+            f"The handler {self._agent.agent_type} stops. {failure.message}",
+            hint=mend if advice is None else f"{advice} {mend}",
+        )
 
     def _stop(self, fold: PartitionFold[Any], error: Exception) -> None:
         """Let nothing more be handled on top of a state; one that was folded since is another one."""
@@ -451,38 +502,28 @@ class HandlerPartition:
         self._keyed = None
         results = list(self._handles(event, state))
         after = self._apply(state, event)
-        self._handled += 1
+        made = list[Outgoing | Lone]()
+        encoding = self._encoding
         for number, result in enumerate(results):
-            try:
-                key = event.partition_key if self._keeps_keys else self._key_made(result, event)
-                outgoing = self._encoding.of(result, event, key, number)
-            except Exception:
-                outgoing = None  # said where it is made the long way
-            self._made.append(_Unmade(event, result, number) if outgoing is None else outgoing)
+            key = event.partition_key if self._keeps_keys else self._key_made(result, event)
+            made.append(encoding.of(result, event, key, number) or encoding.alone(result, event, key, number))
+        self._handled += 1
+        self._made += made  # all that comes of an event, or nothing
         return after
 
-    async def _outgoing(self, made: Sequence[Outgoing | _Unmade]) -> list[Outgoing]:
-        """What is not encoded yet is made the long way, and that which is unsound refused."""
-        agent_type, destinations, outgoing = self._agent.agent_type, self._destinations, []
+    async def _outgoing(self, made: Sequence[Outgoing | Lone]) -> list[Outgoing]:
+        """Find out where that goes whose kind is new."""
+        destinations, outgoing = self._destinations, []
         for one in made:
-            if isinstance(one, _Unmade):
-                event, result, number = one
-                key = self._key_made(result, event)
-                envelope = self._making.of(result, event, key, f"{agent_type}/{event.event_id}/{number}")
+            if isinstance(one, Lone):
+                result, envelope, encoded = one
                 one = destinations.known(envelope) or await destinations.of(envelope)
                 place = destinations.place_of(envelope.event_type)
                 if place is not None:
                     self._encoding.learn(result, envelope, *place)
+                one = one._replace(envelope=encoded)
             outgoing.append(one)
         return outgoing
-
-
-class _Unmade(NamedTuple):
-    """The `number`th event that was made of another one, by itself."""
-
-    event: EventEnvelope
-    result: DomainEvent
-    number: int
 
 
 class _Between:

@@ -139,7 +139,7 @@ async def test_a_commit_that_was_not_told_what_is_wrong_with_a_record_is_made_ag
     producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
     with ThreadPoolExecutor(1) as executor:
         nothing: Any = None
-        writer = KafkaWriter("w", producer, nothing, nothing, executor, "t")
+        writer = KafkaWriter("w", producer, nothing, nothing, executor, "t", nothing)
         records = [Prepared("t", 0, "k", "\n\n\n\n", (), b"")]
 
         async def prepare(outgoing: Any) -> list[Prepared]:

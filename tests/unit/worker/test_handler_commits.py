@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -359,23 +358,6 @@ async def test_what_was_handled_behind_a_commit_that_failed_is_handled_again_onc
     async with Worker(log, [(Counting, None)], home=tmp_path / "elsewhere"):
         await sell(log, range(60, 61))
         assert await totals(log, 244) == expected(61)
-
-
-async def test_a_record_that_the_log_does_not_take_ends_the_worker_and_nothing_behind_it_is_handled(
-    log: EventLog, tmp_path: Path
-) -> None:
-    hook = Failing(RecordTooLargeError)
-    await sell(log, range(20))
-    worker = Worker(cast(EventLog, HookedLog(log, hook)), [(Counting, None)], home=tmp_path)
-    await worker.__aenter__()
-    selling = asyncio.create_task(sell(log, range(20, 40)))
-    with pytest.raises(RecordTooLargeError):
-        await asyncio.wait_for(worker.wait(), 60)
-    await selling
-    with suppress(RecordTooLargeError):
-        await worker.close()
-    async with Worker(log, [(Counting, None)], home=tmp_path):
-        assert await totals(log, 160) == expected(40)
 
 
 async def test_a_worker_that_ends_does_not_wait_for_a_log_that_is_full(
