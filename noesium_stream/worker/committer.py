@@ -21,6 +21,7 @@ from noesium_stream.errors import (
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.port import LogWriter, Outgoing, Position
 from noesium_stream.worker.submission import Submission
+from noesium_stream.worker.waiting_lines import waiting_for_log
 
 MAX_RECORDS: Final = 2_000
 UNNUMBERED: Final = (SEQUENCE, b"")
@@ -119,7 +120,7 @@ class Committer:
             try:
                 positions = await self._writer.commit(ordered)
             except (LogFullError, LogUnavailableError) as error:
-                self._progress(f"waiting for the log: {error.message}")
+                self._progress(waiting_for_log(error))
                 if self._lost is not None:
                     return _fail(requests, self._lost)
                 await self._clock.sleep(pause)

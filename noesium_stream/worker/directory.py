@@ -11,6 +11,7 @@ from noesium_stream.errors import CapabilityNotFoundError, LogUnavailableError
 from noesium_stream.kernel import Provider
 from noesium_stream.log.port import EventLog
 from noesium_stream.observability import capability_resolution_duration
+from noesium_stream.worker.waiting_lines import waiting_for_log
 
 RESOLVE_PATIENCE_S: Final = 15.0
 """How long a provider that is just starting is waited for."""
@@ -78,5 +79,5 @@ class Directory:
 
     async def wait_for_log(self, error: LogUnavailableError) -> None:
         """A broker that restarts fails no run: it is waited for, as by commits."""
-        self._progress(f"waiting for the log: {error.message}")
+        self._progress(waiting_for_log(error))
         await self._clock.sleep(_PAUSE_S)

@@ -24,6 +24,7 @@ from noesium_stream.worker.known_runs import Bounds
 from noesium_stream.worker.run_host import RunHost
 from noesium_stream.worker.slots import CONCURRENCY, Slots
 from noesium_stream.worker.threads import make_room_for_threads, take_turns_sooner
+from noesium_stream.worker.waiting_lines import Lines
 
 
 class Worker:
@@ -72,7 +73,7 @@ class Worker:
             home=home,
             log=log,
             clock=self._clock,
-            progress=progress,
+            progress=Lines(progress, self._clock),
             llm_config=llm_config or {},
         )
         others: defaultdict[str, list[BaseAgent]] = defaultdict(list)
