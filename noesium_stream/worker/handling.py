@@ -21,21 +21,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.clock import Clock
-from noesium_stream.errors import (
-    EventHeldError,
-    EventValidationError,
-    LogClosedError,
-    LogTruncatedError,
-    RecordTooLargeError,
-    hint_of,
-)
+from noesium_stream.errors import EventHeldError, LogClosedError, LogTruncatedError
 from noesium_stream.event.domain import DomainEvent
-from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.standard import HandlerAdvanced, PartitionAcquired, PartitionStatus
 from noesium_stream.kernel import NO_LONGER_OWNER
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing, TopicPartition
@@ -49,20 +43,15 @@ from noesium_stream.projection.state_claim import claimed
 from noesium_stream.projection.state_codec import StateCodec
 from noesium_stream.worker.acquiring import Assignment, take
 from noesium_stream.worker.committer import Committer
-from noesium_stream.worker.destinations import Destinations
-from noesium_stream.worker.encoding import Encoding, Lone
 from noesium_stream.worker.handling_commits import Commits, Made
+from noesium_stream.worker.handling_events import REFUSED, Handling, stopped_at
+from noesium_stream.worker.handling_past import fold_until, last_advanced
 from noesium_stream.worker.handling_takeover import PASSING, Takeover
 
 FLUSH_EVENTS: Final = 10_000
 """How many events the state's file may lack: a takeover folds them again, in a tenth of a second."""
 
 DRAIN_S: Final = 5.0
-
-REFUSED: Final = (RecordTooLargeError, EventValidationError)
-"""A commit was not written, and would be refused again."""
-
-_FIRST_LOOK: Final = 1_000
 
 
 class HandlerPartition:
@@ -102,14 +91,10 @@ class HandlerPartition:
         self._progress = agent.context.progress
         self.state = type(agent).state()
         self.state.on_error = "stop"  # type: ignore[misc]  # what is held back would be handled out of order
-        self._row_of, self._apply = self.state.key, self.state.apply
-        self._handles, self._key_made = agent.handle, agent.partition_key_of
-        self._keeps_keys = type(agent).partition_key_of is BaseHandler.partition_key_of
         self._codec: StateCodec[Any] = StateCodec(self.state)
         self._key = f"{place.topic}/{place.partition}"
         self._journal_partition = 0
-        self._destinations = Destinations(log)
-        self._encoding = Encoding(self.agent_ref, self.clock, f"{agent.agent_type}/", log)
+        self._handling = Handling(log, agent, self.state)
         self._topic_id = ""
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
@@ -117,10 +102,6 @@ class HandlerPartition:
         self._fold: PartitionFold[Any] | None = None
         self._stopped: Exception | None = None
         self._accepting = 0
-        self._collecting = False
-        self._keyed: Any = None
-        self._handled = 0
-        self._made: list[Outgoing | Lone] = []
         self._alone_until = 0
         self._next = 0
         self._told = 0
@@ -176,7 +157,7 @@ class HandlerPartition:
         self._writer.tells_positions = False
         # 3. How far the one before has come; nobody else can write that now.
         first = (await log.beginning(self.inbox))[self.partition]
-        advanced = await self._last_advanced()
+        advanced = await last_advanced(log, self.journal, self._journal_partition, self._key, self._topic_id)
         if advanced is None:
             self._told = self._next = self._began = first
         else:
@@ -185,7 +166,20 @@ class HandlerPartition:
             if self._next < first:  # events that it has not handled are gone
                 raise LogTruncatedError(self.inbox, self.partition, self._next, first)
         # 4. The state up to there.
-        self._fold = await self._open_fold(self._next)
+        open_file = partial(
+            open_fold,
+            self._folder,
+            self.state,
+            self._codec,
+            log,
+            self._place,
+            self._topic_id,
+            self._progress,
+            self._handling,
+            flushes=False,
+            claim=claimed,
+        )
+        self._fold = await fold_until(open_file, log, self._place, self._next, self._began, self._progress)
         self._unwritten = 0
         committer = self._committer = Committer(
             self._writer, self.journal, self.clock, self._progress, lambda error: None
@@ -264,71 +258,6 @@ class HandlerPartition:
         envelope = event.to_envelope(self.agent_ref, trace, partition_key=self._key, clock=clock)
         return Outgoing(envelope, self.journal, self._journal_partition, self._key)
 
-    async def _last_advanced(self) -> dict[str, Any] | None:
-        """The last `handler.advanced`: the last word of the journal counts, found from its end."""
-        log, partition = self.log, self._journal_partition
-        end = (await log.end(self.journal))[partition]
-        first = (await log.beginning(self.journal))[partition]
-        span = _FIRST_LOOK
-        before = end
-        while before > first:
-            begin = max(first, end - span)
-            found: dict[str, Any] | None = None
-            async for record in log.read(
-                self.journal, {partition: begin}, until={partition: before}, types=(HandlerAdvanced.TYPE,)
-            ):
-                payload = record.envelope.payload
-                if record.key == self._key and payload["topic_id"] == self._topic_id:
-                    found = payload
-            if found is not None:
-                return found
-            before, span = begin, span * 4
-        return None
-
-    async def _open_fold(self, until: int) -> PartitionFold[Any]:
-        fold = self._open_file()
-        try:
-            if fold.cursor > until:
-                # Written by one whose commit is not on the log that is here now.
-                self._progress(f"{fold.file.path}: it is ahead of the log. It is discarded; folded again.")
-                fold.file.discard()
-                fold = self._open_file()
-            first = (await self.log.beginning(self.inbox))[self.partition]
-            if fold.cursor < first:
-                if fold.cursor > 0 or self._began < first:
-                    raise LogTruncatedError(self.inbox, self.partition, fold.cursor, first)
-                fold.begin_at(first)
-            if fold.cursor < until:
-                async for batch in self.log.read_batches(
-                    self.inbox,
-                    {self.partition: fold.cursor},
-                    until={self.partition: until},
-                    partitions=[self.partition],
-                ):
-                    fold.take(batch)
-                    if fold.unflushed_bytes >= UNFLUSHED_BYTES:
-                        fold.flush()
-                fold.advance(until)
-            fold.flush()
-        except BaseException:
-            fold.file.close()
-            raise
-        return fold
-
-    def _open_file(self) -> PartitionFold[Any]:
-        return open_fold(
-            self._folder,
-            self.state,
-            self._codec,
-            self.log,
-            self._place,
-            self._topic_id,
-            self._progress,
-            _Between(self),
-            flushes=False,
-            claim=claimed,
-        )
-
     # -- events --------------------------------------------------------------------------------------
 
     def accept(self, records: Sequence[Record], *, more: bool = False) -> Coroutine[Any, Any, None]:
@@ -400,7 +329,7 @@ class HandlerPartition:
         except REFUSED as error:
             failure = stopped_by(self.state.name, record, error)
             failure.__cause__ = error
-            raise self._stopped_at(failure) from failure
+            raise stopped_at(self._agent.agent_type, failure) from failure
         if stopped is not None:
             raise stopped
 
@@ -416,35 +345,17 @@ class HandlerPartition:
             assert self._committer is not None, "who has a fold has a writer"
             await self._write(fold, self._committer)
         before = fold.cursor
-        self._made, self._handled, self._collecting = [], 0, True
-        self._encoding.begin()
-        failure: EventHeldError | None = None
-        try:
-            fold.take(records)
-        except EventHeldError as error:
-            failure = error
-        finally:
-            made, self._made, self._collecting = self._made, [], False
-        handled = self._handled
-        outgoing = await self._outgoing(made)
+        made, handled, failure = self._handling.take(fold, records)
+        outgoing = await self._handling.outgoing(made)
         self._unwritten += len(records)
         size = sum([len(record.value) for record in records if record.offset >= before])
         sent = commits.add(outgoing, handled, size, fold.cursor, more=more and failure is None)
         if failure is None:
             return sent, None
-        stopped = self._stopped_at(failure)
+        stopped = stopped_at(self._agent.agent_type, failure)
         stopped.__cause__ = failure
         self._stop(fold, stopped)
         return sent, stopped
-
-    def _stopped_at(self, failure: EventHeldError) -> EventHeldError:
-        cause = failure.__cause__
-        advice = None if cause is None else hint_of(cause)
-        mend = "Mend `handle` or its state's `apply`, and start the worker again: nothing is skipped."
-        return EventHeldError(
-            f"The handler {self._agent.agent_type} stops. {failure.message}",
-            hint=mend if advice is None else f"{advice} {mend}",
-        )
 
     def _stop(self, fold: PartitionFold[Any], error: Exception) -> None:
         """Let nothing more be handled on top of a state; one that was folded since is another one."""
@@ -484,60 +395,3 @@ class HandlerPartition:
             await self._commit(committer, fold.cursor, 0, [])
         fold.flush()
         self._unwritten = 0
-
-    def row_of(self, event: EventEnvelope) -> str | None:
-        """How the fold calls `key`: of what is handled just after."""
-        self._keyed = event
-        if event.event_type == HandlerAdvanced.TYPE:
-            return None  # two that read each other's journals would never end
-        return self._row_of(event)
-
-    def applied(self, state: Any, event: EventEnvelope) -> Any:
-        """How the fold calls `apply`: an event is handled just before it is folded, and only then.
-
-        `apply` alone is called where a row is made again, because an event of it could not be taken.
-        """
-        if not self._collecting or event is not self._keyed:
-            return self._apply(state, event)
-        self._keyed = None
-        results = list(self._handles(event, state))
-        after = self._apply(state, event)
-        made = list[Outgoing | Lone]()
-        encoding = self._encoding
-        for number, result in enumerate(results):
-            key = event.partition_key if self._keeps_keys else self._key_made(result, event)
-            made.append(encoding.of(result, event, key, number) or encoding.alone(result, event, key, number))
-        self._handled += 1
-        self._made += made  # all that comes of an event, or nothing
-        return after
-
-    async def _outgoing(self, made: Sequence[Outgoing | Lone]) -> list[Outgoing]:
-        """Find out where that goes whose kind is new."""
-        destinations, outgoing = self._destinations, []
-        for one in made:
-            if isinstance(one, Lone):
-                result, envelope, encoded = one
-                one = destinations.known(envelope) or await destinations.of(envelope)
-                place = destinations.place_of(envelope.event_type)
-                if place is not None:
-                    self._encoding.learn(result, envelope, *place)
-                one = one._replace(envelope=encoded)
-            outgoing.append(one)
-        return outgoing
-
-
-class _Between:
-    """Stands between a fold and the functions of its projection."""
-
-    def __init__(self, owner: HandlerPartition) -> None:
-        self._owner = owner
-
-    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self.instead_of(function)(*args)
-
-    def instead_of(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """See `projection.folding.through`."""
-        state = self._owner.state
-        if function == state.key:
-            return self._owner.row_of
-        return self._owner.applied if function == state.apply else function

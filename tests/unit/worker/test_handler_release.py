@@ -193,7 +193,7 @@ async def test_a_log_that_is_away_while_a_partition_is_taken_again_is_waited_for
     writers = Writers(log, monkeypatch)
     owner = owner_of(log, tmp_path)
     await owner.acquire_or_recover()
-    outgoing, open_writer, failures = owner._outgoing, log.writer, [broken]
+    outgoing, open_writer, failures = owner._handling.outgoing, log.writer, [broken]
 
     async def once(made: Any) -> Any:
         if failures:
@@ -207,7 +207,7 @@ async def test_a_log_that_is_away_while_a_partition_is_taken_again_is_waited_for
             raise refused.pop()
         return await open_writer(writer_id, **options)
 
-    monkeypatch.setattr(owner, "_outgoing", once)
+    monkeypatch.setattr(owner._handling, "outgoing", once)
     monkeypatch.setattr(log, "writer", opening)
     async with asyncio.timeout(20):
         await owner.accept(await sold(log))

@@ -19,7 +19,7 @@ from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.projection import Projection
 from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.worker import handling
+from noesium_stream.worker import handling_past
 from noesium_stream.worker.handling import HandlerPartition
 
 ME = AgentRef("shop", "shop")
@@ -167,7 +167,7 @@ async def test_a_state_that_is_folded_anew_is_written_on_the_way(
     await owner.acquire_or_recover()
     await owner.accept(records)
     await owner.release()
-    monkeypatch.setattr(handling, "UNFLUSHED_BYTES", 1)
+    monkeypatch.setattr(handling_past, "UNFLUSHED_BYTES", 1)
     read_batches, flush, written = log.read_batches, PartitionFold.flush, list[int]()
 
     async def one_by_one(*args: Any, **options: Any) -> AsyncIterator[Sequence[Record]]:
@@ -193,14 +193,14 @@ async def test_what_stops_an_owner_that_has_lost_the_partition_meanwhile_does_no
     """And what is handled, and has no commit yet, does not count as handled."""
     owner, records = owner_of(log, tmp_path), await sold(log)
     await owner.acquire_or_recover()
-    outgoing, asked, go_on = owner._outgoing, asyncio.Event(), asyncio.Event()
+    outgoing, asked, go_on = owner._handling.outgoing, asyncio.Event(), asyncio.Event()
 
     async def slowly(made: Any) -> Any:
         asked.set()
         await go_on.wait()
         raise LogUnavailableError("told to")
 
-    monkeypatch.setattr(owner, "_outgoing", slowly)
+    monkeypatch.setattr(owner._handling, "outgoing", slowly)
     accepting = asyncio.create_task(owner.accept(records[:2]))
     await asked.wait()
     status = owner.status(2)
@@ -213,7 +213,7 @@ async def test_what_stops_an_owner_that_has_lost_the_partition_meanwhile_does_no
         go_on.set()
         await accepting
         assert owner._takeover.taken
-        monkeypatch.setattr(owner, "_outgoing", outgoing)
+        monkeypatch.setattr(owner._handling, "outgoing", outgoing)
         await owner.accept(records)
     assert owner._takeover.turn == 2, "it is not taken once more"
     assert [number for number, _ in await noted(log)] == list(range(6))

@@ -1,0 +1,119 @@
+"""Handling events while they are folded: what comes of each is made of it and of the state before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from noesium_stream.agent.handler import BaseHandler
+from noesium_stream.errors import EventHeldError, EventValidationError, RecordTooLargeError, hint_of
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.standard import HandlerAdvanced
+from noesium_stream.log.port import EventLog, Outgoing
+from noesium_stream.log.record import Record
+from noesium_stream.projection.base import BaseProjection
+from noesium_stream.projection.fold import PartitionFold
+from noesium_stream.worker.destinations import Destinations
+from noesium_stream.worker.encoding import Encoding, Lone
+
+REFUSED: Final = (RecordTooLargeError, EventValidationError)
+"""A commit was not written, and would be refused again."""
+
+
+class Handling:
+    """Stands between a fold and the functions of its projection: `handle` is called just before `apply`.
+
+    Args:
+        log: where the events go that are made.
+        agent: the handler.
+        state: the projection that is folded.
+    """
+
+    def __init__(self, log: EventLog, agent: BaseHandler, state: BaseProjection[Any]) -> None:
+        context = agent.context
+        self._state = state
+        self._row_of, self._apply = state.key, state.apply
+        self._handles, self._key_made = agent.handle, agent.partition_key_of
+        self._keeps_keys = type(agent).partition_key_of is BaseHandler.partition_key_of
+        self._destinations = Destinations(log)
+        self._encoding = Encoding(context.agent_ref, context.clock, f"{agent.agent_type}/", log)
+        self._collecting = False
+        self._keyed: Any = None
+        self._handled = 0
+        self._made: list[Outgoing | Lone] = []
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
+        """See `projection.folding.through`."""
+        return self.instead_of(function)(*args)
+
+    def instead_of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """See `projection.folding.through`."""
+        if function == self._state.key:
+            return self.row_of
+        return self.applied if function == self._state.apply else function
+
+    def take(
+        self, fold: PartitionFold[Any], records: Sequence[Record]
+    ) -> tuple[list[Outgoing | Lone], int, EventHeldError | None]:
+        """Fold and handle the next records: what was made, of how many, and what stops the handler there."""
+        self._made, self._handled, self._collecting = [], 0, True
+        self._encoding.begin()
+        failure: EventHeldError | None = None
+        try:
+            fold.take(records)
+        except EventHeldError as error:
+            failure = error
+        finally:
+            made, self._made, self._collecting = self._made, [], False
+        return made, self._handled, failure
+
+    def row_of(self, event: EventEnvelope) -> str | None:
+        """How the fold calls `key`: of what is handled just after."""
+        self._keyed = event
+        if event.event_type == HandlerAdvanced.TYPE:
+            return None  # two that read each other's journals would never end
+        return self._row_of(event)
+
+    def applied(self, state: Any, event: EventEnvelope) -> Any:
+        """How the fold calls `apply`: an event is handled just before it is folded, and only then.
+
+        `apply` alone is called where a row is made again, because an event of it could not be taken.
+        """
+        if not self._collecting or event is not self._keyed:
+            return self._apply(state, event)
+        self._keyed = None
+        results = list(self._handles(event, state))
+        after = self._apply(state, event)
+        made = list[Outgoing | Lone]()
+        encoding = self._encoding
+        for number, result in enumerate(results):
+            key = event.partition_key if self._keeps_keys else self._key_made(result, event)
+            made.append(encoding.of(result, event, key, number) or encoding.alone(result, event, key, number))
+        self._handled += 1
+        self._made += made  # all that comes of an event, or nothing
+        return after
+
+    async def outgoing(self, made: Sequence[Outgoing | Lone]) -> list[Outgoing]:
+        """Find out where that goes whose kind is new."""
+        destinations, outgoing = self._destinations, []
+        for one in made:
+            if isinstance(one, Lone):
+                result, envelope, encoded = one
+                one = destinations.known(envelope) or await destinations.of(envelope)
+                place = destinations.place_of(envelope.event_type)
+                if place is not None:
+                    self._encoding.learn(result, envelope, *place)
+                one = one._replace(envelope=encoded)
+            outgoing.append(one)
+        return outgoing
+
+
+def stopped_at(agent_type: str, failure: EventHeldError) -> EventHeldError:
+    """The error of a handler that stops at an event; its cause, if any, says what can be done about that."""
+    cause = failure.__cause__
+    advice = None if cause is None else hint_of(cause)
+    mend = "Mend `handle` or its state's `apply`, and start the worker again: nothing is skipped."
+    return EventHeldError(
+        f"The handler {agent_type} stops. {failure.message}",
+        hint=mend if advice is None else f"{advice} {mend}",
+    )
