@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from asyncio import events
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context, ContextVar, copy_context
@@ -64,18 +65,21 @@ class Lane:
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Begin a task of this process."""
         context = copy_context()
-        context.run(_LANE.set, self)
+        if context.get(_LANE) is not self:
+            context.run(_LANE.set, self)
         return self._loop.create_task(work, name=name, context=context)
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> None:
         """Let this process do something after a while."""
         context = copy_context()
-        context.run(_LANE.set, self)
+        if context.get(_LANE) is not self:
+            context.run(_LANE.set, self)
         self._loop.call_later(delay_s, callback, *args, context=context)
 
     def kill(self) -> None:
         """End the process here: from now on nothing of it runs."""
         self.dead = True
+        self._loop.rests(self)
         for last in self.last_words:
             last()
 
@@ -84,10 +88,12 @@ class Lane:
         if self.dead or self.paused:
             return
         self.paused = True
+        self._loop.rests(self)
         self._loop.outside.call_later(seconds, self._wake)
 
     def _wake(self) -> None:
         self.paused = False
+        self._loop.goes_on(self)
 
 
 _LANE: ContextVar[Lane | None] = ContextVar("sim_lane", default=None)
@@ -102,31 +108,68 @@ def here() -> Lane:
 class SimFuture(asyncio.Future[Any]):
     """A future that is hashed by its number."""
 
-    def __new__(cls, number: int, **options: Any) -> SimFuture:
-        self = super().__new__(cls)
-        self.number = number  # type: ignore[attr-defined]
-        return self
-
-    def __init__(self, number: int, **options: Any) -> None:
-        super().__init__(**options)
+    number = 0
 
     def __hash__(self) -> int:
-        return self.number  # type: ignore[attr-defined,no-any-return]
+        return self.number
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task that is hashed by its number."""
+    """A task that is hashed by its number: it is hashed while it is made."""
 
-    def __new__(cls, number: int, coro: Any, **options: Any) -> SimTask:
-        self = super().__new__(cls)
-        self.number = number  # type: ignore[attr-defined]
-        return self
-
-    def __init__(self, number: int, coro: Any, **options: Any) -> None:
-        super().__init__(coro, **options)
+    number = 0
 
     def __hash__(self) -> int:
-        return self.number  # type: ignore[attr-defined,no-any-return]
+        if not self.number:
+            self.number = self.get_loop().next_number()  # type: ignore[attr-defined]
+        return self.number
+
+
+class _Call(events.Handle):
+    """A callback that waits for its turn, without what only asyncio's debug mode wants."""
+
+    __slots__ = ("lane",)
+
+    def __init__(self, callback: Any, args: Any, loop: SimLoop, context: Context | None) -> None:
+        if context is None:
+            context = copy_context()
+        self._context = context
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._loop = loop
+        self._repr = self._source_traceback = None
+        self.lane: Lane = context.get(_LANE) or loop.outside
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None
+
+
+class _Timer(_Call):
+    """A callback that waits for its time."""
+
+    __slots__ = ("_when",)
+
+    def when(self) -> float:
+        """In virtual seconds."""
+        return self._when
+
+
+class _Timers:
+    """What waits for its time: where asyncio's own loop has a heap of handles."""
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[float, int, _Timer]] = []
+
+    def __iter__(self) -> Iterator[events.Handle]:
+        return (timer for _, _, timer in self.heap)
+
+    def __len__(self) -> int:
+        return len(self.heap)
+
+    def clear(self) -> None:
+        self.heap.clear()
 
 
 class _Ready:
@@ -165,11 +208,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self.complaints: list[dict[str, Any]] = []
         self.trace = 0
         self._now = 0.0
+        self._timers_set = 0
         self._numbers = 0
         self._lanes: list[Lane] = []
+        self._can_run: list[Lane] = []
         self._ready: Any = _Ready(self._lanes)
+        self._scheduled: Any = _Timers()
+        self._timers = self._scheduled.heap
         self.outside = self.lane("outside")
-        self.set_task_factory(self._make_task)
         self.set_exception_handler(lambda loop, context: self.complaints.append(context))
 
     def lane(self, name: str) -> Lane:
@@ -182,14 +228,20 @@ class SimLoop(asyncio.BaseEventLoop):
         """Virtual seconds."""
         return self._now
 
-    def create_future(self) -> SimFuture:
+    def next_number(self) -> int:
+        """For what is to be hashed by a number."""
         self._numbers += 1
-        return SimFuture(self._numbers, loop=self)
+        return self._numbers
 
-    def _make_task(self, loop: Any, coro: Any, context: Context | None = None) -> SimTask:
+    def create_future(self) -> SimFuture:
+        future = SimFuture(loop=self)
         self._numbers += 1
+        future.number = self._numbers
+        return future
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Context | None = None) -> SimTask:
+        task = SimTask(coro, loop=self, name=name or "task", context=context)
         lane = (_LANE.get() if context is None else context.get(_LANE)) or self.outside
-        task = SimTask(self._numbers, coro, loop=self, context=context)
         lane.tasks.append(task)
         return task
 
@@ -205,6 +257,7 @@ class SimLoop(asyncio.BaseEventLoop):
             lane.dead = lane.paused = False
             lane.fatal = None
             lane.rests.clear()
+            self.goes_on(lane)
         tasks = [task for lane in self._lanes for task in lane.tasks]
         for _ in range(_CLEARING_ROUNDS):
             tasks = [task for task in tasks if not task.done()]
@@ -232,57 +285,99 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- what asyncio's loop does otherwise ------------------------------------------------------------
 
-    def _call_soon(self, callback: Any, args: Any, context: Context | None) -> events.Handle:
-        handle = events.Handle(callback, args, self, context)
-        self._put(handle)
-        return handle
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> _Call:  # type: ignore[override]
+        call = _Call(callback, args, self, context)
+        self._put(call)
+        return call
 
-    def _put(self, handle: Any) -> None:
-        lane: Lane = handle._context.get(_LANE) or self.outside
-        lane.ready.append(handle)
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> _Timer:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> _Timer:
+        timer = _Timer(callback, args, self, context)
+        timer._when = when
+        self._timers_set += 1
+        heapq.heappush(self._timers, (when, self._timers_set, timer))
+        return timer
+
+    def _put(self, call: _Call) -> None:
+        lane = call.lane
+        if lane.ready:
+            lane.ready.append(call)
+        else:
+            lane.ready.append(call)
+            self.goes_on(lane)
+
+    def goes_on(self, lane: Lane) -> None:
+        """The lane is one of those that may have the next turn, if there is anything that it may do."""
+        if lane.ready and not lane.paused and not lane.dead and lane not in self._can_run:
+            insort(self._can_run, lane, key=_number)
+
+    def rests(self, lane: Lane) -> None:
+        """The lane has no turn until it goes on."""
+        if lane in self._can_run:
+            self._can_run.remove(lane)
 
     def _run_once(self) -> None:
-        scheduled = self._scheduled  # type: ignore[attr-defined]
+        """Give one lane its turn after the other, until the loop is stopped."""
+        timers, can_run, random = self._timers, self._can_run, self.chance.random
         while True:
-            while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now):
-                handle = heapq.heappop(scheduled)
-                handle._scheduled = False
-                if not handle._cancelled:
-                    self._put(handle)
-            runnable = [lane for lane in self._lanes if lane.ready and not lane.paused and not lane.dead]
-            if runnable or self._stopping:  # type: ignore[attr-defined]
-                break
-            if not scheduled:
-                raise StalledError("nobody can go on")
-            self._now = max(self._now, scheduled[0]._when)
-        if runnable:
-            chosen = runnable[int(self.chance.random() * len(runnable))] if len(runnable) > 1 else runnable[0]
-            self._run_lane(chosen, 1 + int(self.chance.random() * MOST_AT_ONCE))
+            while timers and (timers[0][0] <= self._now or timers[0][2]._cancelled):
+                timer = heapq.heappop(timers)[2]
+                if not timer._cancelled:
+                    self._put(timer)
+            if can_run:
+                chosen = can_run[int(random() * len(can_run))] if len(can_run) > 1 else can_run[0]
+                self._run_lane(chosen, 1 + int(random() * MOST_AT_ONCE))
+            if self._stopping:  # type: ignore[attr-defined]
+                return
+            if not can_run:
+                if not timers:
+                    raise StalledError("nobody can go on")
+                self._now = max(self._now, timers[0][0])
 
     def _run_lane(self, lane: Lane, most: int) -> None:
         self.trace = hash((self.trace, lane.number, lane.steps, round(self._now * 1e6)))
         ready = lane.ready
         for _ in range(most):
-            if not ready or lane.paused or lane.dead:
-                return
             lane.steps += 1
             if lane.steps == lane.fatal:
                 lane.kill()
                 return
-            rest = lane.rests.pop(lane.steps, None) if lane.rests else None
-            if rest is not None:
+            if lane.rests and (rest := lane.rests.pop(lane.steps, None)) is not None:
                 lane.pause(rest)
                 return
-            handle = ready.popleft()
+            call = ready.popleft()
             self._now += CALLBACK_S
-            if not handle._cancelled:
-                handle._run()
+            if not call._cancelled:
+                try:
+                    call._context.run(call._callback, *call._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    said = f"Exception in callback {call._callback}"
+                    self.call_exception_handler({"message": said, "exception": error, "handle": call})
+            if lane.paused or lane.dead:
+                return
+            if not ready:
+                self.rests(lane)
+                return
 
     def _write_to_self(self) -> None:
         pass
 
     def _process_events(self, event_list: Any) -> None:
         pass
+
+
+def _number(lane: Lane) -> int:
+    return lane.number
 
 
 def _call(future: SimFuture, func: Callable[..., Any], args: tuple[Any, ...]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -26,6 +27,7 @@ from tests.sim.loop import Lane, SimLoop, StalledError
 from tests.sim.people import KINDS, People
 from tests.sim.plan import TROUBLE_S, Mishap, Plan, plan_of
 from tests.sim.reading import Reader
+from tests.sim.savings import worked_out_once
 from tests.sim.verdict import late_calls, wrong_ends, wrong_versions, wrong_words
 from tests.sim.world import WORLD, World
 from tests.support import invariants
@@ -37,6 +39,9 @@ PATIENCE_S: Final = 900.0
 
 STOPPING_S: Final = 60.0
 """So long a worker that was told to stop may take at most (its effects, what was sent, its group)."""
+
+_PLAYS_OF_GARBAGE: Final = 50
+"""After so many plays all that they left behind is looked at."""
 
 Carried = tuple[Sequence[type[BaseGraphicAgent]], Sequence[type[BaseGraphicAgent]]]
 OLD: Final = (Caller, Carrier)
@@ -75,13 +80,28 @@ class Outcome:
 
 def play(seed: int, *, keep: bool = False) -> Outcome:
     """Play a seed from its beginning; `keep`: what is on the log is handed back too."""
-    with TemporaryDirectory(prefix="noesium-sim-", dir=MEMORY) as folder, files_of_processes():
+    with (
+        _no_collecting(),
+        TemporaryDirectory(prefix="noesium-sim-", dir=MEMORY) as folder,
+        files_of_processes(),
+        worked_out_once(),
+    ):
         return _play(seed, Path(folder), keep)
 
 
-def _play(seed: int, folder: Path, keep: bool) -> Outcome:
+@contextmanager
+def _no_collecting() -> Iterator[None]:
+    """The collector of garbage would end forgotten generators when it likes."""
     was_enabled = gc.isenabled()
-    gc.disable()  # it would end forgotten generators when it likes
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _play(seed: int, folder: Path, keep: bool) -> Outcome:
     loop = SimLoop(Random(f"{seed} schedule"))
     asyncio.set_event_loop(loop)
     stage = Stage(loop, plan_of(seed), folder)
@@ -99,8 +119,6 @@ def _play(seed: int, folder: Path, keep: bool) -> Outcome:
         loop.clear()
         asyncio.set_event_loop(None)
         loop.close()
-        if was_enabled:
-            gc.enable()
 
 
 @dataclass
@@ -354,11 +372,13 @@ class Stage:
         return found
 
 
-def played(seeds: Sequence[int]) -> list[Outcome]:
+def played(seeds: Sequence[int]) -> Iterator[Outcome]:
     """Play one after the other."""
-    outcomes = []
-    for seed in seeds:
-        outcomes.append(play(seed))
-        outcomes[-1].said.clear()
-    gc.collect()
-    return outcomes
+    with _no_collecting():
+        gc.freeze()  # what is there has not to be looked at each time
+        for count, seed in enumerate(seeds, 1):
+            outcome = play(seed)
+            outcome.said.clear()
+            yield outcome
+            # At once, while the processor has it at hand; what outlives it is looked at now and then.
+            gc.collect(2 if count % _PLAYS_OF_GARBAGE == 0 else 0)

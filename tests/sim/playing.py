@@ -1,0 +1,98 @@
+"""What `python -m tests.sim` does, in a process whose texts are hashed as they are to be."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Final
+
+from noesium_stream.clock import SystemClock
+from tests.sim.plants import PLANTS, catch
+from tests.sim.play import Outcome, play, played
+
+SHARE: Final = 20
+"""So many seeds are given to a process at a time, and fewer of the last ones, so that all end together."""
+
+_SHOWN: Final = 60
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play what the arguments say; 1 if anything failed."""
+    if args.planted:
+        return _play_planted(args.only)
+    if args.seed is not None:
+        return _play_one(args.seed)
+    return _play_many(range(args.first, args.first + args.seeds), args.jobs, args.hash_seed, args.traces)
+
+
+def _play_one(seed: int) -> int:
+    outcome = play(seed)
+    for line in outcome.said:
+        print(line)
+    print(json.dumps({"seed": seed, "trace": outcome.trace, **outcome.counts}))
+    for fault in outcome.faults:
+        print(f"seed {seed}: {fault}")
+    return 1 if outcome.faults else 0
+
+
+def _play_many(seeds: range, jobs: int, hash_seed: int, traces: bool) -> int:
+    clock = SystemClock()
+    begun = clock.monotonic()
+    failed, counts = 0, Counter[str]()
+    for outcome in _all(seeds, jobs):
+        counts.update(outcome.counts)
+        if traces:
+            print(f"seed {outcome.seed} trace {outcome.trace}")
+        if outcome.faults:
+            failed += 1
+            again = f"python -m tests.sim --seed {outcome.seed}" + (
+                f" --hash-seed {hash_seed}" if hash_seed else ""
+            )
+            for fault in outcome.faults[:_SHOWN]:
+                print(f"seed {outcome.seed}: {fault}")
+            print(f"seed {outcome.seed}: to see it again: {again}")
+    took_s = clock.monotonic() - begun
+    told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    print(
+        f"{len(seeds)} seeds, {failed} failed, in {took_s:.1f} s: {len(seeds) / took_s * 60:,.0f} per minute"
+    )
+    print(f"in them: {told}")
+    return 1 if failed else 0
+
+
+def _all(seeds: range, jobs: int) -> Iterable[Outcome]:
+    if jobs <= 1:
+        yield from played(seeds)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
+        for outcomes in pool.map(_listed, _shares(seeds, jobs)):
+            yield from outcomes
+
+
+def _shares(seeds: range, jobs: int) -> Iterator[range]:
+    while seeds:
+        size = max(1, min(SHARE, len(seeds) // (2 * jobs)))
+        yield seeds[:size]
+        seeds = seeds[size:]
+
+
+def _listed(seeds: range) -> list[Outcome]:
+    return list(played(seeds))
+
+
+def _play_planted(only: Sequence[str] | None) -> int:
+    unknown = sorted(set(only or ()) - set(PLANTS))
+    if unknown:
+        sys.exit(f"no such planted bug: {', '.join(unknown)}; there are {', '.join(sorted(PLANTS))}")
+    missed = 0
+    for name in only or PLANTS:
+        outcome = catch(PLANTS[name])
+        missed += outcome is None
+        found = None if outcome is None else {"seed": outcome.seed, "faults": outcome.faults[:3]}
+        print(json.dumps({"planted": name, "caught": found}), flush=True)
+    return 1 if missed else 0
