@@ -84,13 +84,17 @@ class Handling:
         self._keyed = None
         results = list(self._handles(event, state))
         after = self._apply(state, event)
-        made = list[Outgoing | Lone]()
-        encoding = self._encoding
-        for number, result in enumerate(results):
-            key = event.partition_key if self._keeps_keys else self._key_made(result, event)
-            made.append(encoding.of(result, event, key, number) or encoding.alone(result, event, key, number))
+        made, encoding = self._made, self._encoding
+        before = len(made)
+        try:
+            for number, result in enumerate(results):
+                key = event.partition_key if self._keeps_keys else self._key_made(result, event)
+                one = encoding.of(result, event, key, number)
+                made.append(encoding.alone(result, event, key, number) if one is None else one)
+        except BaseException:
+            del made[before:]  # all that comes of an event, or nothing
+            raise
         self._handled += 1
-        self._made += made  # all that comes of an event, or nothing
         return after
 
     async def outgoing(self, made: Sequence[Outgoing | Lone]) -> list[Outgoing]:
