@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from noesium_stream.agent import AgentContext, BaseHandler
+from noesium_stream.agent import BaseHandler
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import (
     CommitUnknownError,
@@ -21,12 +21,14 @@ from noesium_stream.errors import (
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.log import open_log
-from noesium_stream.log.port import EventLog, LogWriter, TopicPartition
+from noesium_stream.log.port import EventLog, LogWriter
 from noesium_stream.log.record import Record
 from noesium_stream.projection import Projection
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.worker import Worker, handling
 from noesium_stream.worker.handling import HandlerPartition
+from tests.support.handlers import handler_owner
+from tests.support.reading import stored
 
 ME = AgentRef("shop", "shop")
 
@@ -58,22 +60,6 @@ class Watcher(BaseHandler):
 
     def handle(self, event: EventEnvelope, state: int) -> Iterable[DomainEvent]:
         return []
-
-
-class Here:
-    """The group leaves the partition to this process, and reads it from where it is told to."""
-
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-
-    async def start_at(self, offset: int) -> None:
-        self.starts.append(offset)
-
-    async def tenure(self) -> None:
-        return None
-
-    async def still_here(self) -> bool:
-        return True
 
 
 class Writers:
@@ -125,20 +111,16 @@ async def sell(log: EventLog, count: int) -> None:
 def owner_of(
     log: EventLog, home: Path, progress: Callable[[str], None] = lambda line: None
 ) -> HandlerPartition:
-    reference = AgentRef("watcher", "watcher", "local", "1")
-    context = AgentContext(home=home, log=log, clock=SystemClock(), progress=progress, agent_ref=reference)
-    place = TopicPartition(log.topology.events("sales"), 0)
-    here: Any = Here()
-
-    def failed(error: BaseException) -> None:
-        raise error
-
-    return HandlerPartition(log, Watcher(Watcher.Options(), context), place, here, home, on_failure=failed)
+    return handler_owner(log, Watcher, home, domain="sales", progress=progress)
 
 
 async def sold(log: EventLog) -> list[Record]:
-    topic = log.topology.events("sales")
-    return [record async for record in log.read(topic, {}, until=await log.end(topic))]
+    return await stored(log, log.topology.events("sales"))
+
+
+async def advanced(log: EventLog) -> list[dict[str, Any]]:
+    records = await stored(log, log.topology.journal("watcher"), types=("handler.advanced",))
+    return [record.envelope.payload for record in records]
 
 
 def committers() -> list[asyncio.Task[Any]]:
@@ -218,10 +200,7 @@ async def test_a_log_that_is_away_while_a_partition_is_taken_again_is_waited_for
     assert not refused
     assert not writers.open
     assert not committers()
-    journal = log.topology.journal("watcher")
-    until = await log.end(journal)
-    told = [r.envelope.payload async for r in log.read(journal, {}, until=until, types=("handler.advanced",))]
-    assert [(one["next_offset"], one["handled"]) for one in told] == [(1, 1)]
+    assert [(one["next_offset"], one["handled"]) for one in await advanced(log)] == [(1, 1)]
 
 
 async def test_who_takes_over_from_an_owner_that_stands_still_does_not_wait_for_its_state_file(
@@ -256,15 +235,9 @@ async def test_a_new_handler_begins_with_what_is_left_of_a_topic_and_says_so(
     assert await owner.acquire_or_recover() == 2
     assert len(said) == 1
     assert "watcher is new here and begins at offset 2" in said[0]
-    left = [record async for record in log.read(topic, {}, until=await log.end(topic))]
-    await owner.accept(left)
+    await owner.accept(await sold(log))
     await owner.release()
-    journal = log.topology.journal("watcher")
-    advanced = [
-        record.envelope.payload
-        async for record in log.read(journal, {}, until=await log.end(journal), types=("handler.advanced",))
-    ]
-    assert [(one["next_offset"], one["handled"], one["began_at"]) for one in advanced] == [
+    assert [(one["next_offset"], one["handled"], one["began_at"]) for one in await advanced(log)] == [
         (2, 0, 2),
         (4, 2, 2),
     ]

@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 
-from noesium_stream.agent import AgentContext, BaseHandler
+from noesium_stream.agent import BaseHandler
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import EventHeldError, EventValidationError, FencedError, LogUnavailableError
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.log import open_log
-from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.projection import Projection
 from noesium_stream.projection.fold import PartitionFold
 from noesium_stream.worker import handling_past
 from noesium_stream.worker.handling import HandlerPartition
+from tests.support.handlers import handler_owner
+from tests.support.reading import stored
 
 ME = AgentRef("shop", "shop")
 
@@ -60,17 +62,6 @@ class Noting(BaseHandler):
         return [Noted(number=event.payload["number"], before=state["sold"])]
 
 
-class Here:
-    async def tenure(self) -> None:
-        return None
-
-    async def still_here(self) -> bool:
-        return True
-
-    async def start_at(self, offset: int) -> None:
-        return None
-
-
 class Invalid:
     """Decodes as the log does, and finds that the payload is not valid."""
 
@@ -97,28 +88,16 @@ async def log() -> AsyncIterator[EventLog]:
     await log.close()
 
 
-def owner_of(log: EventLog, home: Path) -> HandlerPartition:
-    reference = AgentRef("noting", "noting", "local", "1")
-    context = AgentContext(
-        home=home, log=log, clock=SystemClock(), progress=lambda line: None, agent_ref=reference
-    )
-    place = TopicPartition(log.topology.events("sales"), 0)
-    here: Any = Here()
-
-    def failed(error: BaseException) -> None:
-        raise error
-
-    return HandlerPartition(log, Noting(Noting.Options(), context), place, here, home, on_failure=failed)
+def owner_of(log: EventLog, home: Path, **options: Any) -> HandlerPartition:
+    return handler_owner(log, Noting, home, domain="sales", **options)
 
 
 async def sold(log: EventLog) -> list[Record]:
-    topic = log.topology.events("sales")
-    return [record async for record in log.read(topic, {}, until=await log.end(topic))]
+    return await stored(log, log.topology.events("sales"))
 
 
 async def noted(log: EventLog) -> list[tuple[int, list[int]]]:
-    topic = log.topology.events("notes")
-    payloads = [r.envelope.payload async for r in log.read(topic, {}, until=await log.end(topic))]
+    payloads = [record.envelope.payload for record in await stored(log, log.topology.events("notes"))]
     return [(payload["number"], payload["before"]) for payload in payloads]
 
 
@@ -191,7 +170,8 @@ async def test_what_stops_an_owner_that_has_lost_the_partition_meanwhile_does_no
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what is handled, and has no commit yet, does not count as handled."""
-    owner, records = owner_of(log, tmp_path), await sold(log)
+    recovered = asyncio.Event()
+    owner, records = owner_of(log, tmp_path, on_recovered=recovered.set), await sold(log)
     await owner.acquire_or_recover()
     outgoing, asked, go_on = owner._handling.outgoing, asyncio.Event(), asyncio.Event()
 
@@ -208,8 +188,7 @@ async def test_what_stops_an_owner_that_has_lost_the_partition_meanwhile_does_no
     assert status.next_offset == 0
     owner._takeover.again(FencedError("told to"))
     async with asyncio.timeout(20):
-        while not owner._takeover.taken:
-            await asyncio.sleep(0.01)
+        await recovered.wait()
         go_on.set()
         await accepting
         assert owner._takeover.taken

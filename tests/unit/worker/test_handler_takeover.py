@@ -9,13 +9,13 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from noesium_stream.agent import AgentContext, BaseHandler
+from noesium_stream.agent import BaseHandler
 from noesium_stream.clock import SystemClock, VirtualClock
 from noesium_stream.errors import CommitUnknownError, FencedError, LogTruncatedError, LogUnavailableError
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.log import open_log
-from noesium_stream.log.port import EventLog, Outgoing, Position, TopicPartition
+from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.projection import Projection
@@ -23,6 +23,8 @@ from noesium_stream.testing import HookedLog
 from noesium_stream.testing.hooked import Commit
 from noesium_stream.worker import Worker
 from noesium_stream.worker.handling import HandlerPartition
+from tests.support.handlers import Here, handler_owner
+from tests.support.reading import stored
 
 ME = AgentRef("shop", "shop")
 TOPIC = "noesium.events.sales"
@@ -170,45 +172,28 @@ async def test_what_keeps_it_from_being_taken_for_good_ends_the_worker(log: Even
 # -- one partition ----------------------------------------------------------------------------------------
 
 
-class Place:
-    """What the group says: where it is told to read from, as soon as `assigned`."""
+class Place(Here):
+    """Reads from where it is told to as soon as `assigned`."""
 
     def __init__(self) -> None:
-        self.starts: list[int] = []
+        super().__init__()
         self.assigned = asyncio.Event()
         self.assigned.set()
         self.asked = asyncio.Event()
 
-    async def tenure(self) -> None:
-        return None
-
-    async def still_here(self) -> bool:
-        return True
-
     async def start_at(self, offset: int) -> None:
         self.asked.set()
         await self.assigned.wait()
-        self.starts.append(offset)
+        await super().start_at(offset)
 
 
-async def owner_of(log: EventLog, home: Path, place: Any) -> HandlerPartition:
+async def owner_of(log: EventLog, home: Path, place: Place) -> HandlerPartition:
     await log.ensure_topics([log.topology.spec(log.topology.journal("watcher"))])
-    reference = AgentRef("watcher", "watcher", "local", "1")
-    context = AgentContext(
-        home=home, log=log, clock=SystemClock(), progress=lambda line: None, agent_ref=reference
-    )
-    agent = Watcher(Watcher.Options(), context)
-
-    def failed(error: BaseException) -> None:
-        raise error
-
-    return HandlerPartition(log, agent, TopicPartition(TOPIC, 0), place, home, on_failure=failed)
+    return handler_owner(log, Watcher, home, domain="sales", here=place)
 
 
 async def sold(log: EventLog) -> list[Record]:
-    return [
-        record async for record in log.read(TOPIC, {}, until=await log.end(TOPIC)) if not record.partition
-    ]
+    return [record for record in await stored(log, TOPIC) if not record.partition]
 
 
 async def test_what_was_handed_over_before_it_was_lost_is_read_again_in_order(

@@ -27,6 +27,14 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
+def pace_of(*begun: str) -> Pace:
+    """One at which a run of each of these keys has begun."""
+    pace = Pace()
+    for key in begun:
+        pace.begins(key)
+    return pace
+
+
 def runs_of(pace: Pace, gone_on: list[int], key: str = "one", first: int = 0) -> list[asyncio.Task[None]]:
     async def run(number: int) -> None:
         await pace.step(key)
@@ -36,9 +44,7 @@ def runs_of(pace: Pace, gone_on: list[int], key: str = "one", first: int = 0) ->
 
 
 async def test_runs_of_one_key_go_on_as_they_may() -> None:
-    pace, gone_on = Pace(), list[int]()
-    pace.begins("one")
-    pace.begins("one")
+    pace, gone_on = pace_of("one", "one"), list[int]()
     tasks = runs_of(pace, gone_on)
     await turns(1)
     assert gone_on == list(range(RUNS))
@@ -46,9 +52,7 @@ async def test_runs_of_one_key_go_on_as_they_may() -> None:
 
 
 async def test_runs_of_several_keys_go_on_a_few_at_a_time_in_their_order() -> None:
-    pace, gone_on = Pace(), list[int]()
-    pace.begins("one")
-    pace.begins("two")
+    pace, gone_on = pace_of("one", "two"), list[int]()
     tasks = runs_of(pace, gone_on)
     await turns(1)
     assert gone_on == list(range(AT_ONCE))
@@ -68,9 +72,7 @@ async def test_runs_of_several_keys_go_on_a_few_at_a_time_in_their_order() -> No
 
 
 async def test_a_lone_run_of_a_key_is_not_behind_all_those_of_another() -> None:
-    pace, gone_on = Pace(), list[int]()
-    pace.begins("one")
-    pace.begins("two")
+    pace, gone_on = pace_of("one", "two"), list[int]()
     tasks = [*runs_of(pace, gone_on), *runs_of(pace, gone_on, "two", 100)]
     await asyncio.gather(*tasks)
     waited = gone_on[AT_ONCE:]
@@ -79,9 +81,7 @@ async def test_a_lone_run_of_a_key_is_not_behind_all_those_of_another() -> None:
 
 
 async def test_others_are_forgotten_after_many_runs_of_one_key() -> None:
-    pace, gone_on = Pace(), list[int]()
-    for key in ("one", "two", *["two"] * REMEMBERED):
-        pace.begins(key)
+    pace, gone_on = pace_of("one", "two", *["two"] * REMEMBERED), list[int]()
     tasks = runs_of(pace, gone_on)
     await turns(1)
     assert len(gone_on) == RUNS
