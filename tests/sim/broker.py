@@ -11,9 +11,9 @@ speaks the old transaction protocol cannot tell).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from inspect import isawaitable
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
+from types import CoroutineType
 from typing import Any, Final
 
 from noesium_stream.errors import FencedError, LogFullError, LogUnavailableError
@@ -248,24 +248,38 @@ class Link:
             delay_s = self.chance.uniform(0.01, ANSWER_S / 2)
         if fault != "request lost":
             self.broker.lane.call_later(delay_s, self._serve, work, answer, fault)
+        patience = loop.call_later(ANSWER_S, _give_up, answer)
         try:
-            async with asyncio.timeout(ANSWER_S):
-                return await answer
-        except TimeoutError:
-            raise NoAnswerError("no answer from the simulated broker") from None
+            return await answer
+        finally:
+            patience.cancel()
 
     def _serve(self, work: Callable[[], Any], answer: asyncio.Future[Any], fault: str | None) -> None:
-        if not self.cut:
-            self.broker.lane.spawn(self._do(work, answer, fault), "serve")
-
-    async def _do(self, work: Callable[[], Any], answer: asyncio.Future[Any], fault: str | None) -> None:
-        value = error = None
+        if self.cut:
+            return
         try:
             value = work()
-            if isawaitable(value):
-                value = await value
+        except Exception as error:
+            self._served(answer, fault, None, error)
+        else:
+            if isinstance(value, CoroutineType):
+                self.broker.lane.spawn(self._finish(value, answer, fault), "serve")
+            else:
+                self._served(answer, fault, value, None)
+
+    async def _finish(
+        self, work: Coroutine[Any, Any, Any], answer: asyncio.Future[Any], fault: str | None
+    ) -> None:
+        value = error = None
+        try:
+            value = await work
         except Exception as raised:
             error = raised
+        self._served(answer, fault, value, error)
+
+    def _served(
+        self, answer: asyncio.Future[Any], fault: str | None, value: Any, error: Exception | None
+    ) -> None:
         if fault == "dead after":
             self.lane.kill()
         elif fault != "answer lost":
@@ -278,3 +292,8 @@ class Link:
             answer.set_exception(error)
         else:
             answer.set_result(value)
+
+
+def _give_up(answer: asyncio.Future[Any]) -> None:
+    if not answer.done():
+        answer.set_exception(NoAnswerError("no answer from the simulated broker"))

@@ -108,14 +108,16 @@ def here() -> Lane:
 class SimFuture(asyncio.Future[Any]):
     """A future that is hashed by its number."""
 
-    number = 0
+    __slots__ = ("number",)
+
+    number: int
 
     def __hash__(self) -> int:
         return self.number
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task that is hashed by its number: it is hashed while it is made."""
+    """A task that is hashed by its number, which it has when it is hashed first: while it is made."""
 
     number = 0
 
@@ -137,13 +139,14 @@ class _Call(events.Handle):
         self._callback = callback
         self._args = args
         self._cancelled = False
-        self._loop = loop
-        self._repr = self._source_traceback = None
         self.lane: Lane = context.get(_LANE) or loop.outside
 
     def cancel(self) -> None:
         self._cancelled = True
         self._callback = self._args = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._callback} of {self.lane.name}>"
 
 
 class _Timer(_Call):
@@ -268,6 +271,9 @@ class SimLoop(asyncio.BaseEventLoop):
             self._run_some()
         for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+        for lane in self._lanes:  # what holds itself would be left to the collector of garbage
+            lane.tasks.clear()
+            lane.last_words.clear()
 
     def _run_some(self) -> None:
         count = 0
@@ -287,7 +293,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> _Call:  # type: ignore[override]
         call = _Call(callback, args, self, context)
-        self._put(call)
+        lane = call.lane
+        if lane.ready:
+            lane.ready.append(call)
+        else:
+            self._put(call)
         return call
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -295,24 +305,21 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> _Timer:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        timer = _Timer(callback, args, self, context)
+        self._timers_set += 1
+        timer._when = when = self._now + delay
+        heapq.heappush(self._timers, (when, self._timers_set, timer))
+        return timer
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> _Timer:
-        timer = _Timer(callback, args, self, context)
-        timer._when = when
-        self._timers_set += 1
-        heapq.heappush(self._timers, (when, self._timers_set, timer))
-        return timer
+        return self.call_later(when - self._now, callback, *args, context=context)
 
     def _put(self, call: _Call) -> None:
-        lane = call.lane
-        if lane.ready:
-            lane.ready.append(call)
-        else:
-            lane.ready.append(call)
-            self.goes_on(lane)
+        call.lane.ready.append(call)
+        if len(call.lane.ready) == 1:
+            self.goes_on(call.lane)
 
     def goes_on(self, lane: Lane) -> None:
         """The lane is one of those that may have the next turn, if there is anything that it may do."""

@@ -12,11 +12,18 @@ from noesium_stream.agent import base
 from noesium_stream.event import catalogue
 
 _graph_ref: Final = cache(base.graph_ref)
+_durable_graph: Final = cache(base.DurableGraph)
 _class_schema: Final = cache(catalogue.class_schema)
 
 
 @contextmanager
 def worked_out_once() -> Iterator[None]:
-    """What tells graphs from one another, for which they are drawn, and the schemas of agents' events."""
-    with patch.object(base, "graph_ref", _graph_ref), patch.object(catalogue, "class_schema", _class_schema):
+    """Graphs behind the journal, which hold nothing of a run; what tells graphs from one another, for which
+    they are drawn; schemas of agents' events.
+    """
+    with (
+        patch.object(base, "DurableGraph", _durable_graph),
+        patch.object(base, "graph_ref", _graph_ref),
+        patch.object(catalogue, "class_schema", _class_schema),
+    ):
         yield
