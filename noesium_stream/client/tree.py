@@ -351,6 +351,7 @@ class _Growth:
 
     def _settle(self, payload: dict[str, Any], status: str, error: str | None) -> None:
         effect = self._effects.get(payload["effect_id"])
-        if effect is not None and effect.status == "running":
+        # What a call has come to may be reported after its outcome was unknown.
+        if effect is not None and effect.status in ("running", "unknown"):
             effect.status, effect.error = status, error
             effect.duration_ms = payload.get("duration_ms")

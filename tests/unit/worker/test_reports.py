@@ -16,6 +16,7 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.client import Client, Run
+from noesium_stream.client.tree import causal_tree
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import RunCancelledError
 from noesium_stream.event import AgentRef, TraceContext
@@ -179,7 +180,9 @@ async def test_a_call_without_a_timeout_is_of_unknown_outcome_until_it_reports(
         paying.go.set()
         assert (await run.result(timeout=30))["receipt"] == "receipt"
         found = await types(run)
+        [step] = causal_tree(run.id, (await journal_of(run))[0]).steps
     assert (found["effect.reported"], found["effect.completed"], found["effect.outcome.unknown"]) == (1, 1, 1)
+    assert [(effect.status, effect.error) for effect in step.effects] == [("completed", None)]
     assert list(paying.paid.values()) == [1]
     assert unknown.payload["effect_id"] in paying.paid
 
