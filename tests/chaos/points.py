@@ -24,7 +24,7 @@ from noesium_stream.log.prepare import Prepared
 from noesium_stream.worker import partition, restore
 from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.committer import Committer
-from noesium_stream.worker.handling import HandlerPartition
+from noesium_stream.worker.handling_events import Handling
 from noesium_stream.worker.partition import PartitionOwner
 from noesium_stream.worker.state import PartitionState
 from noesium_stream.worker.state_file import StateFile
@@ -335,15 +335,15 @@ def during_fold(strike: Strike, ledger: Ledger) -> None:
 @point("during-handler-fold", most=30)
 def during_handler_fold(strike: Strike, ledger: Ledger) -> None:
     """Of a handler's state: events are handled and folded, and nothing of it is on the log."""
-    applied = HandlerPartition.applied
+    applied = Handling.applied
 
-    def stopped(self: HandlerPartition, *arguments: Any) -> Any:
+    def stopped(self: Handling, *arguments: Any) -> Any:
         found = applied(self, *arguments)
         if self._collecting:
             strike.perhaps()
         return found
 
-    put(HandlerPartition, "applied", stopped)
+    put(Handling, "applied", stopped)
 
 
 @point("during-projection-fold", scene="projection", most=60)
