@@ -63,22 +63,22 @@ class Signal:
 
         None: when anything has.
         """
+        loop = asyncio.get_running_loop()
         with self._lock:
             if self._last(places) > seen:
                 return
-            waiter = asyncio.get_running_loop().create_future()
+            waiter = loop.create_future()
             self._waiters[waiter] = places
             for place in _ANY if places is None else places:
                 self._waiting.setdefault(place, set()).add(waiter)
+        alarm = None if timeout_s is None else loop.call_later(timeout_s, _wake, waiter)
         try:
-            if timeout_s is None:
-                await waiter
-            else:
-                await asyncio.wait((waiter,), timeout=timeout_s)
+            await waiter
         finally:
-            if not waiter.done() or waiter.cancelled():
-                with self._lock:
-                    self._forget(waiter)
+            if alarm is not None:
+                alarm.cancel()
+            with self._lock:
+                self._forget(waiter)
 
     def _last(self, places: Collection[Place] | None) -> int:
         """The count of the last change of these."""
