@@ -129,9 +129,17 @@ class AgentCommand(click.Command):
         for reference in named:
             agents[reference] = find_agent(reference)
         others = [other_version(reference, agents.values()) for reference in also]
+        options = agent_options([*agents.values(), *others])
+        taken = {flag for param in self.get_params(ctx) for flag in param.opts}
+        for option in options:
+            if taken.intersection(option.opts):
+                raise ConfigError(
+                    f"{option.opts[0]} is an agent's option ({option.help}), and one of noesium {self.name}.",
+                    hint="Give the field of the agent's Options another name.",
+                )
         known = click.Command(
             self.name,
-            params=[*self.params, *agent_options([*agents.values(), *others])],
+            params=[*self.params, *options],
             help=self.help,
             callback=self.callback,
             epilog=None if agents else self.epilog,

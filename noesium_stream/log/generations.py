@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from noesium_stream.errors import TopicConfigError
 from noesium_stream.log.port import EventLog, TopicShape
 from noesium_stream.log.topics import TopicKind, TopicSpec, Topology
 
@@ -56,24 +57,41 @@ def generations_in(layout: Mapping[str, TopicShape], topology: Topology, agent_t
         found.append(Generation(number, inbox, journal, layout[inbox].partitions))
 
 
+def fitting_spec(topology: Topology, layout: Mapping[str, TopicShape], topic: str) -> TopicSpec:
+    """As `Topology.spec`; an inbox that is made new gets as many partitions as its journal has, and a journal
+    as its inbox.
+    """
+    spec = topology.spec(topic)
+    head, _, kind = topic.rpartition(".")
+    other = layout.get(f"{head}.{'inbox' if kind == 'journal' else 'journal'}")
+    fits = spec.kind in (TopicKind.INBOX, TopicKind.JOURNAL) and other is not None
+    return replace(spec, partitions=other.partitions) if fits and other is not None else spec
+
+
 async def generations(log: EventLog, agent_type: str) -> list[Generation]:
     """As `generations_in`, of a log as it is now; topics of the first one that are missing are made.
 
     Raises:
         ConfigError: `agent_type` is no agent type.
-        TopicConfigError: also where a journal has fewer partitions than its inbox.
+        TopicConfigError: also where a journal has not as many partitions as its inbox.
         LogUnavailableError: nobody answers.
     """
-    topology = log.topology
-    inbox, journal = topology.spec(topology.inbox(agent_type)), topology.spec(topology.journal(agent_type))
-    layout = await log.layout()
+    topology, layout = log.topology, await log.layout()
+    inbox = fitting_spec(topology, layout, topology.inbox(agent_type))
+    journal = fitting_spec(topology, layout, topology.journal(agent_type))
     if inbox.name not in layout:
-        if journal.name in layout:
-            inbox = replace(inbox, partitions=layout[journal.name].partitions)
         await log.ensure_topics([inbox])
     # The inbox decides: somebody who wants another number of partitions may have made it.
     count = layout[inbox.name].partitions if inbox.name in layout else len(await log.end(inbox.name))
-    await log.ensure_topics([inbox, replace(journal, partitions=count, as_is=False)])
+    await log.ensure_topics([inbox, replace(journal, partitions=count)])
+    made = layout[journal.name].partitions if journal.name in layout else len(await log.end(journal.name))
+    if made != count:
+        # A run is written to the partition of its command's number, and looked for by its key.
+        raise TopicConfigError(
+            f"{journal.name} has {made} partitions and {inbox.name} {count}: they need equally many.",
+            hint="Somebody made one of them by itself. Delete the one that is empty: it is made again like "
+            "the other one. Or use another namespace.",
+        )
     found = generations_in(await log.layout(), topology, agent_type)
     # A broker may be a moment late to tell of topics that were just made.
     return found or [Generation(1, inbox.name, journal.name, count)]

@@ -20,27 +20,35 @@ _HINT: Final = (
 def too_large_for(
     records: Sequence[Prepared], limits: Mapping[str, int], error: RecordTooLargeError
 ) -> RecordTooLargeError:
-    """The error for a commit: the record that exceeds its topic's limit by most, or all that are for a topic.
+    """The error for a commit: the record that exceeds its topic's limit by most, or those of one partition
+    that do together.
 
     Args:
         records: of the commit.
         limits: of their topics, where they are known.
         error: what the broker has said; stays where that is all that is known.
     """
-    known = [record for record in records if record.topic in limits]
-    if not known:
+    known = [record for record in records if limits.get(record.topic, 0) > 0]
+    by_place: dict[tuple[str, int], list[Prepared]] = {}
+    for record in known:
+        by_place.setdefault((record.topic, record.partition), []).append(record)
+    candidates = [[record] for record in known if _size(record) > limits[record.topic]]
+    candidates = candidates or [found for found in by_place.values() if len(found) > 1]
+    if not candidates:
         return error
-    record = max(known, key=lambda record: _size(record) / limits[record.topic])
-    topic, limit = record.topic, limits[record.topic]
-    event_type, event_id = record.text.split("\n")[:2]
-    said = f"{event_type} {event_id} has {_size(record):,} bytes"
-    if _size(record) <= limit:
-        together = [_size(one) for one in records if one.topic == topic]
-        said = f"{len(together):,} records have {sum(together):,} bytes together; the largest, {said}"
+    found = max(candidates, key=lambda found: sum(map(_size, found)) / limits[found[0].topic])
+    size, topic, limit = sum(map(_size, found)), found[0].topic, limits[found[0].topic]
+    if size <= limit:
+        return error
+    event_type, event_id = max(found, key=_size).text.split("\n")[:2]
+    said = f"{event_type} {event_id} has {size:,} bytes"
+    if len(found) > 1:
+        said = f"{len(found):,} records have {size:,} bytes together; the largest is {event_type} {event_id}"
     return RecordTooLargeError(
         f"{said}; the topic {topic} takes {limit:,} at once ({MOST_BYTES}).", hint=_HINT
     )
 
 
 def _size(record: Prepared) -> int:
-    return len(record.value) + len(record.key)
+    extra = sum(len(name) + len(value or b"") for name, value in record.extra)
+    return len(record.value) + len(record.key) + len(record.text) + extra

@@ -73,7 +73,10 @@ class KafkaWriter:
             limits: Mapping[str, int] = {}
             with suppress(EventStoreError):  # this user may have no right to ask
                 limits = await self._limits({record.topic for record in prepared})
-            raise too_large_for(prepared, limits, error) from error
+            found = too_large_for(prepared, limits, error)
+            if found is error:
+                raise
+            raise found from error
 
     async def _commit(self, prepared: Sequence[Prepared], *, told: bool) -> list[Position]:
         transaction = self._begin()

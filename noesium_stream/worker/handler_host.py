@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, cast
 
 from noesium_stream.agent.handler import BaseHandler
+from noesium_stream.log.generations import fitting_spec
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.projection.folder import matching
@@ -77,8 +78,8 @@ class HandlerHost(Host):
     async def _make_topics(self) -> None:
         topology = self._log.topology
         read = [f"{topology.namespace}.{topic}" for topic in self._state.topics if _PATTERN not in topic]
-        names = [topology.journal(self.agent_type), *read]
-        await self._log.ensure_topics([topology.spec(name) for name in names])
+        names, layout = [topology.journal(self.agent_type), *read], await self._log.layout()
+        await self._log.ensure_topics([fitting_spec(topology, layout, name) for name in names])
 
     def _sweep(self, ids: Mapping[str, str]) -> int:
         return sweep_handler(self._folder, ids, self._context.clock.now_ms())

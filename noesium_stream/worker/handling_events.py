@@ -116,7 +116,8 @@ def stopped_at(agent_type: str, failure: EventHeldError) -> EventHeldError:
     """The error of a handler that stops at an event; its cause, if any, says what can be done about that."""
     cause = failure.__cause__
     advice = None if cause is None else hint_of(cause)
-    mend = "Mend `handle` or its state's `apply`, and start the worker again: nothing is skipped."
+    where = "`handle`, `partition_key_of` or its state's `apply`"
+    mend = f"Mend {where}, and start the worker again: nothing is skipped."
     return EventHeldError(
         f"The handler {agent_type} stops. {failure.message}",
         hint=mend if advice is None else f"{advice} {mend}",

@@ -81,13 +81,21 @@ async def test_an_agents_inbox_and_journal_have_equally_many_partitions_whoever_
     assert {len(await log.end(name)) for name in topics.values()} == {PARTITIONS + 2}
 
 
-async def test_a_journal_with_fewer_partitions_than_its_inbox_is_refused(log: EventLog) -> None:
+@pytest.mark.parametrize("wide", ["inbox", "journal"])
+async def test_a_journal_and_an_inbox_that_have_not_equally_many_partitions_are_refused(
+    log: EventLog, wide: str
+) -> None:
     inbox, journal = log.topology.inbox("tester"), log.topology.journal("tester")
+    counts = {"inbox": 2, "journal": 2, wide: 3}
     retention = log.topology.spec(inbox).retention_ms
     await log.ensure_topics(
-        [TopicSpec(inbox, TopicKind.INBOX, 3, retention), TopicSpec(journal, TopicKind.JOURNAL, 2, None)]
+        [
+            TopicSpec(inbox, TopicKind.INBOX, counts["inbox"], retention),
+            TopicSpec(journal, TopicKind.JOURNAL, counts["journal"], None),
+        ]
     )
-    with pytest.raises(TopicConfigError, match="journal has 2 partitions, 3 are wanted"):
+    said = rf"journal has {counts['journal']} partitions and .*inbox {counts['inbox']}: they need"
+    with pytest.raises(TopicConfigError, match=said):
         await generations(log, "tester")
 
 

@@ -132,6 +132,8 @@ async def _work(
             also=others,
         )
         stop.worker = worker
+        if loaded.sources["partitions"] == PARTITIONS_OPTION:
+            await _tell_of_fewer(loaded, log, [kind.agent_type for kind, _ in agents])
         async with _served(worker, health), worker:
             stop.started()
             spare_what_is_loaded()
@@ -139,8 +141,6 @@ async def _work(
             beside = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in others)
             names += f" (also {beside})" if beside else ""
             note(f"{names}: at work on {log.url}, process {os.getpid()}; Ctrl-C ends it")
-            if loaded.sources["partitions"] == PARTITIONS_OPTION:
-                await _tell_of_fewer(loaded, log, [kind.agent_type for kind, _ in agents])
             await _until(stop.asked, worker)
     finally:
         await log.close()
@@ -153,8 +153,8 @@ async def _tell_of_fewer(loaded: Loaded, log: EventLog, agent_types: list[str]) 
         found = generations_in(layout, log.topology, agent_type)
         if found and found[-1].partitions < wanted:
             note(
-                f"{agent_type} has {found[-1].partitions} partitions since it first ran, not {wanted}; for "
-                f"more: noesium topics grow {agent_type} --partitions {wanted}{on_log(loaded)}"
+                f"{agent_type} has {found[-1].partitions} partitions and keeps them, {wanted} are for new "
+                f"topics; for more: noesium topics grow {agent_type} --partitions {wanted}{on_log(loaded)}"
             )
 
 

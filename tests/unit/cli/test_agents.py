@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from noesium_stream.agent import BaseGraphicAgent
-from noesium_stream.cli.agents import AgentChoice, agent_options, agents_here
+from noesium_stream.cli.agents import AgentChoice, AgentCommand, agent_options, agents_here
 from noesium_stream.errors import ConfigError
 from tests.support.readme import ROOT
 
@@ -115,3 +115,17 @@ def test_the_agents_of_a_folder_are_found_without_importing_them(tmp_path: Path)
 
 def test_the_agents_of_this_repository_are_found() -> None:
     assert {"agents.librarian", "agents.researcher"} <= set(agents_here(ROOT))
+
+
+def test_an_option_that_the_command_has_already_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SplitOptions(BaseModel):
+        partitions: int = Field(2, description="Parts.")
+
+    class Split(Draw):
+        Options = SplitOptions
+
+    monkeypatch.setattr("noesium_stream.cli.agents.find_agent", lambda reference: Split)
+    taken = click.Option(["--partitions"])
+    command = AgentCommand("worker", params=[click.Argument(["agent"], nargs=-1), taken])
+    with pytest.raises(ConfigError, match=r"--partitions is an agent's option .* and one of noesium worker"):
+        command.make_context("worker", ["split", "--partitions", "3"])

@@ -6,7 +6,9 @@ import pytest
 
 from noesium_stream.errors import ConfigError, EventValidationError
 from noesium_stream.event.envelope import AgentRef
+from noesium_stream.log.generations import fitting_spec
 from noesium_stream.log.headers import TypeFilter, standard_headers
+from noesium_stream.log.port import TopicShape
 from noesium_stream.log.topics import TopicKind, Topology, murmur2, partition_of, route
 from tests.support.events import counted
 
@@ -75,3 +77,15 @@ def test_a_type_filter_takes_names_and_prefixes() -> None:
         False,
     ]
     assert not TypeFilter([]).keeps(b"demo.counted")
+
+
+@pytest.mark.parametrize(("there", "wanted"), [("inbox", "journal"), ("journal", "inbox")])
+def test_one_of_an_inbox_and_its_journal_is_made_like_the_other(there: str, wanted: str) -> None:
+    topology = Topology(partitions=8)
+    layout = {
+        f"noesium.agent.echo.{there}": TopicShape(3, "id"),
+        "noesium.agent.other.inbox": TopicShape(5, "o"),
+    }
+    assert fitting_spec(topology, layout, f"noesium.agent.echo.{wanted}").partitions == 3
+    assert fitting_spec(topology, layout, "noesium.agent.third.journal").partitions == 8
+    assert fitting_spec(topology, layout, "noesium.events.echo").partitions == 8
