@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, ClassVar
 
 from noesium_stream.agent.base import BaseAgent
@@ -55,6 +56,11 @@ class BaseHandler(BaseAgent):
             ConfigError: it names no projection, or one that it cannot have.
             ProjectionLoadError: see `BaseProjection.check`.
         """
+        if iscoroutinefunction(cls.handle) or isasyncgenfunction(cls.handle):
+            raise ConfigError(
+                f"{cls.__name__}.handle is an `async def`, and what comes of an event is computed at once.",
+                hint="Write `def handle`, a pure function. What reaches out is an effect of a graph's node.",
+            )
         state = getattr(cls, "state", None)
         if not (isinstance(state, type) and issubclass(state, BaseProjection)):
             raise ConfigError(

@@ -19,7 +19,7 @@ from noesium_stream.errors import (
 from noesium_stream.event.answers import refusal_of
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import ApprovalAnswered
-from noesium_stream.log.generations import generations
+from noesium_stream.log.generations import open_generations
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import partition_of
 
@@ -153,7 +153,7 @@ async def read_questions(log: EventLog, agent_type: str, run_id: str | None = No
         LogUnavailableError, CorruptRecordError
     """
     questions = Questions(agent_type)
-    found = await generations(log, agent_type)
+    found = await open_generations(log, agent_type)
     journals = {generation.journal: _TYPES for generation in found}
     # An answer may lie in the inbox of an earlier generation than its question.
     inboxes = {generation.inbox: ("approval.answered",) for generation in found}

@@ -24,7 +24,7 @@ from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import ForkRef, RunRequested
-from noesium_stream.log.generations import Generation, generations
+from noesium_stream.log.generations import Generation, generations, open_generations
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position
 
@@ -272,7 +272,7 @@ class Client:
         found: list[RunInfo] = []
         for kind in [agent_type] if agent_type else await self.agent_types():
             runs: dict[str, RunInfo] = {}
-            for generation in await generations(self.log, kind):
+            for generation in await open_generations(self.log, kind):
                 for topic in (generation.inbox, generation.journal):
                     until, start = await self.log.end(topic), starts.get(topic, {})
                     async for record in self.log.read(topic, start, until=until, types=RUN_TYPES):

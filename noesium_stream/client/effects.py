@@ -12,7 +12,7 @@ from noesium_stream.errors import EffectDecisionError
 from noesium_stream.event.effects import EFFECT_HANDLERS, EffectLedger, refusal, undecided
 from noesium_stream.event.json_value import to_json
 from noesium_stream.event.standard import EffectResolved
-from noesium_stream.log.generations import generations
+from noesium_stream.log.generations import open_generations
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
@@ -83,7 +83,7 @@ async def open_ledgers(
 
 
 async def _journaled(log: EventLog, agent_type: str, run_id: str | None) -> AsyncIterator[Record]:
-    for generation in await generations(log, agent_type):
+    for generation in await open_generations(log, agent_type):
         until = await log.end(generation.journal)
         if run_id is not None:
             partition = partition_of(run_id, len(until))

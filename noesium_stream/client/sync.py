@@ -33,9 +33,11 @@ class SyncClient:
         self._portal: BlockingPortal | None = None
 
     def __enter__(self) -> Self:
-        self._portal = self._stack.enter_context(start_blocking_portal())
-        manager: AbstractContextManager[Client] = self._portal.wrap_async_context_manager(self._client)
-        self._stack.enter_context(manager)
+        with ExitStack() as stack:  # where the log cannot be opened the portal's thread ends, too
+            self._portal = stack.enter_context(start_blocking_portal())
+            manager: AbstractContextManager[Client] = self._portal.wrap_async_context_manager(self._client)
+            stack.enter_context(manager)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(

@@ -97,6 +97,14 @@ async def generations(log: EventLog, agent_type: str) -> list[Generation]:
     return found or [Generation(1, inbox.name, journal.name, count)]
 
 
+async def open_generations(log: EventLog, agent_type: str) -> list[Generation]:
+    """As `generations_in`, of a log as it is now: nothing is made, so that who only looks leaves no trace.
+
+    Raises `LogUnavailableError`.
+    """
+    return generations_in(await log.layout(), log.topology, agent_type)
+
+
 def next_specs(
     topology: Topology, agent_type: str, number: int, partitions: int
 ) -> tuple[TopicSpec, TopicSpec]:

@@ -151,6 +151,11 @@ class Encoding:
             EventValidationError: it is unsound.
             RecordTooLargeError: no log takes as much.
         """
+        if not isinstance(made, DomainEvent):
+            reason = (
+                f"gave a {type(made).__name__}, which is no event; return a list of events, or yield them"
+            )
+            raise EventValidationError("handle", reason)
         envelope = self._making.of(made, cause, key, f"{self._prefix}{cause.event_id}/{number}")
         if self._codec is None:
             return Lone(made, envelope, envelope)

@@ -329,7 +329,7 @@ class HandlerPartition:
         except REFUSED as error:
             failure = stopped_by(self.state.name, record, error)
             failure.__cause__ = error
-            raise stopped_at(self._agent.agent_type, failure) from failure
+            raise stopped_at(self._agent, failure) from failure
         if stopped is not None:
             raise stopped
 
@@ -352,7 +352,7 @@ class HandlerPartition:
         sent = commits.add(outgoing, handled, size, fold.cursor, more=more and failure is None)
         if failure is None:
             return sent, None
-        stopped = stopped_at(self._agent.agent_type, failure)
+        stopped = stopped_at(self._agent, failure)
         stopped.__cause__ = failure
         self._stop(fold, stopped)
         return sent, stopped

@@ -9,6 +9,7 @@ from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.errors import EventHeldError, EventValidationError, RecordTooLargeError, hint_of
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import HandlerAdvanced
+from noesium_stream.kernel.failure_place import where_of
 from noesium_stream.log.port import EventLog, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.projection.base import BaseProjection
@@ -112,13 +113,17 @@ class Handling:
         return outgoing
 
 
-def stopped_at(agent_type: str, failure: EventHeldError) -> EventHeldError:
-    """The error of a handler that stops at an event; its cause, if any, says what can be done about that."""
+def stopped_at(agent: BaseHandler, failure: EventHeldError) -> EventHeldError:
+    """The error of a handler that stops at an event; its cause, if any, says where, and what can be done."""
     cause = failure.__cause__
+    said = failure.message.replace(f"The projection {agent.state.name} cannot", "It cannot", 1)
+    where = None if cause is None else where_of(cause)
+    if where is not None:
+        said = f"{said} ({where})"
     advice = None if cause is None else hint_of(cause)
-    where = "`handle`, `partition_key_of` or its state's `apply`"
-    mend = f"Mend {where}, and start the worker again: nothing is skipped."
+    parts = "`handle`, `partition_key_of` or its state's `apply`"
+    mend = f"Mend {parts}, and start the worker again: nothing is skipped."
     return EventHeldError(
-        f"The handler {agent_type} stops. {failure.message}",
+        f"The handler {agent.agent_type} stops. {said}",
         hint=mend if advice is None else f"{advice} {mend}",
     )

@@ -8,6 +8,7 @@ from typing import Final
 from noesium_stream.clock import Clock
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel import RunHistory
+from noesium_stream.kernel.compensation import UNDER_WAY
 
 MOST: Final = 20
 """So many lines in `WINDOW_S`; what is more is counted. All of it is on the log."""
@@ -67,10 +68,10 @@ def _expired(event: EventEnvelope, history: RunHistory) -> str:
 def _unknown(event: EventEnvelope, history: RunHistory) -> str:
     requested = history.requested.get(event.payload["effect_id"])
     name = "an effect" if requested is None else f"the effect {requested.payload['name']}"
-    return (
-        f"run {event.partition_key}: the outcome of {name} is unknown: {event.payload['reason']}; "
-        "decide it with `noesium effect resolve`"
-    )
+    said = f"run {event.partition_key}: the outcome of {name} is unknown: {event.payload['reason']}"
+    if history.compensation is None and event.payload["reason"] == UNDER_WAY:
+        return said  # nobody waits for it, and nobody can decide about it
+    return f"{said}; decide it with `noesium effect resolve`"
 
 
 _TELLERS: Final[dict[str, Callable[[EventEnvelope, RunHistory], str]]] = {

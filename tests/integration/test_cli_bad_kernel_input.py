@@ -236,3 +236,8 @@ def test_an_answer_to_a_question_that_is_closed_is_refused(folder: Folder) -> No
     assert "ann" in done.stderr
     assert folder.json("run", "shop:shop", "--resume", run_id, "--json")["answer"]["value"] == 1
     unharmed(folder)
+
+
+def test_an_input_that_is_empty_is_no_input_and_begins_no_run(folder: Folder) -> None:
+    refused(folder, 2, "--input is not JSON", "See: noesium run --help", "run", "shop:ordering", "--input", "")
+    assert not (folder.path / ".noesium" / "log.db").exists()

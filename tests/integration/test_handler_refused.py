@@ -94,7 +94,7 @@ async def test_what_a_broker_does_not_take_stops_the_handler_at_its_event(
                 await asyncio.wait_for(worker.wait(), 60)
         assert await written(log) == [(number, number) for number in range(LARGE)]
     message = held.value.message
-    assert message.startswith("The handler writing stops. The projection counts cannot take the event at ")
+    assert message.startswith("The handler writing stops. It cannot take the event at ")
     assert f"{namespace}.events.texts/0@" in message
     assert "(texts.asked): RecordTooLargeError: letters.written " in message
     assert " has 40," in message, "how many bytes it has"

@@ -93,7 +93,7 @@ async def run_command(
     loaded = settings(log_url)
     asked = _Question(choice, agent, loaded)
     # What is wrong with the input is said before anything is opened or made.
-    input_ = asked.input(question) if question is not None else _input(given or "{}")
+    input_ = asked.input(question) if question is not None else _input("{}" if given is None else given)
     if resumed is not None:
         must_exist(loaded)
     else:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from noesium_stream.client import SyncClient
-from noesium_stream.errors import RunFailedError, RunNotFoundError
+from noesium_stream.errors import LogUnavailableError, RunFailedError, RunNotFoundError
 from noesium_stream.log import open_log
 from noesium_stream.worker import Worker
 from tests.support.sample_agents import Echo
@@ -72,3 +72,11 @@ def test_errors_are_the_client_s(served: str) -> None:
             client.run("nothing")
         with pytest.raises(RunFailedError, match="told to fail"):
             client.start("echo", {"text": "fail"}).result(timeout=20)
+
+
+def test_a_log_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    before = threading.active_count()
+    with pytest.raises(LogUnavailableError), SyncClient(f"sqlite:///{tmp_path}/folder"):
+        raise AssertionError("there is nothing to open")
+    assert threading.active_count() == before

@@ -115,7 +115,7 @@ async def test_what_no_log_takes_stops_the_handler_at_its_event(
         held = await stopped(log, tmp_path)
         assert await written(log) == twice(number), "nothing behind it, nothing half"
     assert held.message.startswith(
-        "The handler writing stops. The projection counts cannot take the event at "
+        "The handler writing stops. It cannot take the event at "
         f"noesium.events.texts/0@{number} (texts.asked): RecordTooLargeError: letters.written "
     )
     assert "1,016," in held.message, "how many bytes it has"

@@ -237,6 +237,26 @@ class Careless(Loyalty):
         return event.partition_key
 
 
+class Vague(Loyalty):
+    agent_type = "vague"
+
+    def handle(self, event: EventEnvelope, state: int) -> Any:
+        amount = event.payload["amount"]
+        return {1: [{"total": 1}], 2: Reached(customer="a", total=1)}[amount]
+
+
+@pytest.mark.parametrize(
+    ("amount", "what"), [(1, "gave a dict"), (2, "gave a tuple"), (3, r"3 \(.*in handle\)")]
+)
+async def test_a_handler_that_gives_no_list_of_events_is_told_so_and_where_it_fails(
+    log: EventLog, tmp_path: Path, amount: int, what: str
+) -> None:
+    await pay(log, amount, customers=["a"])
+    async with Worker(log, [(Vague, None)], home=tmp_path) as working:
+        with pytest.raises(EventHeldError, match=rf"handler vague stops. It cannot take the event .*{what}"):
+            await asyncio.wait_for(working.wait(), 20)
+
+
 @pytest.mark.parametrize(("amount", "what"), [(50, "total"), (40, "no key for 40")])
 @pytest.mark.parametrize("before", [(), (1, 2, 3)])
 async def test_what_is_made_and_unsound_stops_the_worker_whether_its_kind_was_made_before_or_not(
@@ -282,6 +302,9 @@ async def test_a_handler_shows_among_the_workers(log: EventLog, tmp_path: Path) 
                 while not all(one.epoch == 1 and one.lag == 0 for one in await client.workers()):
                     await asyncio.sleep(0.01)
             assert {one.topic for one in await client.workers()} == {log.topology.events("orders")}
+            # Who looks for runs makes no inbox for who has none.
+            assert [*await client.list(), *await client.open_effects(), *await client.approvals()] == []
+            assert log.topology.inbox("loyalty") not in await log.layout()
 
 
 async def test_what_a_handler_declares_is_judged_before_it_starts(log: EventLog, tmp_path: Path) -> None:
@@ -294,7 +317,15 @@ async def test_what_a_handler_declares_is_judged_before_it_starts(log: EventLog,
     class Blind(Loyalty):
         state = Headers
 
-    for handler, said in ((Nothing, "not the class of a projection"), (Blind, "reads their headers alone")):
+    class Waiting(Loyalty):
+        async def handle(self, event: EventEnvelope, state: int) -> Any:  # type: ignore[override]
+            return []
+
+    for handler, said in (
+        (Nothing, "not the class of a projection"),
+        (Blind, "reads their headers alone"),
+        (Waiting, "Waiting.handle is an `async def`"),
+    ):
         with pytest.raises(ConfigError, match=said):
             async with Worker(log, [(handler, None)], home=tmp_path):
                 pass

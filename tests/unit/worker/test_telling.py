@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,29 @@ async def test_an_unknown_outcome_is_told_with_the_effects_name(log: EventLog, t
     assert len(said) == 1
     assert said[0].startswith(f"run {run.id}: the outcome of the effect pay is unknown: it was done")
     assert "it was done, and its result cannot be recorded" in said[0]
+
+
+async def test_of_an_effect_of_a_run_that_has_ended_nobody_is_asked_to_decide(
+    log: EventLog, tmp_path: Path
+) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def pay() -> None:
+        begun.set()
+        await over.wait()
+
+    async def node(state: Any) -> Any:
+        return {"done": await current_step().effect("pay", pay)}
+
+    said: list[str] = []
+    async with Worker(log, [(agent(node), None)], home=tmp_path, progress=said.append), Client(log) as client:
+        run = await client.start("sample", {})
+        await begun.wait()
+        await run.cancel("enough")
+        await eventually(lambda: said)
+        over.set()
+    reason = "the run ended while it was under way"
+    assert said[0] == f"run {run.id}: the outcome of the effect pay is unknown: {reason}"
 
 
 async def test_a_dead_letter_is_told_with_its_place(log: EventLog, tmp_path: Path) -> None:
