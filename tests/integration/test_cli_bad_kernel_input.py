@@ -239,5 +239,6 @@ def test_an_answer_to_a_question_that_is_closed_is_refused(folder: Folder) -> No
 
 
 def test_an_input_that_is_empty_is_no_input_and_begins_no_run(folder: Folder) -> None:
-    refused(folder, 2, "--input is not JSON", "See: noesium run --help", "run", "shop:ordering", "--input", "")
+    command = ("run", "shop:ordering", "--input", "")
+    refused(folder, 2, "--input is not JSON", "See: noesium run --help", *command)
     assert not (folder.path / ".noesium" / "log.db").exists()
