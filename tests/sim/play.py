@@ -349,6 +349,11 @@ class Stage:
         names = {m.instance_id: m.name for m in self.machines if m.instance_id is not None}
         self.faults += late_calls(book, self.world.calls, names)
         self.faults += self.reader.watch.faults(book)
+        # A callback that raises is nobody's to catch: what it was to do has not been done.
+        raised = [
+            said for said in self.loop.complaints if said["message"].startswith("Exception in callback")
+        ]
+        self.faults += [f"raised: {said['message']}: {said['exception']!r}" for said in raised]
         return book
 
     def counts(self, book: Book | None) -> dict[str, int]:
