@@ -74,6 +74,8 @@ class Catalogue:
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
         self._judges: dict[tuple[str, str], Callable[[Any], None]] = {}
         self._current: set[tuple[str, str]] = set()
+        self.changes = 0
+        """Grows with each type or version that becomes known: others may be judged by it, too."""
 
     def register(self, event_class: EventClass, *, lazily: bool = False) -> EventClass:
         """Make a class known under its type and version; returns it, so that it serves as a decorator.
@@ -122,6 +124,10 @@ class Catalogue:
         for event_type in self.types():
             for version, entry in sorted(self._entries[event_type].items()):
                 yield event_type, _dotted(version), entry.schema
+
+    def schema_for(self, event_type: str, version: str) -> JsonSchema:
+        """What payloads of this type and version are judged by; raises `UnknownSchemaError`."""
+        return self._find(event_type, version).schema
 
     def upcasts(self, event_type: str, from_major: int) -> bool:
         """Whether payloads of this major can be brought to the newest known one."""
@@ -211,8 +217,13 @@ class Catalogue:
     def _add(self, event_type: str, entry: _Entry, lazily: bool) -> None:
         entries = self._entries.get(event_type, {})
         known = entries.get(entry.version)
+        again = known is not None and known.event_class is not None and known.event_class is entry.event_class
+        if known is not None and again:
+            entry = known  # with the validator that is made already
         if not lazily:
             entry.validator  # noqa: B018 - a schema that is none is refused here
+        if again:
+            return
         if known is None:
             self._entries.setdefault(event_type, {})[entry.version] = entry
         elif known.event_class is not entry.event_class and meaning(known.schema) != meaning(entry.schema):
@@ -225,6 +236,7 @@ class Catalogue:
             entries[entry.version] = entry
         self._judges.clear()
         self._current.clear()
+        self.changes += 1
 
     def _find(self, event_type: str, version: str) -> _Entry:
         entries = self._entries.get(event_type)

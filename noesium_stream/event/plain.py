@@ -7,6 +7,7 @@ is found out once; whether the values of an event are is looked at each time, fo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -19,6 +20,14 @@ _classes: dict[type[BaseModel], tuple[int, tuple[str, ...]] | None] = {}
 """Of the plain ones, how many fields they have, and which may be fractions: pydantic writes a whole number
 there as one."""
 _UNKNOWN: Final = (0, ("",))
+_SIMPLE: Final = {"string": str, "integer": int, "boolean": bool}
+_OF_A_FIELD: Final = frozenset({"type", "title", "description", "default"})
+_OF_AN_OBJECT: Final = frozenset(
+    {"$schema", "$id", "title", "description", "type", "properties", "required", "additionalProperties"}
+)
+
+Shape = tuple[list[str], list[type]]
+"""Names of fields in their order, and the type of each."""
 
 
 def plain_payload(event: BaseModel) -> dict[str, Any] | None:
@@ -45,10 +54,42 @@ def plain_payload(event: BaseModel) -> dict[str, Any] | None:
     return fields.copy()
 
 
+def simple_shape(cls: type[BaseModel], schema: Mapping[str, Any]) -> Shape | None:
+    """The names and types of the fields with which any event of a class is valid, and its own payload.
+
+    Args:
+        cls: the class of the events.
+        schema: the JSON Schema that their payloads are judged by.
+
+    Returns:
+        None where more than that has to be looked at: a field that may be of several types, a fraction, a
+        list or an object, whatever a schema or pydantic asks for beyond a type.
+    """
+    if not isinstance(schema, Mapping) or not _is_plain(cls) or _fractions(cls):
+        return None
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    names = list(cls.__pydantic_fields__)
+    if (
+        schema.get("type") != "object"
+        or not _OF_AN_OBJECT.issuperset(schema)
+        or list(properties) != names
+        or not set(schema.get("required", ())).issubset(names)
+    ):
+        return None
+    types = []
+    for field in properties.values():
+        said = field.get("type") if isinstance(field, Mapping) and _OF_A_FIELD.issuperset(field) else None
+        if not isinstance(said, str) or said not in _SIMPLE:
+            return None
+        types.append(_SIMPLE[said])
+    return names, types
+
+
 def _is_plain(cls: type[BaseModel]) -> bool:
     decorators = cls.__pydantic_decorators__
     return (
         cls.model_dump is BaseModel.model_dump
+        and not cls.model_config.get("json_encoders")
         and not decorators.field_serializers
         and not decorators.model_serializers
         and not decorators.computed_fields
@@ -75,6 +116,7 @@ def _is_plain_field(field: FieldInfo) -> bool:
         field.alias is None
         and field.serialization_alias is None
         and not field.exclude
+        and getattr(field, "exclude_if", None) is None
         and _is_plain_type(field.annotation)
         and all(type(one).__module__ == "annotated_types" for one in field.metadata)
     )

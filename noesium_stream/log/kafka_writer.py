@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import TypeVar
+from operator import itemgetter
+from typing import Final, TypeVar
 
 from noesium_stream.errors import EventStoreError, LogClosedError, RecordTooLargeError
 from noesium_stream.event.codec import EnvelopeCodec
@@ -25,6 +26,7 @@ from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoi
 from noesium_stream.observability import events_emitted
 
 T = TypeVar("T")
+_PLACE_OF: Final[Callable[[Prepared], tuple[str, int]]] = itemgetter(0, 1)
 Counts = Callable[[set[str]], Awaitable[dict[str, int]]]
 """Partition counts of topics, which are made where they are missing."""
 Limits = Callable[[set[str]], Awaitable[Mapping[str, int]]]
@@ -102,7 +104,7 @@ class KafkaWriter:
         """Encode and check all, make topics that are missing."""
         self._check_open()
         prepared = prepare_outgoing(outgoing, self._codec)
-        places = dict.fromkeys([record[:2] for record in prepared])
+        places = dict.fromkeys(map(_PLACE_OF, prepared))
         counts = await self._counts({topic for topic, _ in places})
         for topic, partition in places:
             check_partition(topic, partition, counts[topic])
@@ -198,7 +200,7 @@ class KafkaTransaction:
 
     def _commit_headers(self, prepared: Sequence[Prepared]) -> Sequence[Headers]:
         """`noesium_commit` of each record; the count of a transaction in parts is what is written so far."""
-        places: list[tuple[str, int]] = [record[:2] for record in prepared]
+        places = list(map(_PLACE_OF, prepared))
         headers = commit_headers(self._commit_id, places, self._counts)
         self._counts.update(places)
         return headers

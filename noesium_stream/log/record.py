@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, Final, Protocol
 
 from noesium_stream.errors import CorruptRecordError, EventValidationError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.headers import CE_TYPE
+
+_VALUE_OF: Final = attrgetter("value")
+
+
+def bytes_of(records: Iterable[Record]) -> int:
+    """How many bytes the values of records have together."""
+    return sum(map(len, map(_VALUE_OF, records)))
 
 
 class Decoder(Protocol):

@@ -115,10 +115,10 @@ class Committer:
         requests = [request for request in requests if not request.ended]
         while requests:
             numbers: dict[str, int] = {}
-            ordered = self._ordered(requests, numbers)
+            others, own = self._ordered(requests, numbers)
             begun_s = self._clock.monotonic()
             try:
-                positions = await self._writer.commit(ordered)
+                positions = await self._writer.commit(others + own)
             except (LogFullError, LogUnavailableError) as error:
                 self._progress(waiting_for_log(error))
                 if self._lost is not None:
@@ -134,20 +134,19 @@ class Committer:
                 return self._give_up(requests, error)
             else:
                 self.proved_s = begun_s
-                return self._done(requests, ordered, positions, numbers)
+                return self._done(requests, own, positions[len(others) :], numbers)
         return None
 
     def _done(
         self,
         requests: list[Submission],
-        ordered: Sequence[Outgoing],
+        own: Sequence[Outgoing],
         positions: Sequence[Position],
         numbers: dict[str, int],
     ) -> None:
         self.sequences.update(numbers)
-        first = next((at for at, record in enumerate(ordered) if record.topic == self._journal), len(ordered))
         try:
-            self._on_commit(ordered[first:], positions[first:])
+            self._on_commit(own, positions)
         except Exception as error:
             return self._give_up(requests, error)
         for request in requests:
@@ -165,8 +164,12 @@ class Committer:
                 await self._commit([request])
         return None
 
-    def _ordered(self, requests: list[Submission], numbers: dict[str, int]) -> list[Outgoing]:
-        # What goes to others is sent first, the journal's part last: a torn commit lacks its own end.
+    def _ordered(
+        self, requests: list[Submission], numbers: dict[str, int]
+    ) -> tuple[list[Outgoing], list[Outgoing]]:
+        """What goes to others, and what goes to the journal; sent in this order, a torn commit lacks its own
+        end.
+        """
         others: list[Outgoing] = []
         own: list[Outgoing] = []
         for request in requests:
@@ -175,7 +178,7 @@ class Committer:
                     own.append(self._numbered(record, numbers))
                 else:
                     others.append(record)
-        return others + own
+        return others, own
 
     def _numbered(self, record: Outgoing, numbers: dict[str, int]) -> Outgoing:
         envelope, topic, partition, key, headers = record

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.log.generations import fitting_spec
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
-from noesium_stream.log.record import Record
+from noesium_stream.log.record import Record, bytes_of
 from noesium_stream.projection.folder import matching
 from noesium_stream.worker.acquiring import Assignment
 from noesium_stream.worker.handling import HandlerPartition
@@ -139,7 +139,7 @@ class HandlerHost(Host):
         for place, batch in by_partition.items():
             owner = cast(HandlerPartition, self._owners[place])
             more = group is not None and group.behind(place) >= MANY
-            size = sum(len(record.value) for record in batch)
+            size = bytes_of(batch)
             calls.append((owner.accept(batch, more=more), (len(batch), size)))
         return calls
 

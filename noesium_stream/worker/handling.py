@@ -33,7 +33,7 @@ from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.standard import HandlerAdvanced, PartitionAcquired, PartitionStatus
 from noesium_stream.kernel import NO_LONGER_OWNER
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing, TopicPartition
-from noesium_stream.log.record import Record
+from noesium_stream.log.record import Record, bytes_of
 from noesium_stream.log.topics import partition_of
 from noesium_stream.observability import events_processed
 from noesium_stream.projection.faults import stopped_by
@@ -348,7 +348,9 @@ class HandlerPartition:
         made, handled, failure = self._handling.take(fold, records)
         outgoing = await self._handling.outgoing(made)
         self._unwritten += len(records)
-        size = sum([len(record.value) for record in records if record.offset >= before])
+        if records and records[0].offset < before:
+            records = [record for record in records if record.offset >= before]
+        size = bytes_of(records)
         sent = commits.add(outgoing, handled, size, fold.cursor, more=more and failure is None)
         if failure is None:
             return sent, None

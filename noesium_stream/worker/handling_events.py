@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.errors import EventHeldError, EventValidationError, RecordTooLargeError, hint_of
@@ -98,8 +98,10 @@ class Handling:
         self._handled += 1
         return after
 
-    async def outgoing(self, made: Sequence[Outgoing | Lone]) -> list[Outgoing]:
+    async def outgoing(self, made: list[Outgoing | Lone]) -> list[Outgoing]:
         """Find out where that goes whose kind is new."""
+        if Lone not in set(map(type, made)):
+            return cast("list[Outgoing]", made)
         destinations, outgoing = self._destinations, []
         for one in made:
             if isinstance(one, Lone):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ConfigDict, Field, field_serializer
 
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import EventValidationError, RecordTooLargeError
@@ -16,6 +17,7 @@ from noesium_stream.event.codec import EnvelopeCodec
 from noesium_stream.event.domain import DomainEvent
 from noesium_stream.event.limits import MAX_RECORD_BYTES
 from noesium_stream.event.making import Making
+from noesium_stream.event.plain import simple_shape
 from noesium_stream.log import open_log
 from noesium_stream.log.encoded import EncodedEvent
 from noesium_stream.log.headers import header_text
@@ -34,6 +36,14 @@ class Summed(DomainEvent, event_type="sales.summed"):
     share: float | None = None
 
 
+class Simple(DomainEvent, event_type="sales.simple"):
+    """Fields of one simple type each: such events are valid by that."""
+
+    tool: str
+    total: int
+    paid: bool = True
+
+
 class Listed(DomainEvent, event_type="sales.listed"):
     """Not plain: it takes pydantic to write it."""
 
@@ -45,7 +55,7 @@ class Short(DomainEvent, event_type="sales.short"):
     note: str | None = None
 
 
-KINDS: list[DomainEvent] = [Summed(tool="a", total=1), Listed(lines=[]), Short()]
+KINDS: list[DomainEvent] = [Summed(tool="a", total=1), Simple(tool="a", total=1), Listed(lines=[]), Short()]
 
 
 class Bare:
@@ -99,6 +109,8 @@ ENCODING = encoding(LOG)
         st.builds(
             Summed, tool=st.text(), total=st.integers(-(2**63), 2**64 - 1), share=st.floats(0, 1) | st.none()
         ),
+        st.builds(Simple, tool=st.text(), total=st.integers(-(2**63), 2**64 - 1), paid=st.booleans()),
+        st.builds(Simple, tool=st.text(), total=st.just(1), more=st.none() | st.integers(0, 9) | st.text()),
         st.builds(Listed, lines=st.lists(st.integers(0, 9), max_size=3)),
         st.builds(Short, note=st.none() | st.text()),
     ),
@@ -139,6 +151,12 @@ def test_the_bytes_the_headers_and_the_place_are_those_of_the_long_way(
         pytest.param(
             Summed.model_construct(tool="a", total=1, share=float("nan")), "k", None, 3, id="not a number"
         ),
+        pytest.param(Simple(tool="\ud800", total=1), "k", None, 3, id="simple, half a surrogate pair"),
+        pytest.param(Simple(tool="a", total=2**64), "k", None, 3, id="simple, a number that is too large"),
+        pytest.param(Simple.model_construct(tool=1, total=1, paid=True), "k", None, 3, id="simple, no text"),
+        pytest.param(Simple.model_construct(tool="a", total=True, paid=True), "k", None, 3, id="true for 1"),
+        pytest.param(Simple.model_construct(tool="a", total=None, paid=True), "k", None, 3, id="no number"),
+        pytest.param(Simple.model_construct(tool="a", paid=True), "k", None, 3, id="a field is not there"),
     ],
 )
 def test_what_is_not_usual_goes_the_long_way(
@@ -170,6 +188,100 @@ def test_a_schema_that_is_registered_later_counts() -> None:
     log.catalogue.register(Stricter)
     assert one.of(Summed(tool="a", total=1), cause(), "k", 0) is not None
     assert one.of(Summed.model_construct(tool=1, total=1), cause(), "k", 0) is None
+
+
+def test_events_of_a_simple_class_are_written_in_the_order_of_their_fields_or_as_they_were_made() -> None:
+    given: list[Any] = [
+        Simple(total=1, tool="a"),
+        Simple.model_construct(None, total=1, tool="a", paid=False),
+        Simple.model_validate({"tool": "a", "total": 1, "paid": False, "more": [1]}),
+    ]
+    for made in given:
+        outgoing: Any = ENCODING.of(made, cause(), "k", 0)
+        assert list(outgoing.envelope.payload.items()) == list(made.payload().items())
+
+
+STRING = {"type": "string"}
+SIMPLE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "tool": STRING,
+        "total": {"type": "integer"},
+        "paid": {"type": "boolean", "default": True},
+    },
+    "required": ["tool", "total"],
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"maxProperties": 2},
+        {"required": ["tool", "more"]},
+        {"type": ["object", "null"]},
+        {"properties": {**SIMPLE["properties"], "tool": {"type": "string", "minLength": 2}}},
+        {"properties": {**SIMPLE["properties"], "tool": {"type": ["string", "null"]}}},
+        {"properties": {**SIMPLE["properties"], "tool": {"const": "b"}}},
+        {"properties": {**SIMPLE["properties"], "tool": True}},
+        {"properties": {"tool": STRING, "total": {"type": "integer"}}},
+        {"properties": {"total": {"type": "integer"}, "tool": STRING, "paid": {"type": "boolean"}}},
+        {"properties": {**SIMPLE["properties"], "total": {"type": "number"}}},
+    ],
+)
+def test_a_schema_that_asks_for_more_than_types_is_asked_itself(changed: dict[str, Any]) -> None:
+    assert simple_shape(Simple, SIMPLE) == (["tool", "total", "paid"], [str, int, bool])
+    assert simple_shape(Simple, {**SIMPLE, **changed}) is None
+
+
+@pytest.mark.filterwarnings("ignore:`json_encoders` is deprecated")
+def test_a_class_that_pydantic_has_to_write_is_not_simple() -> None:
+    class Trimmed(Simple):
+        @field_serializer("tool")
+        def trimmed(self, tool: str) -> str:
+            return tool.strip()
+
+    class Weighed(Simple):
+        total: float  # pydantic writes 2 as 2.0
+
+    class Shouted(Simple):
+        model_config = ConfigDict(json_encoders={str: str.upper})
+
+    class Sometimes(Simple):
+        tool: str = Field(exclude_if=lambda tool: tool == "a")
+
+    for one in (Trimmed, Weighed, Shouted, Sometimes):
+        assert simple_shape(one, SIMPLE) is None
+
+
+def test_a_schema_that_takes_everything_is_asked_itself() -> None:
+    everything: Any = True
+    assert simple_shape(Simple, everything) is None
+
+
+def test_what_the_catalogue_of_the_log_asks_for_counts_and_not_what_the_class_says() -> None:
+    log: Any = Bare()
+    log.catalogue = Catalogue()
+    strict = {**SIMPLE, "properties": {**SIMPLE["properties"], "tool": {"type": "string", "minLength": 2}}}
+    log.catalogue.register_schema("sales.simple", "1.0.0", strict)
+    log.decoder = EnvelopeCodec(log.catalogue)
+    clock = VirtualClock()
+    one = Encoding(ME, clock, "adder/", log)
+    one.learn(KINDS[1], Making(ME, clock).of(KINDS[1], cause(), "k", "i"), TOPIC, 8)
+    one.begin()
+    assert one.of(Simple(tool="ab", total=1), cause(), "k", 0) is not None
+    assert one.of(Simple(tool="a", total=1), cause(), "k", 0) is None
+
+
+def test_events_of_a_simple_class_are_judged_by_a_schema_that_is_registered_later() -> None:
+    log: Any = Bare()
+    one, made = encoding(log), Simple(tool="a", total=1)
+    assert one.of(made, cause(), "k", 0) is not None
+    strict = {**SIMPLE, "properties": {**SIMPLE["properties"], "tool": {"type": "string", "minLength": 2}}}
+    log.catalogue.register_schema("sales.simple", "1.0.1", strict)
+    one.begin()
+    assert one.of(made, cause(), "k", 0) is None
+    with pytest.raises(EventValidationError, match="shorter than 2"):
+        one.alone(made, cause(), "k", 0)
 
 
 def test_no_two_events_have_the_same_id_or_span() -> None:
