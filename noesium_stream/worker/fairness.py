@@ -4,7 +4,9 @@ The policy: the keys stand in a circle, in the order of their bytes. Whenever a 
 after the last one that has a command waiting gives its oldest. A key none of whose runs is at work need not
 wait for runs of others to end (`slots`). So a tenant with 10,000 commands, or a run
 that asks for 10,000 others, delays another one's command by one run at a time. Nothing is kept but the key
-that was last, which the journal tells.
+that was last, which the journal tells. Those that begin where no slot is free have turns of their own, in the
+same order, which a new owner begins anew. So while a command waits whose key has no run at work, two of
+another key may begin, one by each of the two kinds of turns, and not a third.
 
 The key of a command is what `Client.start(..., fairness_key=…)` said; a call of a run that was started so has
 the same. Else it is that of the tree of runs for a call (its correlation id), and of the producer

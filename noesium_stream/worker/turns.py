@@ -231,6 +231,8 @@ class Turns:
         async with self._decisions.alone():
             self._other = False
             turns, last = self._next()
+            if last is None:
+                self._waiting.began_beside(turns)
             first: dict[str, str] = {}
             for fair, record in turns:
                 if fair not in self._holder.busy:

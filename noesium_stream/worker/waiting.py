@@ -72,6 +72,8 @@ class Waiting:
         self._under_way = 0
         self._last = ""
         """The key that was last, with what is under way."""
+        self._beside: str | None = None
+        """The key that was last of those that began beside others; those have turns of their own."""
         self.changes = 0
         """Grows with each command that comes."""
 
@@ -108,8 +110,18 @@ class Waiting:
         """These are taken up, in order; `last`: the key that was last, if it was their turn."""
         for fair, record in turns:
             self._taken[fair] = record.offset
+        if not self._under_way:
+            self._last = self._state.manifest.last_fair
         self._under_way += len(turns)
-        self._last = self._last if last is None else last
+        if last is None:
+            self.began_beside(turns)
+        else:
+            self._last = last
+
+    def began_beside(self, turns: Sequence[Turn]) -> None:
+        """These begin though no slot is free: the next ones to do so are those behind them."""
+        if turns:
+            self._beside = turns[-1].fair
 
     def taken(self, turns: Sequence[Turn]) -> None:
         """Copies of these are folded: they do not lie here any more."""
@@ -134,8 +146,13 @@ class Waiting:
         return picked, last
 
     def next_beside(self, busy: Collection[str], most: int) -> list[Turn]:
-        """The oldest command of each of the next keys, at most so many, that are none of `busy`."""
-        begin = self._last if self._under_way else self._state.manifest.last_fair
+        """The oldest command of each of the next keys, at most so many, that are none of `busy`.
+
+        The next ones are those behind the last that began so (`began_beside`).
+        """
+        begin = self._beside
+        if begin is None:
+            begin = self._last if self._under_way else self._state.manifest.last_fair
         others = (fair for fair in self._circle(begin) if fair not in busy)
         found = (Turn(fair, record) for fair in others for record in self._next_of(fair))
         return list(islice(found, most))

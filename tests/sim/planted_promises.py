@@ -152,6 +152,12 @@ def serve_the_first_tenant_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Waiting, "_circle", circle)
 
 
+@planted("turn", first=70_000)
+def begin_beside_in_one_order(patch: pytest.MonkeyPatch) -> None:
+    """Who began last where no slot was free is forgotten."""
+    patch.setattr(Waiting, "began_beside", lambda self, turns: None)
+
+
 # -- dead letters --------------------------------------------------------------------------------------
 
 

@@ -27,7 +27,8 @@ The rules, by the word that a fault begins with:
 - report: what a call said at last, whose owner had given the run up, is heard before a later decision.
 - parked: a run does nothing while it waits for a worker of its version; a request that waits for one is dealt
   with once.
-- turn: of one tenant's commands the older one begins first, and no tenant's waits while two of another begin.
+- turn: of one tenant's commands the older one begins first, and no tenant's waits while two of another begin
+  in turn, or two beside others where the tenant has no run at work.
 - letter: nothing but what was spoiled on its way (`spoiled`, by event ids) became a dead letter, that did,
   and a letter is sent again once at most.
 """

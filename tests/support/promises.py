@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from noesium_stream.event.calls import ANSWERS, COMMANDS
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.headers import CE_ID, COMMIT, SOURCE
+from noesium_stream.log.headers import CE_ID, COMMIT, INBOX, SOURCE
 from noesium_stream.log.record import Record
 from noesium_stream.worker.fairness import fairness_key
-from tests.support.book import Book, at, outcome_of, source_of
+from tests.support.book import TERMINAL, Book, at, outcome_of, source_of
 
 ENTERED: Final = "kernel.node.entered"
 CANCEL: Final = "run.cancel.requested"
@@ -222,40 +222,88 @@ def resumed_twice(book: Book, journal: Sequence[Record]) -> Iterator[str]:
 # -- turns ---------------------------------------------------------------------------------------------
 
 
+class Begun(NamedTuple):
+    """A command that began.
+
+    Attributes:
+        fair: whose it was.
+        offset: where it lay in the inbox.
+        owner: how many owners the partition had had.
+        open: who had open runs.
+        in_turn: whether it was its turn; else it began beside others.
+    """
+
+    fair: str
+    offset: int
+    owner: int
+    open: frozenset[str]
+    in_turn: bool = False
+
+
 def out_of_turn(journal: Sequence[Record]) -> Iterator[str]:
-    """Commands that began before an older one of their tenant, or twice while another tenant's waited.
+    """Commands that began before an older one of their tenant, or in a turn that was another tenant's.
 
     Where requests were parked or handed on, commands begin out of turn by right.
     """
-    by_partition: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
     exempt = {
         record.partition
         for record in journal
         if record.event_type in ("request.parked", "partition.outgrown", "request.forwarded")
     }
-    for record in journal:
-        source = record.header(SOURCE)
-        if source is not None and record.event_type in COMMANDS and record.partition not in exempt:
-            offset = int(source.rpartition(b"/")[2])
-            by_partition[record.partition].append((fairness_key(record.envelope), offset))
-    for partition, begun in by_partition.items():
-        for fault in _turns(begun):
+    for partition in sorted({record.partition for record in journal} - exempt):
+        for fault in _turns(_begun([record for record in journal if record.partition == partition])):
             yield f"turn: partition {partition}: {fault}"
 
 
-def _turns(begun: Sequence[tuple[str, int]]) -> Iterator[str]:
+def _begun(journal: Sequence[Record]) -> list[Begun]:
+    """The commands that began in a partition; the last of those that were taken up together is marked."""
+    begun: list[Begun] = []
+    keys: dict[str, str] = {}
+    open_runs = Counter[str]()
+    owner = marked = 0
+    for record in journal:
+        source, mark = record.header(SOURCE), record.header(INBOX)
+        if record.event_type == "partition.acquired":
+            owner += 1
+        elif source is not None and record.event_type in COMMANDS:
+            fair = keys[record.key] = fairness_key(record.envelope)
+            offset = int(source.rpartition(b"/")[2])
+            begun.append(Begun(fair, offset, owner, frozenset(+open_runs)))
+            open_runs[fair] += 1
+        elif record.event_type in TERMINAL and record.key in keys:
+            open_runs[keys.pop(record.key)] -= 1
+        if mark is not None:
+            begun[marked:] = [one._replace(in_turn=b'"fair"' in mark) for one in begun[marked:]]
+            marked = len(begun)
+    return begun
+
+
+def _turns(begun: Sequence[Begun]) -> Iterator[str]:
     places: defaultdict[str, list[int]] = defaultdict(list)
-    for place, (fair, offset) in enumerate(begun):
-        if places[fair] and begun[places[fair][-1]][1] > offset:
-            yield f"command {offset} of {fair} began after command {begun[places[fair][-1]][1]}"
-        places[fair].append(place)
+    for place, one in enumerate(begun):
+        own = places[one.fair]
+        if own and begun[own[-1]].offset > one.offset:
+            yield f"command {one.offset} of {one.fair} began after command {begun[own[-1]].offset}"
+        own.append(place)
     for fair, own in places.items():
-        for first, second in pairwise(own):
-            oldest = min(begun[first][1], begun[second][1])
-            between = {begun[place][0] for place in range(first, second)}
-            for other, offset in begun[second:]:
-                if other not in between and offset < oldest:
-                    yield f"command {offset} of {other} waited while two of {fair} began"
+        in_turn = [place for place in own if begun[place].in_turn]
+        beside = [place for place in own if not begun[place].in_turn]
+        for first, last in pairwise(in_turn):
+            yield from _overtaken(begun, first, last, f"two of {fair} began in turn")
+        for first, last in pairwise(beside):
+            if begun[first].owner == begun[last].owner:  # a new one begins with anybody
+                # Who has a run at work waits for a slot.
+                at_work = frozenset[str]().union(*(one.open for one in begun[first : last + 1]))
+                yield from _overtaken(begun, first, last, f"two of {fair} began beside others", at_work)
+
+
+def _overtaken(
+    begun: Sequence[Begun], first: int, last: int, what: str, apart: Collection[str] = ()
+) -> Iterator[str]:
+    between = {one.fair for one in begun[first:last]}
+    for one in begun[last:]:
+        if one.fair not in between and one.fair not in apart and one.offset < begun[first].offset:
+            yield f"command {one.offset} of {one.fair} waited while {what}"
 
 
 # -- dead letters --------------------------------------------------------------------------------------

@@ -98,6 +98,21 @@ async def test_a_tenants_next_run_begins_beside_when_its_last_one_has_ended(tmp_
         await eventually(lambda: office.at_work[SLOTS:] == ["small-1", "small-2"])
 
 
+async def test_tenants_that_begin_beside_have_turns_too(tmp_path: Path) -> None:
+    office = Office()
+    async with office.open(tmp_path):
+        await office.asks("a", "a-1", "a-2", "a-3")
+        await office.asks("b", "b-1")
+        await eventually(lambda: len(office.at_work) == SLOTS + 2)
+        await office.asks("c", "c-1")
+        await turns_of_the_loop()
+        assert office.at_work[SLOTS:] == ["a-1", "b-1"]
+        for ends, begins in (("a-1", "c-1"), ("c-1", "a-2"), ("b-1", None), ("a-2", "a-3")):
+            office.may_end.setdefault(ends, asyncio.Event()).set()
+            if begins is not None:
+                await eventually(lambda begins=begins: office.at_work[-1] == begins)
+
+
 def test_few_slots_are_not_exceeded_and_more_are_by_an_eighth() -> None:
     assert Slots(BESIDE - 1).beside() == BESIDE - 1
     slots = Slots(SLOTS)

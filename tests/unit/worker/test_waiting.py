@@ -121,6 +121,13 @@ def test_beside_keys_that_are_at_work_each_of_the_next_others_has_its_oldest(
     assert queue.next_beside({f"key:{lane}" for lane in "abcd"}, 1) == []
 
 
+def test_those_beside_that_are_under_way_do_not_move_the_circle(queue: Waiting, file: StateFile) -> None:
+    put(queue, "abcn")
+    file.manifest.last_fair = "key:m"
+    queue.take(queue.next_beside({"key:n"}, 1), None)
+    assert lanes_of(queue.next_ones(1)[0]) == "n"
+
+
 def test_what_is_under_way_is_not_picked_again_and_the_circle_goes_on_behind_it(
     queue: Waiting, file: StateFile
 ) -> None:
