@@ -357,6 +357,8 @@ class KafkaSubscription:
 
     def _check(self, error: KafkaError, message: Message) -> None:
         """Raise what cannot be waited for."""
+        if error.code() == KafkaError._MAX_POLL_EXCEEDED:
+            return None  # this process stood still for minutes: it has left, and joins again with this poll
         partition = message.partition()
         if error.code() in OUT_OF_RANGE and partition is not None and partition >= 0:
             return self._out_of_range(TopicPartition(message.topic(), partition))
