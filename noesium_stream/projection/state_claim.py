@@ -8,6 +8,7 @@ whoever opens the partition's state after it has let go.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import IO, Final
 
@@ -20,7 +21,8 @@ MOST: Final = 16
 
 def places(path: Path) -> list[Path]:
     """Where the state of one partition may lie: `0.db`, `0~2.db`, `0~3.db`, …"""
-    return [path, *(path.with_name(f"{path.stem}~{n}{path.suffix}") for n in range(2, MOST + 1))]
+    folder, stem, suffix = path.parent, path.stem, path.suffix
+    return [path, *(folder / f"{stem}~{n}{suffix}" for n in range(2, MOST + 1))]
 
 
 def claimed(path: Path) -> tuple[Path, IO[bytes]]:
@@ -34,8 +36,7 @@ def claimed(path: Path) -> tuple[Path, IO[bytes]]:
     """
     chosen: tuple[Path, IO[bytes]] | None = None
     for place in places(path):
-        is_there = place.exists()
-        if chosen is not None and not is_there:
+        if chosen is not None and not os.path.exists(place):
             continue
         try:
             lock = locked(place)
@@ -62,7 +63,7 @@ def _written(path: Path) -> int:
     times = [0]
     for suffix in ("", "-wal"):
         try:
-            times.append(Path(f"{path}{suffix}").stat().st_mtime_ns)
+            times.append(os.stat(f"{path}{suffix}").st_mtime_ns)
         except FileNotFoundError:
             continue
     return max(times)

@@ -50,6 +50,7 @@ _SCHEMA: Final = (
     "CREATE INDEX parked_run ON parked (run_id, journal_offset)",
 )
 _TABLES: Final = ("open", "ended", "decided", "waiting", "passed", "parked")
+_COUNTS: Final = f"SELECT {', '.join(f'(SELECT count(*) FROM {name} NOT INDEXED)' for name in _TABLES)}"
 _CHECK_CACHE_KB: Final = 32_000
 
 
@@ -227,8 +228,11 @@ def _opened(path: Path, identity: Identity, lock: IO[bytes]) -> StateFile:
             # Who died while it was made leaves a database without a table: as good as none.
             if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None:
                 _create(db, identity)
-            keep_order(db)
-            manifest = _read_manifest(db, path)
+                keep_order(db)
+                manifest = Manifest(identity)  # nothing in it that could be damaged: it is not read back
+            else:
+                keep_order(db)
+                manifest = _read_manifest(db, path)
         _require(manifest, identity, path)
         return StateFile(db, manifest, path, lock)
     except BaseException:
@@ -260,8 +264,7 @@ def _read_manifest(db: sqlite3.Connection, path: Path) -> Manifest:
         if fields.get(name) is not None:
             fields[name] = tuple(fields[name])
     manifest = Manifest(**{**fields, "identity": Identity(**fields["identity"])})
-    for table in _TABLES:
-        [(count,)] = db.execute(f"SELECT count(*) FROM {table} NOT INDEXED")
+    for table, count in zip(_TABLES, db.execute(_COUNTS).fetchone(), strict=True):
         if count != manifest.counts[table]:
             raise StateFileError(f"{path}: the table {table} has {count} rows, not {manifest.counts[table]}.")
     db.execute(f"PRAGMA cache_size = -{_CHECK_CACHE_KB}")

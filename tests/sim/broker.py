@@ -197,6 +197,7 @@ class Link:
 
     def __init__(self, broker: Broker, lane: Lane, chance: Random, odds: Mapping[str, float]) -> None:
         self.broker = broker
+        self._there = broker.lane.context
         self.lane = lane
         self.chance = chance
         self.odds = dict(odds)
@@ -247,7 +248,7 @@ class Link:
         elif fault == "slow":
             delay_s = self.chance.uniform(0.01, ANSWER_S / 2)
         if fault != "request lost":
-            self.broker.lane.call_later(delay_s, self._serve, work, answer, fault)
+            loop.call_later(delay_s, self._serve, work, answer, fault, context=self._there)
         patience = loop.call_later(ANSWER_S, _give_up, answer)
         try:
             return await answer
@@ -283,7 +284,9 @@ class Link:
         if fault == "dead after":
             self.lane.kill()
         elif fault != "answer lost":
-            self.broker.lane.call_later(self.latency(), self._answer, answer, value, error)
+            self.broker.loop.call_later(
+                self.latency(), self._answer, answer, value, error, context=self._there
+            )
 
     def _answer(self, answer: asyncio.Future[Any], value: Any, error: Exception | None) -> None:
         if answer.done() or self.cut:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from random import Random
 from typing import Final
-from uuid import UUID
 
 START_MS: Final = 1_767_225_600_000
 
@@ -26,7 +25,8 @@ class SimClock:
 
     def uuid7(self) -> str:
         value = self.now_ms() << 80 | 0x7 << 76 | self._chance.getrandbits(12) << 64
-        return str(UUID(int=value | 0b10 << 62 | self._chance.getrandbits(62)))
+        text = f"{value | 0b10 << 62 | self._chance.getrandbits(62):032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def token(self, size: int) -> str:
         return self._chance.randbytes(size).hex()

@@ -16,6 +16,7 @@ from noesium_stream.errors import (
     TenureEndedError,
 )
 from noesium_stream.event.codec import EnvelopeCodec
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard_catalogue import standard_catalogue
 from noesium_stream.log.embedded import Bounds, EmbeddedLog, Topic
 from noesium_stream.log.group import Claim, Coordinator, MemberTenure, Plan, shares
@@ -31,7 +32,7 @@ from noesium_stream.log.port import (
     Transaction,
 )
 from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
-from noesium_stream.log.record import Record
+from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec, Topology
 from tests.sim.broker import SESSION_S, Link, NoAnswerError
 from tests.sim.clock import SimClock
@@ -43,9 +44,27 @@ BEAT_S: Final = 2.0
 """Longer than elsewhere, and short enough for a session: signs of life are half of what happens."""
 
 
-def sim_log(link: Link, clock: SimClock, topology: Topology) -> EmbeddedLog:
+class Remembered:
+    """A decoder of those who only look on, at the same records: each is decoded once for all of them.
+
+    Workers decode for themselves, as they do elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self._events: dict[bytes, EventEnvelope] = {}
+        self.decode_unchecked = CODEC.decode_unchecked
+        self.upcast = CODEC.upcast
+
+    def decode(self, data: bytes) -> EventEnvelope:
+        event = self._events.get(data)
+        if event is None:
+            event = self._events[data] = CODEC.decode(data)
+        return event
+
+
+def sim_log(link: Link, clock: SimClock, topology: Topology, decoder: Decoder = CODEC) -> EmbeddedLog:
     """What a process at the end of `link` opens as its log."""
-    return EmbeddedLog("memory://sim", topology, SimStore(link, clock, topology), CODEC, clock)
+    return EmbeddedLog("memory://sim", topology, SimStore(link, clock, topology, decoder), CODEC, clock)
 
 
 class SimStore:
@@ -53,8 +72,9 @@ class SimStore:
 
     scheme = "memory"
 
-    def __init__(self, link: Link, clock: SimClock, topology: Topology) -> None:
+    def __init__(self, link: Link, clock: SimClock, topology: Topology, decoder: Decoder) -> None:
         self._link = link
+        self._decoder = decoder
         self._clock = clock
         self._topology = topology
         self._store = link.broker.store
@@ -91,7 +111,7 @@ class SimStore:
             return [], offset
         if link.chance.random() < 0.3:
             limit = 1 + link.chance.randrange(min(limit, 8))
-        return self._store.fetch(topic.name, partition, offset, limit, keep, CODEC)
+        return self._store.fetch(topic.name, partition, offset, limit, keep, self._decoder)
 
     def bounds(self, topic: Topic) -> list[Bounds]:
         if self._link.cut:

@@ -13,12 +13,11 @@ texts' hash seed has to be fixed from outside (`PYTHONHASHSEED`).
 from __future__ import annotations
 
 import asyncio
-import heapq
-from asyncio import events
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context, ContextVar, copy_context
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final
 
@@ -27,6 +26,8 @@ MOST_AT_ONCE: Final = 8
 
 CALLBACK_S: Final = 1e-6
 """What a callback takes, in virtual time: whoever turns round and round does not stop the clock."""
+
+_new: Final = object.__new__
 
 _CLEARING_ROUNDS: Final = 50
 _CLEARING_CALLBACKS: Final = 20_000
@@ -44,12 +45,15 @@ class Lane:
         fatal: at which of these the process dies before it runs; None: at none.
         rests: at which of these it is paused, and for how many seconds.
         last_words: what the system does when it dies.
+        context: of what it does later.
+        listed: the loop has it among those that may have the next turn.
     """
 
     def __init__(self, loop: SimLoop, name: str, number: int) -> None:
         self.name = name
         self.number = number
-        self.ready: deque[events.Handle] = deque()
+        self.ready: deque[_Call] = deque()
+        self.listed = False
         self.tasks: list[SimTask] = []
         self.paused = False
         self.dead = False
@@ -58,6 +62,8 @@ class Lane:
         self.rests: dict[int, float] = {}
         self.last_words: list[Callable[[], object]] = []
         self._loop = loop
+        self.context = copy_context()
+        self.context.run(_LANE.set, self)
 
     def __repr__(self) -> str:
         return f"<Lane {self.name}>"
@@ -71,10 +77,7 @@ class Lane:
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> None:
         """Let this process do something after a while."""
-        context = copy_context()
-        if context.get(_LANE) is not self:
-            context.run(_LANE.set, self)
-        self._loop.call_later(delay_s, callback, *args, context=context)
+        self._loop.call_later(delay_s, callback, *args, context=self.context)
 
     def kill(self) -> None:
         """End the process here: from now on nothing of it runs."""
@@ -127,23 +130,26 @@ class SimTask(asyncio.Task[Any]):
         return self.number
 
 
-class _Call(events.Handle):
-    """A callback that waits for its turn, without what only asyncio's debug mode wants."""
+class _Call:
+    """A callback that waits for its turn: an `asyncio.Handle` without what only the debug mode wants.
 
-    __slots__ = ("lane",)
+    There are thousands in a play; the loop makes them without `__init__`, which would be half of their cost.
+    """
 
-    def __init__(self, callback: Any, args: Any, loop: SimLoop, context: Context | None) -> None:
-        if context is None:
-            context = copy_context()
-        self._context = context
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self.lane: Lane = context.get(_LANE) or loop.outside
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "lane")
+
+    _callback: Any
+    _args: Any
+    _context: Context
+    _cancelled: bool
+    lane: Lane
 
     def cancel(self) -> None:
         self._cancelled = True
         self._callback = self._args = None
+
+    def cancelled(self) -> bool:
+        return self._cancelled
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._callback} of {self.lane.name}>"
@@ -153,6 +159,8 @@ class _Timer(_Call):
     """A callback that waits for its time."""
 
     __slots__ = ("_when",)
+
+    _when: float
 
     def when(self) -> float:
         """In virtual seconds."""
@@ -165,7 +173,7 @@ class _Timers:
     def __init__(self) -> None:
         self.heap: list[tuple[float, int, _Timer]] = []
 
-    def __iter__(self) -> Iterator[events.Handle]:
+    def __iter__(self) -> Iterator[_Call]:
         return (timer for _, _, timer in self.heap)
 
     def __len__(self) -> int:
@@ -181,7 +189,7 @@ class _Ready:
     def __init__(self, lanes: list[Lane]) -> None:
         self._lanes = lanes
 
-    def __iter__(self) -> Iterator[events.Handle]:
+    def __iter__(self) -> Iterator[_Call]:
         for lane in self._lanes:
             yield from lane.ready
 
@@ -214,7 +222,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timers_set = 0
         self._numbers = 0
         self._lanes: list[Lane] = []
-        self._can_run: list[Lane] = []
+        self._can_run: list[int] = []
         self._ready: Any = _Ready(self._lanes)
         self._scheduled: Any = _Timers()
         self._timers = self._scheduled.heap
@@ -281,7 +289,7 @@ class SimLoop(asyncio.BaseEventLoop):
         def stop_later() -> None:
             nonlocal count
             count += 1
-            if count < _CLEARING_CALLBACKS // MOST_AT_ONCE and len(self._ready):
+            if count < _CLEARING_CALLBACKS // MOST_AT_ONCE and any(lane.ready for lane in self._lanes):
                 self.call_soon(stop_later)
             else:
                 self.stop()
@@ -292,12 +300,15 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- what asyncio's loop does otherwise ------------------------------------------------------------
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> _Call:  # type: ignore[override]
-        call = _Call(callback, args, self, context)
-        lane = call.lane
-        if lane.ready:
-            lane.ready.append(call)
-        else:
-            self._put(call)
+        call = _new(_Call)
+        call._callback = callback
+        call._args = args
+        call._cancelled = False
+        call._context = context = copy_context() if context is None else context
+        call.lane = lane = context.get(_LANE) or self.outside
+        lane.ready.append(call)
+        if not lane.listed:
+            self.goes_on(lane)
         return call
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -305,10 +316,15 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> _Timer:
-        timer = _Timer(callback, args, self, context)
-        self._timers_set += 1
+        timer = _new(_Timer)
+        timer._callback = callback
+        timer._args = args
+        timer._cancelled = False
+        timer._context = context = copy_context() if context is None else context
+        timer.lane = context.get(_LANE) or self.outside
+        self._timers_set = number = self._timers_set + 1
         timer._when = when = self._now + delay
-        heapq.heappush(self._timers, (when, self._timers_set, timer))
+        heappush(self._timers, (when, number, timer))
         return timer
 
     def call_at(  # type: ignore[override]
@@ -316,32 +332,35 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> _Timer:
         return self.call_later(when - self._now, callback, *args, context=context)
 
-    def _put(self, call: _Call) -> None:
-        call.lane.ready.append(call)
-        if len(call.lane.ready) == 1:
-            self.goes_on(call.lane)
-
     def goes_on(self, lane: Lane) -> None:
         """The lane is one of those that may have the next turn, if there is anything that it may do."""
-        if lane.ready and not lane.paused and not lane.dead and lane not in self._can_run:
-            insort(self._can_run, lane, key=_number)
+        if lane.ready and not lane.listed and not lane.paused and not lane.dead:
+            lane.listed = True
+            insort(self._can_run, lane.number)
 
     def rests(self, lane: Lane) -> None:
         """The lane has no turn until it goes on."""
-        if lane in self._can_run:
-            self._can_run.remove(lane)
+        if lane.listed:
+            lane.listed = False
+            self._can_run.remove(lane.number)
 
     def _run_once(self) -> None:
         """Give one lane its turn after the other, until the loop is stopped."""
-        timers, can_run, random = self._timers, self._can_run, self.chance.random
+        timers, can_run, lanes, random = self._timers, self._can_run, self._lanes, self.chance.random
         while True:
-            while timers and (timers[0][0] <= self._now or timers[0][2]._cancelled):
-                timer = heapq.heappop(timers)[2]
+            while timers:
+                when, _, timer = timers[0]
                 if not timer._cancelled:
-                    self._put(timer)
+                    if when > self._now:
+                        break
+                    lane = timer.lane
+                    lane.ready.append(timer)
+                    if not lane.listed:
+                        self.goes_on(lane)
+                heappop(timers)
             if can_run:
                 chosen = can_run[int(random() * len(can_run))] if len(can_run) > 1 else can_run[0]
-                self._run_lane(chosen, 1 + int(random() * MOST_AT_ONCE))
+                self._run_lane(lanes[chosen], 1 + int(random() * MOST_AT_ONCE))
             if self._stopping:  # type: ignore[attr-defined]
                 return
             if not can_run:
@@ -353,11 +372,11 @@ class SimLoop(asyncio.BaseEventLoop):
         self.trace = hash((self.trace, lane.number, lane.steps, round(self._now * 1e6)))
         ready = lane.ready
         for _ in range(most):
-            lane.steps += 1
-            if lane.steps == lane.fatal:
+            lane.steps = steps = lane.steps + 1
+            if steps == lane.fatal:
                 lane.kill()
                 return
-            if lane.rests and (rest := lane.rests.pop(lane.steps, None)) is not None:
+            if lane.rests and (rest := lane.rests.pop(steps, None)) is not None:
                 lane.pause(rest)
                 return
             call = ready.popleft()
@@ -370,7 +389,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 except BaseException as error:
                     said = f"Exception in callback {call._callback}"
                     self.call_exception_handler({"message": said, "exception": error, "handle": call})
-            if lane.paused or lane.dead:
+            if not lane.listed:
                 return
             if not ready:
                 self.rests(lane)
@@ -381,10 +400,6 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _process_events(self, event_list: Any) -> None:
         pass
-
-
-def _number(lane: Lane) -> int:
-    return lane.number
 
 
 def _call(future: SimFuture, func: Callable[..., Any], args: tuple[Any, ...]) -> None:

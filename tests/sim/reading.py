@@ -29,7 +29,7 @@ class Reader:
     def begin(self) -> None:
         """Begin to read."""
         lane = self._stage.lane("reader")
-        log = self._stage.log(self._stage.link(lane, {}))
+        log = self._stage.log_to_look_at(self._stage.link(lane, {}))
         for kind in KINDS:
             lane.spawn(self._read(log, kind, 1), f"read {kind}")
 

@@ -67,9 +67,9 @@ class Tail:
         async for record in log.read(topic, cursor, types=types, partitions=partitions):
             self.records.append(record)
 
-    async def has(self, count: int) -> list[Record]:
+    async def has(self, count: int, timeout_s: float = PATIENCE_S) -> list[Record]:
         """The records, as soon as there are `count`."""
-        await eventually(lambda: len(self.records) >= count or self._task.done())
+        await eventually(lambda: len(self.records) >= count or self._task.done(), timeout_s)
         if self._task.done():
             self._task.result()
         return self.records
