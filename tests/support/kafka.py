@@ -24,6 +24,7 @@ from pathlib import Path
 import docker
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from docker.errors import DockerException
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
@@ -63,6 +64,14 @@ class KafkaServer:
         producer = Producer({"bootstrap.servers": self.bootstrap})
         producer.produce(topic, value, key, partition, headers=list(headers))
         assert producer.flush(30) == 0
+
+
+def remove_topics(bootstrap: str, containing: str) -> None:
+    """Remove the topics of a broker whose names contain a text, and wait until they are gone."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    names = [name for name in admin.list_topics(timeout=10).topics if containing in name]
+    for gone in admin.delete_topics(names).values() if names else ():
+        gone.result(30)
 
 
 @pytest.fixture(scope="session")
