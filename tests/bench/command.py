@@ -3,7 +3,7 @@
     python -m tests.bench log [--events 100000] [--only append,read,...] [--bootstrap HOST:PORT] [--json]
     python -m tests.bench kernel [--nodes 300] [--only chain,history,...] [--json]
     python -m tests.bench projection [--events 100000] [--keys 1000000] [--only fold,...] [--json]
-    python -m tests.bench worker [--events 100000] [--runs 20000] [--only handler,graph,...] [--json]
+    python -m tests.bench worker [--events 300000] [--runs 20000] [--only handler,graph,...] [--json]
 
 Figures are reported, not asserted: the exit code is 0 when all could be measured, 1 when one could not. A run
 of everything at full size adds a line to `history.jsonl`.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from confluent_kafka.admin import AdminClient
-
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from tests.bench.events import catalogue
-from tests.support.kafka import KafkaServer
+from tests.support.kafka import KafkaServer, remove_topics
 
 
 @asynccontextmanager
@@ -22,9 +21,6 @@ async def kafka_log(kafka: KafkaServer, parameters: str = "") -> AsyncIterator[E
     try:
         yield log
     finally:
-        topics = [topic.name for topic in await log.topics()]
+        namespace = log.topology.namespace
         await log.close()
-        if topics:
-            admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-            for done in admin.delete_topics(topics).values():
-                done.result(30)
+        await asyncio.to_thread(remove_topics, kafka.bootstrap, namespace)

@@ -14,9 +14,9 @@ from tests.bench.by_hand.bare import ready
 from tests.bench.events import DOMAIN, KINDS, envelopes
 from tests.bench.harness import Figure, Run, Side, interleave, progress
 from tests.bench.place import kafka_log
-from tests.bench.projection_place import BenchTopic, child, quix, quix_python, remove_topics
+from tests.bench.projection_place import BenchTopic, child, quix, quix_python
 from tests.bench.projection_settings import ProjectionSettings
-from tests.support.kafka import KafkaServer
+from tests.support.kafka import KafkaServer, remove_topics
 
 COUNT, SUM = "AttachedProjection, headers", "AttachedProjection, decoded"
 FILTERED, FILTERED_COUNT = f"{SUM}, 1 type of {KINDS}", f"{COUNT}, 1 type of {KINDS}"
@@ -54,7 +54,7 @@ async def measure_fold(settings: ProjectionSettings, kafka: KafkaServer) -> list
                 await once[name](settings.folder / secrets.token_hex(4))
             values = await interleave(sides, settings.repetitions)
         finally:
-            await asyncio.to_thread(remove_topics, kafka, group)
+            await asyncio.to_thread(remove_topics, kafka.bootstrap, group)
     _check(found, count)
     later = {name: [count / one["from_first"] for one in found[name]] for name in order}
     return _figures(values, later, size)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from noesium_stream.log.port import EventLog
 from tests.bench.by_hand.bare import Ready, produce_bare
@@ -128,14 +127,6 @@ async def quix_python() -> Path:
             raise RuntimeError(f"{QUIX} could not be installed")
         ready.touch()
     return python
-
-
-def remove_topics(kafka: KafkaServer, containing: str) -> None:
-    """Remove what another program has made on the broker for this bench (changelogs)."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    names = [name for name in admin.list_topics(timeout=10).topics if containing in name]
-    for done in admin.delete_topics(names).values() if names else ():
-        done.result(30)
 
 
 def drop_from_cache(folder: Path) -> None:

@@ -19,10 +19,10 @@ from tests.bench.by_hand.produce import FRAME
 from tests.bench.events import DOMAIN, envelopes
 from tests.bench.harness import Figure, Run, Side, interleave, progress
 from tests.bench.place import kafka_log
-from tests.bench.projection_place import BenchTopic, quix, quix_python, remove_topics, run_alone
+from tests.bench.projection_place import BenchTopic, quix, quix_python, run_alone
 from tests.bench.worker_agents import HANDLED
 from tests.bench.worker_settings import WorkerSettings
-from tests.support.kafka import KafkaServer
+from tests.support.kafka import KafkaServer, remove_topics
 
 OURS, BY_HAND, QUIX = "a handler of ours", "by hand: fastavro, json", "Quix Streams 3.28"
 FILLED = 2_000
@@ -64,7 +64,7 @@ async def measure_handler(settings: WorkerSettings, kafka: KafkaServer) -> list[
             values = await interleave(sides, settings.repetitions)
             written = await asyncio.to_thread(_records_of, kafka.bootstrap, out)
         finally:
-            await asyncio.to_thread(remove_topics, kafka, f"{group}-quix")
+            await asyncio.to_thread(remove_topics, kafka.bootstrap, f"{group}-quix")
     totals = {one["total"] for side in found.values() for one in side}
     assert len(totals) == 1, totals
     assert written == count * (settings.repetitions + 1), written
