@@ -5,7 +5,6 @@ Handlers whose workers are killed are among what the fault harness strikes (`tes
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from tests.support.command import Folder
 from tests.support.kafka import KafkaServer
+from tests.support.reading import Tail
 
 SUMS = """
 from noesium_stream.agent import BaseHandler
@@ -96,19 +96,13 @@ async def count(log: EventLog, numbers: range) -> None:
     )
 
 
-async def sums(log: EventLog, at_least: int) -> dict[str, list[int]]:
+async def sums(tail: Tail, at_least: int) -> dict[str, list[int]]:
     """The totals by key, in their order, as soon as there are so many in all."""
-    topic = log.topology.events("sums")
-    await log.ensure_topics([log.topology.spec(topic)])
-    async with asyncio.timeout(90):
-        while True:
-            found: dict[str, list[int]] = {key: [] for key in KEYS}
-            async for record in log.read(topic, {}, until=await log.end(topic)):
-                event = record.envelope
-                found[str(event.partition_key)].append(event.payload["total"])
-            if sum(map(len, found.values())) >= at_least:
-                return found
-            await asyncio.sleep(0.05)
+    found: dict[str, list[int]] = {key: [] for key in KEYS}
+    for record in await tail.has(at_least, 90):
+        event = record.envelope
+        found[str(event.partition_key)].append(event.payload["total"])
+    return found
 
 
 async def test_who_takes_over_from_a_worker_that_stands_still_on_the_same_machine_wins(
@@ -119,18 +113,22 @@ async def test_who_takes_over_from_a_worker_that_stands_still_on_the_same_machin
     log = await open_log(url)
     for event in (Counted, Summed):
         log.catalogue.register(event)
+    topic = log.topology.events("sums")
+    await log.ensure_topics([log.topology.spec(topic)])
     try:
         await count(log, range(1, 3))
-        with folder.running("worker", "sums") as paused:
-            await sums(log, 2 * len(KEYS))
-            paused.signal(signal.SIGSTOP)
-            with folder.running("worker", "sums") as owner:
-                await count(log, range(3, 5))
-                await sums(log, 4 * len(KEYS))
-                paused.signal(signal.SIGCONT)
-                await count(log, range(5, 6))
-                assert await sums(log, 5 * len(KEYS)) == {key: [1, 3, 6, 10, 15] for key in KEYS}
-                for process in (owner, paused):
-                    assert [line for line in process.err if "Traceback" in line or "error:" in line] == []
+        async with Tail(log, topic) as tail:
+            with folder.running("worker", "sums") as paused:
+                await sums(tail, 2 * len(KEYS))
+                paused.signal(signal.SIGSTOP)
+                with folder.running("worker", "sums") as owner:
+                    await count(log, range(3, 5))
+                    await sums(tail, 4 * len(KEYS))
+                    paused.signal(signal.SIGCONT)
+                    await count(log, range(5, 6))
+                    found = await sums(tail, 5 * len(KEYS))
+                    assert found == {key: [1, 3, 6, 10, 15] for key in KEYS}
+                    for process in (owner, paused):
+                        assert [line for line in process.err if "Traceback" in line or "error:" in line] == []
     finally:
         await log.close()

@@ -3,79 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import cast
 
 import pytest
 
-from noesium_stream.agent import BaseHandler
-from noesium_stream.clock import SystemClock
 from noesium_stream.errors import EventHeldError, EventValidationError, RecordTooLargeError
-from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.domain import DomainEvent
 from noesium_stream.log import group, open_log
 from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES
-from noesium_stream.projection import Projection
 from noesium_stream.testing import HookedLog
 from noesium_stream.testing.hooked import Commit
 from noesium_stream.worker import Worker
+from tests.support.writing import Writing, ask
 
 COUNT = 30
 
 
-class Asked(DomainEvent, event_type="texts.asked"):
-    number: int
-
-
-class Written(DomainEvent, event_type="letters.written"):
-    number: int
-    before: int
-    text: str
-
-
-class Counts(Projection[int]):
-    name = "counts"
-    topics = ("events.texts",)
-    events = (Asked,)
-
-    def key(self, event: EventEnvelope) -> str | None:
-        return event.partition_key
-
-    def initial_state(self) -> int:
-        return 0
-
-    def apply(self, state: int, event: EventEnvelope) -> int:
-        return state + 1
-
-
-class Writing(BaseHandler):
-    """Makes two events of each."""
-
-    agent_type = "writing"
-    state = Counts
-    events = (Written,)
-    sizes: ClassVar[dict[int, int]] = {}
-
-    def handle(self, event: EventEnvelope, state: int) -> Iterable[DomainEvent]:
-        number = event.payload["number"]
-        yield Written(number=number, before=state, text="")
-        yield Written(number=number, before=state, text="x" * self.sizes.get(number, 0))
-
-
 @pytest.fixture
 async def log(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EventLog]:
-    monkeypatch.setattr(Writing, "sizes", {})
+    monkeypatch.setattr(Writing, "texts", {})
     log = await open_log("memory://?partitions=1")
-    for kind in (Asked, Written):
-        log.catalogue.register(kind)
-    clock = SystemClock()
-    trace = TraceContext(clock.token(16), clock.token(8))
-    me = AgentRef("x", "x")
-    await log.append(
-        [Asked(number=n).to_envelope(me, trace, partition_key="a", clock=clock) for n in range(COUNT)]
-    )
+    await ask(log, COUNT)
     yield log
     await log.close()
 
@@ -110,7 +60,7 @@ def twice(count: int) -> list[tuple[int, int]]:
 async def test_what_no_log_takes_stops_the_handler_at_its_event(
     log: EventLog, tmp_path: Path, number: int
 ) -> None:
-    Writing.sizes[number] = MAX_JOURNAL_BYTES
+    Writing.texts[number] = "x" * MAX_JOURNAL_BYTES
     for _ in range(2):  # the next process meets it again
         held = await stopped(log, tmp_path)
         assert await written(log) == twice(number), "nothing behind it, nothing half"
@@ -122,7 +72,7 @@ async def test_what_no_log_takes_stops_the_handler_at_its_event(
     assert "the log takes 1,000,000" in held.message
     assert (held.hint or "").startswith("Keep large content elsewhere")
     assert "start the worker again: nothing is skipped" in (held.hint or "")
-    Writing.sizes.clear()
+    Writing.texts.clear()
     assert await all_written(log, tmp_path / "elsewhere") == twice(COUNT)
 
 
