@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from noesium_stream.cli.entry import begins
 from noesium_stream.cli.output import note
 from noesium_stream.client import Client, Run
 from noesium_stream.config import DEFAULT, Loaded, load_all
@@ -206,6 +207,7 @@ def asynchronous(command: Callable[..., Coroutine[Any, Any, _T]]) -> Callable[..
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> _T:
+        begins()
         return asyncio.run(command(*args, **kwargs))
 
     return run

@@ -169,6 +169,27 @@ def test_ctrl_c_at_any_moment_exits_130_and_leaves_a_log_that_works(folder: Fold
     assert folder.ok("run", ECHO, "after it").startswith("after it.")
 
 
+@pytest.mark.parametrize("kept", ["", "    raise ValueError('an error of its own') from None\n"])
+@pytest.mark.parametrize(
+    ("command", "number", "code", "said"),
+    [
+        (("run", "told", "x"), signal.SIGINT, 130, ["", "interrupted"]),
+        (("worker", "told"), signal.SIGTERM, 0, ["stopped"]),
+    ],
+)
+def test_a_signal_counts_also_where_an_import_makes_an_error_of_it_or_keeps_it_to_itself(
+    folder: Folder, command: tuple[str, ...], number: signal.Signals, code: int, said: list[str], kept: str
+) -> None:
+    # pydantic does so where the signal comes while it makes a model: its SchemaError tells only that.
+    (folder.path / "told.py").write_text(
+        f"import os, time\nfrom agents.echo import Echo\n__all__ = ['Echo']\n"
+        f"try:\n    os.kill(os.getpid(), {int(number)})\n    time.sleep(60)\n"
+        f"except BaseException:\n    pass\n{kept}"
+    )
+    done = folder.run(*command)
+    assert (done.returncode, done.stdout, done.stderr.splitlines()) == (code, "", said)
+
+
 def test_ctrl_c_ends_a_tail_with_130(folder: Folder) -> None:
     folder.ok("run", ECHO, "x")
     with folder.running("tail", "--follow", "--type", "run.") as tail:

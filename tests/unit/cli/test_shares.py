@@ -94,6 +94,7 @@ def test_sigterm_before_a_projection_has_begun_is_no_success_where_it_has_someth
     monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], code: int
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["noesium", "project", "m:P", *options])
+    monkeypatch.setattr(entry, "_told", [])
     with pytest.raises(SystemExit) as raised:
         entry._stop(signal.SIGTERM, None)
     assert raised.value.code == code
