@@ -77,6 +77,7 @@ class Launched:
         lines: what it has said on its pipe.
         code: its exit code, or minus the signal that ended it; None: it lives.
         cpu_s: what it has taken of a processor, once it has ended.
+        told: it was told to end, and may live on for a while.
     """
 
     def __init__(self, name: str, home: Path, said: Path, zygote: Zygote, pid: int, pipe: int) -> None:
@@ -86,6 +87,7 @@ class Launched:
         self.lines: list[str] = []
         self.code: int | None = None
         self.cpu_s = 0.0
+        self.told = False
         self._said = said
         self._zygote = zygote
         self._pipe = pipe
@@ -127,6 +129,7 @@ class Launched:
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal; harmless when it has ended (it is not reaped before `ended`)."""
+        self.told |= number in (signal.SIGTERM, signal.SIGINT)
         if self.code is None:
             os.kill(self.pid, number)
 

@@ -194,7 +194,7 @@ class Scene:
         if self._proxy is not None and held and late == "at once":
             await self._proxy.deliver()
         role = "projection" if self._point.scene == "projection" else "worker"
-        others = [one for one in self._stage.processes if one.alive and one is not victim]
+        others = [one for one in self._stage.processes if one.alive and not one.told and one is not victim]
         if role == "projection" or not others:
             warm = self._chance.random() < 0.5
             self._outcome.notes.append("warm" if warm else "cold")
