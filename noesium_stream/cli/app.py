@@ -19,7 +19,7 @@ from typing import Final
 
 import click
 
-from noesium_stream.cli.entry import INTERRUPTED, told
+from noesium_stream.cli.entry import INTERRUPTED
 from noesium_stream.cli.exits import CRASHED, EXIT_CODES, FAILED, OK, UNAVAILABLE, USAGE
 from noesium_stream.errors import (
     AgentLoadError,
@@ -128,23 +128,11 @@ def run(args: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _interrupted()
+        click.echo("\ninterrupted", err=True)
+        return INTERRUPTED
     except Exception as error:
-        first, code = _first(error), told()
-        if code is None or not _is_made_of_a_signal(first):
-            return _report(first)
-        return _interrupted() if code == INTERRUPTED else code
+        return _report(_first(error))
     return OK
-
-
-def _interrupted() -> int:
-    click.echo("\ninterrupted", err=True)
-    return INTERRUPTED
-
-
-def _is_made_of_a_signal(error: BaseException) -> bool:
-    """Whether an error may be what an import made of a signal; see `noesium_stream.cli.entry.told`."""
-    return not isinstance(error, NoesiumError) or isinstance(error, (AgentLoadError, ProjectionLoadError))
 
 
 def _first(error: BaseException) -> BaseException:

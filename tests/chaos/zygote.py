@@ -138,7 +138,7 @@ def start(spec: Spec) -> int:
         return pid
     code = 1
     try:
-        signal.signal(signal.SIGTERM, entry._stop)
+        signal.signal(signal.SIGTERM, entry.stop)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         said = os.open(spec["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         nothing = os.open(os.devnull, os.O_RDONLY)

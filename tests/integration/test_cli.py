@@ -175,6 +175,8 @@ def test_ctrl_c_at_any_moment_exits_130_and_leaves_a_log_that_works(folder: Fold
     [
         (("run", "told", "x"), signal.SIGINT, 130, ["", "interrupted"]),
         (("worker", "told"), signal.SIGTERM, 0, ["stopped"]),
+        (("project", "told:P"), signal.SIGTERM, 0, ["stopped"]),
+        (("project", "told:P", "--once"), signal.SIGTERM, 143, ["stopped"]),
     ],
 )
 def test_a_signal_counts_also_where_an_import_makes_an_error_of_it_or_keeps_it_to_itself(
@@ -186,6 +188,7 @@ def test_a_signal_counts_also_where_an_import_makes_an_error_of_it_or_keeps_it_t
         f"try:\n    os.kill(os.getpid(), {int(number)})\n    time.sleep(60)\n"
         f"except BaseException:\n    pass\n{kept}"
     )
+    folder.ok("run", ECHO, "x")  # there is a log
     done = folder.run(*command)
     assert (done.returncode, done.stdout, done.stderr.splitlines()) == (code, "", said)
 

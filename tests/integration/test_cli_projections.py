@@ -229,6 +229,31 @@ command.rebuild = rebuild
     assert folder.json("state", "sums", "--json") == sums(HUNDRED)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("option", ["--once", "--rebuild"])
+def test_a_signal_while_the_log_is_closed_changes_nothing(
+    folder: Counting, number: signal.Signals, option: str
+) -> None:
+    (folder.path / "counts.py").write_text(
+        f"""{SOURCE}
+import os
+from noesium_stream.log.embedded import EmbeddedLog
+
+close = EmbeddedLog.close
+
+
+async def closing(log):
+    await close(log)
+    os.kill(os.getpid(), {int(number)})
+
+
+EmbeddedLog.close = closing
+"""
+    )
+    done = folder.run("project", SUMS, option)
+    assert (done.returncode, done.stderr) == (0, "sums v1: 100 events in 4 partitions\n")
+
+
 def test_two_folders_share_the_partitions_and_both_say_so(folder: Counting) -> None:
     with folder.running("project", SUMS, "--state", "one") as first:
         first.wait_for(lambda _: len(list((folder.path / "one").rglob("*.state"))) == 4)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from noesium_stream.cli.entry import synchronous
 from noesium_stream.cli.output import note, out, out_json
 from noesium_stream.config import load_config
 from noesium_stream.log.broker import BrokerStatus, LocalBroker
@@ -38,6 +39,7 @@ def _broker(docker: bool, port: int | None) -> LocalBroker | DockerBroker:
 
 @broker_command.command("up")
 @_common
+@synchronous
 def up(docker: bool, port: int | None) -> None:
     """Start the broker and wait until it answers; print its URL."""
     status = _broker(docker, port).up()
@@ -47,6 +49,7 @@ def up(docker: bool, port: int | None) -> None:
 
 @broker_command.command("down")
 @_common
+@synchronous
 def down(docker: bool, port: int | None) -> None:
     """Stop the broker; its data stay."""
     note("stopped" if _broker(docker, port).down() else "no broker was running")
@@ -56,6 +59,7 @@ def down(docker: bool, port: int | None) -> None:
 @_common
 @click.option("--json", "as_json", is_flag=True, help="JSON for programs.")
 @click.pass_context
+@synchronous
 def status(ctx: click.Context, docker: bool, port: int | None, as_json: bool) -> None:
     """Say whether the broker runs and answers; exit code 1 if it does not."""
     found = _broker(docker, port).status()
@@ -72,6 +76,7 @@ def status(ctx: click.Context, docker: bool, port: int | None, as_json: bool) ->
 @click.option(
     "-n", "--lines", type=click.IntRange(0), default=50, show_default=True, help="How many, from the end."
 )
+@synchronous
 def logs(docker: bool, port: int | None, lines: int) -> None:
     """Print what the broker said last."""
     for line in _broker(docker, port).logs(lines):

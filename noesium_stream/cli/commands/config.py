@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from noesium_stream.cli.entry import synchronous
 from noesium_stream.cli.output import out_json, table
 from noesium_stream.config import Loaded, load_all
 from noesium_stream.errors import LogUrlError
@@ -15,6 +16,7 @@ from noesium_stream.log.url import parse_url
 
 @click.command("config")
 @click.option("--json", "as_json", is_flag=True, help="JSON for programs.")
+@synchronous
 def config_command(as_json: bool) -> None:
     """Print the settings in force and where each came from.
 

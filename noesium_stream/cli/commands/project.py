@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from noesium_stream.cli.entry import break_off
 from noesium_stream.cli.output import note
 from noesium_stream.cli.projection_letters import say_letter, say_new_letters
 from noesium_stream.cli.session import (
@@ -181,10 +182,12 @@ async def _to_its_end(log: EventLog) -> AsyncIterator[None]:
     """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
-    told = False
+    told = done = False
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal told
+        if done:
+            return
         told = True
         task.cancel()
         loop.call_soon_threadsafe(lambda: None)  # it may be asleep
@@ -196,10 +199,13 @@ async def _to_its_end(log: EventLog) -> AsyncIterator[None]:
         except BaseException:
             await log.close()
             raise
+        done = True
+        for _ in range(2):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)  # a signal during the last steps is noticed here, or the second time
+                await log.close()
         with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)  # a signal during the last steps is noticed here
-            await log.close()
-        await log.close()
+            await asyncio.sleep(0)
     except asyncio.CancelledError:
         if not told:
             raise
@@ -207,7 +213,9 @@ async def _to_its_end(log: EventLog) -> AsyncIterator[None]:
         note("stopped before it had caught up; what was folded is kept")
         raise click.exceptions.Exit(TERMINATED) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        done = True
+        if before is not break_off:  # nothing is left to break off, and the process ends
+            signal.signal(signal.SIGTERM, before)
 
 
 async def _once(

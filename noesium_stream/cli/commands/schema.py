@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from noesium_stream.cli.entry import synchronous
 from noesium_stream.cli.output import note, out, out_json
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.compat import incompatible_changes
@@ -35,6 +36,7 @@ _dir_option = click.option(
 
 @schema_command.command("write")
 @_dir_option
+@synchronous
 def write(directory: Path) -> None:
     """Write what is missing or differs; print the names of the files written."""
     written = write_schemas(directory)
@@ -52,6 +54,7 @@ def write(directory: Path) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON for programs.")
 @click.pass_context
+@synchronous
 def check(ctx: click.Context, directory: Path, against: Path | None, as_json: bool) -> None:
     """Fail (exit code 1) where files are stale or a change is incompatible."""
     for folder in filter(None, (directory, against)):

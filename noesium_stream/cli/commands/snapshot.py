@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from noesium_stream.cli.entry import synchronous
 from noesium_stream.cli.output import note, out, size
 from noesium_stream.cli.session import (
     asynchronous,
@@ -47,6 +48,7 @@ def snapshot_command() -> None:
 )
 @log_option
 @state_option
+@synchronous
 def push_command(url: str, name: str | None, keep: int, log_url: str | None, state_dir: Path | None) -> None:
     """Send the states of a projection, or of all, as they are now.
 

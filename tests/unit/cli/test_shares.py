@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from noesium_stream.cli import entry
 from noesium_stream.cli.shares import elsewhere, left_behind, living, processes
 from noesium_stream.log.port import GroupShare, TopicPartition, TopicShape
 from noesium_stream.projection.state_file import locked
@@ -85,19 +81,6 @@ def test_a_process_of_this_machine_that_was_killed_is_not_named() -> None:
 
 def test_many_processes_are_counted() -> None:
     assert processes(share(f"h/{n}/x", n) for n in range(7)) == "h/0, h/1, h/2, h/3, h/4 and 2 more"
-
-
-@pytest.mark.parametrize(
-    ("options", "code"), [((), 0), (("--once",), 143), (("--rebuild",), 143), (("--export=a.db",), 143)]
-)
-def test_sigterm_before_a_projection_has_begun_is_no_success_where_it_has_something_to_finish(
-    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], code: int
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["noesium", "project", "m:P", *options])
-    monkeypatch.setattr(entry, "_told", [])
-    with pytest.raises(SystemExit) as raised:
-        entry._stop(signal.SIGTERM, None)
-    assert raised.value.code == code
 
 
 async def test_a_file_is_left_behind_where_its_partitions_owner_does_not_write_it(tmp_path: Path) -> None:
