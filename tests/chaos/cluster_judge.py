@@ -66,11 +66,32 @@ async def late_calls(log: EventLog, book: Book, ledger: Sequence[Call]) -> list[
         if record.event_type == "agent.heartbeat"
     }
 
+    # Who is killed soon has given no sign of life: it is the process that makes the calls it has announced.
+    names = {**callers(book, ledger), **names}
+
     def name_of(acquired: EventEnvelope) -> str:
         instance = str(acquired.payload["instance_id"])
         return str(names.get(instance, instance))
 
     return called_late(book, ledger, name_of)
+
+
+def callers(book: Book, ledger: Sequence[Call]) -> dict[str, str]:
+    """By instance, the process that made the external calls whose intent it has recorded, if it is one.
+
+    Nobody makes an external call that another one has announced.
+    """
+    instances = {
+        record.envelope.payload["idempotency_key"]: record.envelope.producer.instance_id
+        for records in book.journals.values()
+        for record in records
+        if record.event_type == "effect.requested"
+    }
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for call in ledger:
+        if call.kind == "external" and call.key in instances:
+            found[instances[call.key]].add(call.process)
+    return {instance: next(iter(processes)) for instance, processes in found.items() if len(processes) == 1}
 
 
 def called_late(
