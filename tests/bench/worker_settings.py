@@ -18,7 +18,7 @@ class WorkerSettings:
     folder: Path
     repetitions: int = 3
     events: int = 300_000
-    graph_runs: int = 2_000
+    graph_runs: int = 4_000
     steps: int = 150
     runs: int = 20_000
     finished: int = 100_000

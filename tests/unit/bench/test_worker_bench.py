@@ -101,4 +101,4 @@ def test_the_command_keeps_what_it_measured(
     [kept] = [json.loads(line) for line in history.read_text().splitlines()]
     assert printed["figures"] == kept["figures"]
     assert kept["settings"]["graph_runs"] == 20
-    assert [figure["target"] for figure in kept["figures"]] == [0.8, 0.8, None, None]
+    assert [figure["target"] for figure in kept["figures"]] == [0.8, 0.8, None, None, None, None]
