@@ -69,8 +69,7 @@ class Timers:
             if not self._heap:
                 await self._changed.wait()
                 continue
-            left_s = (self._heap[0][0] - self._clock.now_ms()) / 1000
-            await self._sleep(min(left_s, LONGEST_SLEEP_S))
+            await self._sleep(self._heap[0][0])
 
     def _call_due(self) -> None:
         while self._heap and self._heap[0][0] <= self._clock.now_ms():
@@ -84,12 +83,16 @@ class Timers:
                 del self._known[run_id]
             self._on_due(run_id)
 
-    async def _sleep(self, seconds: float) -> None:
-        """For so long, or until there is an earlier deadline."""
-        sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
+    async def _sleep(self, due_ms: int) -> None:
+        """Until then, or until there is an earlier deadline."""
+        sleeping = asyncio.ensure_future(self._sleep_until(due_ms))
         changed = asyncio.ensure_future(self._changed.wait())
         try:
             await asyncio.wait((sleeping, changed), return_when=asyncio.FIRST_COMPLETED)
         finally:
             sleeping.cancel()
             changed.cancel()
+
+    async def _sleep_until(self, due_ms: int) -> None:
+        # What is left is counted where the sleep begins: a task begins a turn of the loop after it was made.
+        await self._clock.sleep(min((due_ms - self._clock.now_ms()) / 1000, LONGEST_SLEEP_S))

@@ -34,6 +34,19 @@ async def test_deadlines_come_in_their_order_and_none_early() -> None:
     await timers.close()
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_what_is_left_of_a_sleep_is_counted_where_it_begins(turns: int) -> None:
+    clock, due = HandClock(), list[str]()
+    timers = Timers(clock, due.append)
+    timers.set("run", clock.now_ms() + 60_000)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    clock.advance(61)
+    await settle()
+    assert due == ["run"]
+    await timers.close()
+
+
 async def test_an_earlier_deadline_is_not_slept_over() -> None:
     clock, due = HandClock(), list[str]()
     timers = Timers(clock, due.append)
