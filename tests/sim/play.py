@@ -182,10 +182,11 @@ class Stage:
         people = self.people.begin()
         await asyncio.sleep(self.plan.lingers_s)
         until = TROUBLE_S + PATIENCE_S
-        while self.loop.time() < until and not self._all_done():
-            await asyncio.sleep(1.0)
+        await self._until_all_done(until)
         self._calm_down()
         await asyncio.sleep(2 * SESSION_S)
+        # A command of which its client never learned that it is on the log may have been begun only now.
+        await self._until_all_done(until)
         until = self.loop.time() + STOPPING_S
         while self.loop.time() < until and any(m.leaving and m.alive for m in self.machines):
             await asyncio.sleep(1.0)
@@ -193,6 +194,10 @@ class Stage:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 self.faults.append(f"client: {task.exception()!r}")
         return await self._judge()
+
+    async def _until_all_done(self, until: float) -> None:
+        while self.loop.time() < until and not self._all_done():
+            await asyncio.sleep(1.0)
 
     def _all_done(self) -> bool:
         return self.people.busy == 0 and not self.reader.watch.open_runs(self.people.asked)

@@ -41,3 +41,9 @@ def test_a_seed_alone_tells_what_happened() -> None:
     told = sim("--seed", "4")
     assert told.returncode == 0, told.stdout + told.stderr
     assert "worker0 starts" in told.stdout
+
+
+def test_a_command_whose_append_nobody_could_answer_for_is_waited_for() -> None:
+    # All others have ended while no worker lives; this one is begun when the workers are back, and naps.
+    told = sim("--seed", "990635")
+    assert told.returncode == 0, told.stdout + told.stderr
