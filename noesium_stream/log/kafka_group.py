@@ -1,8 +1,11 @@
 """A member of a consumer group on Kafka: librdkafka on a thread, the owner's callbacks on the event loop.
 
 The thread polls, hands a batch to the handler on the event loop, waits for it and then commits. Partitions
-change hands inside `poll`, so between two batches: whoever loses one has handled its last record. A handler
-that takes long keeps its partitions: from `_POLL_AFTER_S` on they are paused and polling goes on beside it.
+change hands inside `poll`, where a handler that is at work is waited for: whoever loses one has handled its
+last record. A handler that takes long keeps its partitions: from `_POLL_AFTER_S` on they are paused and
+polling goes on beside it. Where many records are there the next batch is read while one is handled, and kept
+until then; what is sought, lost or given up meanwhile is left out of it. A handler of small events takes a
+tenth less time so.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.kafka_admin import KafkaAdmin
 from noesium_stream.log.kafka_errors import PATIENCE_S, ClientLog, translated
 from noesium_stream.log.kafka_message import Batch, Message, sieve
-from noesium_stream.log.kafka_reader import OUT_OF_RANGE, consumer_config, out_of_range, poll_batch
+from noesium_stream.log.kafka_reader import OUT_OF_RANGE, POLL_S, consumer_config, out_of_range, poll_batch
 from noesium_stream.log.kafka_requests import Requests
 from noesium_stream.log.kafka_settings import KafkaSettings
 from noesium_stream.log.kafka_tenure import KafkaTenure
@@ -240,10 +243,11 @@ class KafkaSubscription:
         """The thread: from the first poll to the last goodbye."""
         try:
             self._subscribe()
+            ahead: Batch | None = None
             while not self._closing.is_set() and self._failure is None:
                 self._obey()
                 self._requests.serve()
-                self._take(self._read())
+                ahead = self._take(ahead or self._read(POLL_S))
                 if self._log.refusal is not None:
                     # A broker that comes up may refuse what it accepts a moment later: ask once more.
                     self._log.refusal = None
@@ -276,6 +280,7 @@ class KafkaSubscription:
             self._held = [m for m in self._held if (m.topic(), m.partition()) != tp]
             self._consumer.incremental_unassign([KafkaPartition(*tp)])
             self._consumer.incremental_assign([KafkaPartition(*tp, offset)])
+        self._batch.forget(seeks)
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
             self._topics = wanted
@@ -290,42 +295,53 @@ class KafkaSubscription:
             self._done.set_exception(self._failure)
             self._done.exception()  # asked for here: nobody has to wait, and asyncio shall not complain
 
-    def _read(self) -> Batch:
-        """What is wanted of the messages that came, some at a time until none is left or many are read."""
+    def _read(self, patience_s: float) -> Batch:
+        """What is wanted of the messages that came, some at a time until none is left or many are read.
+
+        The first one is waited for.
+        """
         batch = self._batch = Batch(self._positions, self._check)
         held, self._held = self._held, []
         left = self._most
-        messages = held or poll_batch(self._consumer, most=self._at_once)
+        messages = held or poll_batch(self._consumer, patience_s, most=self._at_once)
         while messages:
             batch.take(messages, self._sieve, self._decoder)
             count = len(messages)
             left -= count
-            if held or count < self._at_once or left <= 0 or len(batch.records) >= _MOST:
+            batch.full = left <= 0 or len(batch.records) >= _MOST
+            if held or count < self._at_once or batch.full:
                 break
             messages.clear()  # before others are made, in their memory
             messages = self._consumer.consume(self._at_once, 0)
         return batch
 
-    def _take(self, batch: Batch) -> None:
-        """Hand a batch to the handler, then commit it."""
+    def _take(self, batch: Batch) -> Batch | None:
+        """Hand a batch to the handler, then commit it; returns the one that was read meanwhile, if any."""
+        ahead: Batch | None = None
         self._after = {TopicPartition(*at): offset for at, offset in batch.read.items()}
         if batch.records:
             self._behind = {tp: self._distance(tp, offset) for tp, offset in self._after.items()}
-            self._deliver(batch.records)
+            self._busy = self._submit(self._handle(batch.records))
+            try:
+                if batch.full:
+                    ahead = self._read(0)
+            finally:
+                self._wait_for_handler()
         else:
             self._positions.update(self._after)
         if self._after:
             self._commit(self._after, wait=False)
+        return ahead
 
     def _distance(self, tp: TopicPartition, offset: int) -> int:
         _, end = self._consumer.get_watermark_offsets(KafkaPartition(*tp), cached=True)
         return max(0, end - offset)
 
-    def _deliver(self, records: Sequence[Record]) -> None:
-        """Wait for the handler; where it takes long, poll beside it with everything paused."""
-        self._busy = self._submit(self._handle(records))
-        if not self._wait(self._busy, _POLL_AFTER_S):
-            while not self._busy.done():
+    def _wait_for_handler(self) -> None:
+        """Where it takes long, poll beside it with everything paused; raises what it raised."""
+        busy = self._busy
+        if busy is not None and not self._wait(busy, _POLL_AFTER_S):
+            while self._busy is not None and not busy.done():  # a rebalance waits for it, too
                 assigned = self._consumer.assignment()
                 if assigned:
                     self._consumer.pause(assigned)
@@ -333,8 +349,6 @@ class KafkaSubscription:
                 self._requests.serve()  # the handler may be waiting for just that
                 if message is not None:
                     self._held.append(message)
-                if self._busy is None:
-                    break  # a rebalance has waited for it
             assigned = self._consumer.assignment()
             if assigned:
                 self._consumer.resume(assigned)
@@ -375,6 +389,7 @@ class KafkaSubscription:
         """
         if tp not in self._positions:
             return
+        self._settle()  # what is read beside a handler begins behind what it has
         start = self._batch.read.get(tp, self._positions[tp])
         if start == OFFSET_STORED:  # the client has asked, and the group has none
             start = self._positions[tp] = OFFSET_BEGINNING

@@ -138,6 +138,7 @@ class Batch:
     Attributes:
         records: of the messages that are wanted.
         read: the next offset by (topic, partition).
+        full: whether more is likely to be there.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class Batch:
     ) -> None:
         self.records: list[Record] = []
         self.read: dict[tuple[str, int], int] = {}
+        self.full = False
         self._mine = mine
         self._failed = failed
 

@@ -22,7 +22,7 @@ MANY: Final = 500
 """Records that are there to be read: a commit waits for so many more."""
 
 MOST_EVENTS: Final = 20_000
-"""Not on the log yet, of all partitions together: with more than that nothing is read."""
+"""Not on the log yet, of all partitions together: with more than that nothing is handled."""
 
 MOST_BYTES: Final = 16_000_000
 """The same, by the size of the records."""

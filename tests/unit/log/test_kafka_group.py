@@ -136,6 +136,14 @@ class Settings:
         return {}
 
 
+@pytest.fixture(params=["as they come", "read ahead"])
+def batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few messages, and each of them a whole batch, so that the next is read meanwhile."""
+    if request.param == "read ahead":
+        monkeypatch.setattr(kafka_group, "_MOST", 1)
+
+
+@pytest.mark.usefixtures("batches")
 async def test_a_partition_that_comes_back_beside_a_slow_handler_begins_where_its_owner_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -187,6 +195,7 @@ async def test_a_partition_that_comes_back_beside_a_slow_handler_begins_where_it
     assert member._consumer.committed_offsets == [1, 2]
 
 
+@pytest.mark.usefixtures("batches")
 async def test_who_is_told_that_an_offset_is_not_there_reads_on_where_it_is_and_ends_where_it_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -460,6 +469,7 @@ async def test_what_was_read_of_a_partition_that_goes_before_all_is_read_is_not_
     assert member._consumer.committed_offsets == [5, 2, 3]
 
 
+@pytest.mark.usefixtures("batches")
 async def test_what_is_asked_of_a_member_beside_a_slow_handler_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -498,6 +508,7 @@ async def test_what_is_asked_of_a_member_beside_a_slow_handler_is_answered(
     assert told == [TP]
 
 
+@pytest.mark.usefixtures("batches")
 async def test_a_member_that_is_closed_while_it_is_given_a_partition_has_let_go_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -579,3 +590,133 @@ async def test_a_member_knows_how_many_records_are_behind_those_that_it_hands_ov
     async with asyncio.timeout(20):
         assert await told == behind
         await member.close()
+
+
+def _member(handler: Callable[[Sequence[Record]], Any], start: int) -> KafkaSubscription:
+    async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        return {TP: start}
+
+    return KafkaSubscription(
+        Settings(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        "group",
+        "me/1/x",
+        ["t"],
+        None,  # type: ignore[arg-type]
+        handler,
+        on_assigned,
+        None,
+        None,
+    )
+
+
+async def test_the_next_batch_is_read_while_one_is_handled_and_handed_over_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_group, "Consumer", Client)
+    monkeypatch.setattr(kafka_group, "_MOST", 1)
+    Client.more = []
+    Client.script = [lambda client: client.change("on_assign"), Message(5), Message(6), Message(7)]
+    at_work: list[int] = []
+    begun: list[int] = []
+    go_on = asyncio.Semaphore(0)
+
+    async def handler(records: Sequence[Record]) -> None:
+        assert not at_work, "one batch at a time"
+        at_work.extend(record.offset for record in records)
+        begun.extend(at_work)
+        await go_on.acquire()
+        at_work.clear()
+
+    member = _member(handler, 5)
+    await eventually(lambda: begun == [5] and len(Client.script) == 1)
+    assert (member.position(TP), member._consumer.committed_offsets) == (5, [])
+    go_on.release()
+    await eventually(lambda: begun == [5, 6] and not Client.script)
+    assert (member.position(TP), member._consumer.committed_offsets) == (6, [6])
+    go_on.release()
+    go_on.release()
+    await eventually(lambda: member.position(TP) == 8)
+    await member.close()
+    await member.wait()
+    assert (begun, member._consumer.committed_offsets) == ([5, 6, 7], [6, 7, 8])
+
+
+async def test_what_was_read_ahead_is_left_out_where_another_offset_is_sought_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_group, "Consumer", Client)
+    monkeypatch.setattr(kafka_group, "_MOST", 1)
+    Client.more = []
+    Client.script = [lambda client: client.change("on_assign"), Message(5), Message(6)]
+    handled: list[int] = []
+    may_end = asyncio.Event()
+
+    async def handler(records: Sequence[Record]) -> None:
+        handled.extend(record.offset for record in records)
+        await may_end.wait()
+
+    member = _member(handler, 5)
+    await eventually(lambda: handled == [5] and not Client.script)
+    member.seek({TP: 2})
+    may_end.set()
+    await eventually(lambda: member._consumer.starts == [5, 2])
+    assert member.position(TP) == 2
+    Client.script += [Message(2)]
+    await eventually(lambda: member.position(TP) == 3)
+    await member.close()
+    await member.wait()
+    assert handled == [5, 2]
+
+
+async def test_what_was_read_ahead_of_a_handler_that_fails_is_not_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_group, "Consumer", Client)
+    monkeypatch.setattr(kafka_group, "_MOST", 1)
+    Client.more = []
+    Client.script = [lambda client: client.change("on_assign"), Message(5), Message(6)]
+    handled: list[int] = []
+    may_fail = asyncio.Event()
+
+    async def handler(records: Sequence[Record]) -> None:
+        handled.extend(record.offset for record in records)
+        await may_fail.wait()
+        raise EventStoreError("no")
+
+    member = _member(handler, 5)
+    await eventually(lambda: handled == [5] and not Client.script)
+    may_fail.set()
+    with pytest.raises(EventStoreError, match="no"):
+        await asyncio.wait_for(member.wait(), 10)
+    assert (handled, member.position(TP), member._consumer.committed_offsets) == ([5], 5, [])
+
+
+async def test_a_partition_that_goes_while_its_next_batch_is_read_is_handled_to_the_end_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_group, "Consumer", Client)
+    monkeypatch.setattr(kafka_group, "_MOST", 1)
+    going = threading.Event()
+
+    def go(client: Client) -> None:
+        going.set()
+        client.change("on_revoke")
+
+    Client.more = []
+    Client.script = [lambda client: client.change("on_assign"), Message(5), go]
+    ended: list[int] = []
+    may_end = asyncio.Event()
+
+    async def handler(records: Sequence[Record]) -> None:
+        await may_end.wait()
+        ended.extend(record.offset for record in records)
+
+    member = _member(handler, 5)
+    await asyncio.to_thread(going.wait, 10)
+    assert member.assignment == {TP}, "it is waited for"
+    may_end.set()
+    await eventually(lambda: not member.assignment)
+    assert (ended, member._consumer.committed_offsets) == ([5], [6])
+    await member.close()
+    await member.wait()
