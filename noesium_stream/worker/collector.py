@@ -15,6 +15,10 @@ each object is gone through three times. After 50,000, most garbage goes the fir
 instead of 10 (15,000 runs of two nodes on one partition; 0.83 of the pace of LangGraph beside it, instead of
 0.77), and some 20 MB more memory. With 200,000
 it was no less.
+
+A handler leaves nothing in circles, but what it has made for its next commits is there at once: three objects
+for each of 20,000 events. After 50,000 new ones the collector went through those, 5 % of the processor
+(300,000 events on eight partitions); after 200,000 it does not run for them at all.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ from typing import Final
 
 NEW_OBJECTS: Final = 50_000
 """So many new objects make the collector look at the youngest ones, while a worker is at work."""
+
+OF_HANDLERS: Final = 200_000
+"""The same, where handlers are at work."""
 
 OLDER: Final = 4
 """Each so many times it looks at the next older ones too, and each so many times of those at all."""
@@ -57,10 +64,10 @@ def collector_paused() -> Iterator[None]:
                 gc.enable()
 
 
-def collect_less_often() -> None:
-    """Let more objects come before the collector looks; one that looks later still, or never, stays so."""
-    if 0 < gc.get_threshold()[0] < NEW_OBJECTS:
-        gc.set_threshold(NEW_OBJECTS, OLDER, OLDER)
+def collect_less_often(new_objects: int = NEW_OBJECTS) -> None:
+    """Let so many objects come before the collector looks; one that looks later still, or never, stays so."""
+    if 0 < gc.get_threshold()[0] < new_objects:
+        gc.set_threshold(new_objects, OLDER, OLDER)
 
 
 def spare_what_is_loaded() -> None:

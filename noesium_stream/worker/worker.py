@@ -15,7 +15,7 @@ from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log.port import EventLog
-from noesium_stream.worker.collector import collect_less_often
+from noesium_stream.worker.collector import NEW_OBJECTS, OF_HANDLERS, collect_less_often
 from noesium_stream.worker.grace import GRACE_S
 from noesium_stream.worker.handler_host import HandlerHost
 from noesium_stream.worker.health import Health
@@ -101,7 +101,8 @@ class Worker:
     async def __aenter__(self) -> Self:
         make_room_for_threads()
         take_turns_sooner()
-        collect_less_often()
+        handles = any(isinstance(host, HandlerHost) for host in self._hosts)
+        collect_less_often(OF_HANDLERS if handles else NEW_OBJECTS)
         try:
             for host in self._hosts:
                 await host.start()

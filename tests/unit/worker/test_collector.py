@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from noesium_stream.agent import BaseAgent, BaseHandler
 from noesium_stream.client import Client
 from noesium_stream.errors import CorruptRecordError
 from noesium_stream.event.codec import EnvelopeCodec
@@ -18,10 +19,17 @@ from noesium_stream.log import open_log
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.worker import Worker
-from noesium_stream.worker.collector import NEW_OBJECTS, OLDER, collect_less_often, collector_paused
+from noesium_stream.worker.collector import (
+    NEW_OBJECTS,
+    OF_HANDLERS,
+    OLDER,
+    collect_less_often,
+    collector_paused,
+)
 from noesium_stream.worker.known_runs import Bounds, OpenRun
 from noesium_stream.worker.restore import read_runs, restore
 from tests.support.sample_agents import Echo
+from tests.support.writing import Writing
 
 
 @pytest.fixture(autouse=True)
@@ -89,11 +97,14 @@ async def test_it_pauses_while_a_journal_is_read_back(
     await log.close()
 
 
-async def test_a_worker_makes_it_look_after_more_new_objects(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("agent", "objects"), [(Echo, NEW_OBJECTS), (Writing, OF_HANDLERS)])
+async def test_a_worker_makes_it_look_after_more_new_objects(
+    agent: type[BaseAgent] | type[BaseHandler], objects: int, tmp_path: Path
+) -> None:
     gc.set_threshold(700, 10, 10)
     log = await open_log("memory://")
-    async with Worker(log, [(Echo, None)], home=tmp_path):
-        assert gc.get_threshold() == (NEW_OBJECTS, OLDER, OLDER)
+    async with Worker(log, [(agent, None)], home=tmp_path):
+        assert gc.get_threshold() == (objects, OLDER, OLDER)
     await log.close()
 
 
