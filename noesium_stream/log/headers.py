@@ -11,7 +11,7 @@ checked by the envelope, the source is percent-encoded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from itertools import count
 from typing import Final
@@ -93,25 +93,26 @@ def commit_header(commit_id: str, index: int, count: int) -> tuple[str, bytes]:
 
 
 def commit_headers(
-    commit_id: str, places: Sequence[tuple[str, int]], before: Mapping[tuple[str, int], int]
-) -> list[tuple[tuple[str, bytes], ...]]:
-    """`commit_header` of each of several records, as what they have on top.
+    commit_id: str, places: Sequence[tuple[str, int]], counts: dict[tuple[str, int], int]
+) -> list[tuple[str, bytes]]:
+    """`commit_header` of each of several records.
 
     Args:
         commit_id: of their commit.
         places: topic and partition of each record.
-        before: how many records of the commit are in each place already; those come first.
+        counts: how many records of the commit are in each place already; those come first. Counted on.
     """
     ends = {}
     for place, more in Counter(places).items():
-        first = before.get(place, 0)
+        first = counts.get(place, 0)
+        counts[place] = first + more
         ends[place] = count(first).__next__, f":{first + more}"
-    start, headers = f"{commit_id}:", list[tuple[tuple[str, bytes], ...]]()
+    start, headers = f"{commit_id}:", list[tuple[str, bytes]]()
     for place in places:
         number, end = ends[place]
         index = number()
         digits = _DIGITS[index] if index < len(_DIGITS) else str(index)
-        headers.append(((COMMIT, f"{start}{digits}{end}".encode()),))
+        headers.append((COMMIT, f"{start}{digits}{end}".encode()))
     return headers
 
 

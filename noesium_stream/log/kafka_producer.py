@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -40,7 +41,7 @@ from noesium_stream.log.kafka_errors import (
 )
 from noesium_stream.log.kafka_settings import KafkaSettings
 from noesium_stream.log.kafka_tenure import KafkaTenure
-from noesium_stream.log.port import Headers, Position
+from noesium_stream.log.port import Header, Position
 from noesium_stream.log.prepare import Prepared
 
 T = TypeVar("T")
@@ -187,9 +188,9 @@ class TransactionalProducer:
                 self._begun_ahead = True
 
     def produce(
-        self, records: Sequence[Prepared], headers: Sequence[Headers] | None = None, *, told: bool = True
+        self, records: Sequence[Prepared], headers: Sequence[Header] | None = None, *, told: bool = True
     ) -> None:
-        """Hand over records; `headers` of each come after its own. Partitions are given.
+        """Hand over records; after the headers of each comes its one of `headers`. Partitions are given.
 
         Unless all of the transaction are `told` the client says of none where it lies, or what is wrong with
         it: it asks for the interpreter at each record that it tells of, for a millisecond where the event
@@ -203,12 +204,11 @@ class TransactionalProducer:
         on_delivery = self._delivered if told else None
         if told:
             self._records.extend(records)
-        for index, (topic, partition, key, text, extra, value) in enumerate(records):
-            all_headers: list[Any] = headers_of_text(text.encode())
-            if extra:
-                all_headers.extend(extra)
-            if headers is not None:
-                all_headers.extend(headers[index])
+        ends: Iterable[Header | None] = repeat(None, len(records)) if headers is None else headers
+        for (topic, partition, key, text, extra, value), end in zip(records, ends, strict=True):
+            all_headers: list[Any] = [*headers_of_text(text.encode()), *extra]
+            if end is not None:
+                all_headers.append(end)
             try:
                 produce(topic, value, key, partition, on_delivery, headers=all_headers)
             except BufferError:

@@ -7,7 +7,6 @@ the producer is of no use any more, the next commit says so and the owner opens 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -21,7 +20,7 @@ from noesium_stream.log.kafka_errors import let_go
 from noesium_stream.log.kafka_producer import TransactionalProducer, UntoldError
 from noesium_stream.log.kafka_tenure import KafkaTenure
 from noesium_stream.log.kafka_too_large import too_large_for
-from noesium_stream.log.port import Headers, Outgoing, Position
+from noesium_stream.log.port import Header, Outgoing, Position
 from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
 from noesium_stream.observability import events_emitted
 
@@ -141,7 +140,7 @@ class KafkaTransaction:
         self._writer = writer
         self._commit_id = commit_id
         self._begun = False
-        self._counts: Counter[tuple[str, int]] = Counter()
+        self._counts: dict[tuple[str, int], int] = {}
 
     async def write(self, outgoing: Sequence[Outgoing]) -> None:
         """See `Transaction.write`."""
@@ -198,12 +197,9 @@ class KafkaTransaction:
         what = f"The writer {writer.writer_id}"
         return writer.producer.ended_by or let_go(what, "after a broken connection")
 
-    def _commit_headers(self, prepared: Sequence[Prepared]) -> Sequence[Headers]:
+    def _commit_headers(self, prepared: Sequence[Prepared]) -> Sequence[Header]:
         """`noesium_commit` of each record; the count of a transaction in parts is what is written so far."""
-        places = list(map(_PLACE_OF, prepared))
-        headers = commit_headers(self._commit_id, places, self._counts)
-        self._counts.update(places)
-        return headers
+        return commit_headers(self._commit_id, list(map(_PLACE_OF, prepared)), self._counts)
 
 
 async def unbroken(future: asyncio.Future[T], cancelled: Callable[[], None] = lambda: None) -> T:

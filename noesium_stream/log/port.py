@@ -17,7 +17,8 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec, Topology
 
-Headers = Sequence[tuple[str, bytes]]
+Header = tuple[str, bytes]
+Headers = Sequence[Header]
 Types = Collection[str] | None
 """Event types to keep (exact, or a prefix ending in `.`); None keeps all."""
 
