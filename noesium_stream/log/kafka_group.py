@@ -48,6 +48,9 @@ ASKING_S: Final = 5.0
 
 _POLL_AFTER_S: Final = 10.0
 _WAIT_S: Final = 0.1
+_AHEAD_S: Final = 0.001
+"""What is read beside a handler is waited for as long. It is not nothing: for the client, who waits for
+messages is alive, however long a rebalance takes in which the handler is waited for."""
 _MOST: Final = 1_000
 """Messages that are taken at once: to change over to the handler takes as long as to fold 50 events."""
 _MOST_SIFTED: Final = 5_000
@@ -247,7 +250,7 @@ class KafkaSubscription:
             while not self._closing.is_set() and self._failure is None:
                 self._obey()
                 self._requests.serve()
-                ahead = self._take(ahead or self._read(POLL_S))
+                ahead = self._take(ahead or self._read(POLL_S, 0))
                 if self._log.refusal is not None:
                     # A broker that comes up may refuse what it accepts a moment later: ask once more.
                     self._log.refusal = None
@@ -280,7 +283,8 @@ class KafkaSubscription:
             self._held = [m for m in self._held if (m.topic(), m.partition()) != tp]
             self._consumer.incremental_unassign([KafkaPartition(*tp)])
             self._consumer.incremental_assign([KafkaPartition(*tp, offset)])
-        self._batch.forget(seeks)
+        if seeks:
+            self._batch.forget(seeks)
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
             self._topics = wanted
@@ -295,15 +299,17 @@ class KafkaSubscription:
             self._done.set_exception(self._failure)
             self._done.exception()  # asked for here: nobody has to wait, and asyncio shall not complain
 
-    def _read(self, patience_s: float) -> Batch:
+    def _read(self, first_s: float, more_s: float) -> Batch:
         """What is wanted of the messages that came, some at a time until none is left or many are read.
 
-        The first one is waited for.
+        Args:
+            first_s: how long a message is waited for.
+            more_s: the same for each of the messages after it.
         """
         batch = self._batch = Batch(self._positions, self._check)
         held, self._held = self._held, []
         left = self._most
-        messages = held or poll_batch(self._consumer, patience_s, most=self._at_once)
+        messages = held or poll_batch(self._consumer, first_s, more_s, most=self._at_once)
         while messages:
             batch.take(messages, self._sieve, self._decoder)
             count = len(messages)
@@ -312,7 +318,7 @@ class KafkaSubscription:
             if held or count < self._at_once or batch.full:
                 break
             messages.clear()  # before others are made, in their memory
-            messages = self._consumer.consume(self._at_once, 0)
+            messages = self._consumer.consume(self._at_once, more_s)
         return batch
 
     def _take(self, batch: Batch) -> Batch | None:
@@ -324,12 +330,12 @@ class KafkaSubscription:
             self._busy = self._submit(self._handle(batch.records))
             try:
                 if batch.full:
-                    ahead = self._read(0)
+                    ahead = self._read(_AHEAD_S, _AHEAD_S)
             finally:
                 self._wait_for_handler()
         else:
             self._positions.update(self._after)
-        if self._after:
+        if self._after and self._failure is None:  # else it may be the handler's, told to a rebalance
             self._commit(self._after, wait=False)
         return ahead
 
@@ -339,17 +345,18 @@ class KafkaSubscription:
 
     def _wait_for_handler(self) -> None:
         """Where it takes long, poll beside it with everything paused; raises what it raised."""
-        busy = self._busy
+        busy, paused = self._busy, False
         if busy is not None and not self._wait(busy, _POLL_AFTER_S):
             while self._busy is not None and not busy.done():  # a rebalance waits for it, too
                 assigned = self._consumer.assignment()
                 if assigned:
                     self._consumer.pause(assigned)
+                    paused = True
                 message = self._consumer.poll(_WAIT_S)
                 self._requests.serve()  # the handler may be waiting for just that
                 if message is not None:
                     self._held.append(message)
-            assigned = self._consumer.assignment()
+            assigned = self._consumer.assignment() if paused else []
             if assigned:
                 self._consumer.resume(assigned)
         self._settle()

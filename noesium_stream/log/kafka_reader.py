@@ -189,12 +189,14 @@ class Patience:
             self.reset()
 
 
-def poll_batch(consumer: Consumer, timeout_s: float = POLL_S, *, most: int = BATCH) -> list[Message]:
-    """One message within a moment, and what came with it, up to so many. Blocks."""
+def poll_batch(
+    consumer: Consumer, timeout_s: float = POLL_S, more_s: float = 0, *, most: int = BATCH
+) -> list[Message]:
+    """One message within a moment, and what came with it, or within another one, up to so many. Blocks."""
     first = consumer.poll(timeout_s)
     if first is None:
         return []
-    rest: list[Message] = consumer.consume(most - 1, 0)
+    rest: list[Message] = consumer.consume(most - 1, more_s)
     rest.insert(0, first)
     return rest
 

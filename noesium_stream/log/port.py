@@ -184,7 +184,8 @@ OnAssigned = Callable[[frozenset[TopicPartition]], Awaitable[Mapping[TopicPartit
 """Told of new partitions before their first record; may say where to start in each."""
 
 OnRevoked = Callable[[frozenset[TopicPartition]], Awaitable[None]]
-"""Told of partitions that go, after their last record was handled and before somebody else has them."""
+"""Told of partitions that go, after their last record was handled and before somebody else has them; of those
+that others have already as soon as that is known, also while records of them are handled."""
 
 
 class Subscription(Protocol):

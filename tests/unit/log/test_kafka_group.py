@@ -720,3 +720,28 @@ async def test_a_partition_that_goes_while_its_next_batch_is_read_is_handled_to_
     assert (ended, member._consumer.committed_offsets) == ([5], [6])
     await member.close()
     await member.wait()
+
+
+async def test_a_batch_whose_handler_fails_while_its_partition_goes_is_not_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_group, "Consumer", Client)
+    monkeypatch.setattr(kafka_group, "_MOST", 1)
+    going = threading.Event()
+
+    def go(client: Client) -> None:
+        going.set()
+        client.change("on_revoke")
+
+    Client.more = []
+    Client.script = [lambda client: client.change("on_assign"), Message(5), go]
+
+    async def handler(records: Sequence[Record]) -> None:
+        while not going.is_set():
+            await asyncio.sleep(0)
+        raise EventStoreError("no")
+
+    member = _member(handler, 5)
+    with pytest.raises(EventStoreError, match="no"):
+        await asyncio.wait_for(member.wait(), 10)
+    assert (member.position(TP), member._consumer.committed_offsets) == (5, [])
