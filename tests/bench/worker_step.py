@@ -19,7 +19,7 @@ from unittest.mock import patch
 from noesium_stream.client import Client
 from noesium_stream.log.headers import headers_of_text
 from noesium_stream.log.kafka_producer import TransactionalProducer
-from noesium_stream.log.port import Headers
+from noesium_stream.log.port import Header
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.worker import Worker
 from noesium_stream.worker.session import RunSession
@@ -90,14 +90,14 @@ def _watched(last: _Last) -> Iterator[None]:
     def kept(
         made: TransactionalProducer,
         records: Sequence[Prepared],
-        headers: Sequence[Headers] | None = None,
+        headers: Sequence[Header] | None = None,
         **how: Any,
     ) -> None:
         produce(made, records, headers, **how)
-        added: Any = headers or [()] * len(records)
+        assert headers is not None, "a writer's commit stands in its records"
         last.records = [
-            Ready(r.key, r.partition, [*headers_of_text(r.text.encode()), *r.extra, *more], r.value)
-            for r, more in zip(records, added, strict=True)
+            Ready(r.key, r.partition, [*headers_of_text(r.text.encode()), *r.extra, header], r.value)
+            for r, header in zip(records, headers, strict=True)
         ]
 
     with (
