@@ -18,7 +18,7 @@ from noesium_stream.log import kafka_group
 from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.kafka_group import KafkaSubscription
 from noesium_stream.log.kafka_reader import out_of_range
-from noesium_stream.log.port import TopicPartition
+from noesium_stream.log.port import Handler, OnAssigned, OnRevoked, TopicPartition
 from noesium_stream.log.record import Record
 from tests.support.envelopes import open_catalogue
 from tests.support.reading import eventually
@@ -136,6 +136,33 @@ class Settings:
         return {}
 
 
+def _member(
+    handler: Handler,
+    on_assigned: OnAssigned | None = None,
+    *,
+    on_revoked: OnRevoked | None = None,
+    admin: Any = None,
+    decoder: Any = None,
+    keep: TypeFilter | None = None,
+) -> KafkaSubscription:
+    settings: Any = Settings()
+    return KafkaSubscription(
+        settings, admin, "group", "me/1/x", ["t"], decoder, handler, on_assigned, on_revoked, keep
+    )
+
+
+async def _at_five(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+    return {TP: 5}
+
+
+@pytest.fixture
+def read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message is a whole batch, so that the next one is read while it is handled."""
+    monkeypatch.setattr(kafka_group, "Consumer", Client)
+    monkeypatch.setattr(kafka_group, "_MOST", 1)
+    Client.more = []
+
+
 @pytest.fixture(params=["as they come", "read ahead"])
 def batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few messages, and each of them a whole batch, so that the next is read meanwhile."""
@@ -170,18 +197,7 @@ async def test_a_partition_that_comes_back_beside_a_slow_handler_begins_where_it
     async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         return {TP: starts.pop(0)}
 
-    member = KafkaSubscription(
-        Settings(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        "group",
-        "me/1/x",
-        ["t"],
-        None,  # type: ignore[arg-type]
-        handler,
-        on_assigned,
-        None,
-        None,
-    )
+    member = _member(handler, on_assigned)
     await asyncio.to_thread(came_back.wait, 10)
     assert came_back.is_set()
     assert member.position(TP) == 0
@@ -223,18 +239,7 @@ async def test_who_is_told_that_an_offset_is_not_there_reads_on_where_it_is_and_
     async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         return {TP: 5}
 
-    member = KafkaSubscription(
-        Settings(),  # type: ignore[arg-type]
-        admin,  # type: ignore[arg-type]
-        "group",
-        "me/1/x",
-        ["t"],
-        None,  # type: ignore[arg-type]
-        handler,
-        on_assigned,
-        None,
-        None,
-    )
+    member = _member(handler, on_assigned, admin=admin)
     await asyncio.to_thread(again.wait, 10)
     assert member._consumer.starts == [5, 6]
     Client.script += [Message(6)]
@@ -276,18 +281,7 @@ async def test_who_is_given_a_partition_while_nobody_knows_the_groups_offset_liv
     async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         return {}
 
-    member = KafkaSubscription(
-        Settings(),  # type: ignore[arg-type]
-        Admin(),  # type: ignore[arg-type]
-        "group",
-        "me/1/x",
-        ["t"],
-        None,  # type: ignore[arg-type]
-        handler,
-        on_assigned,
-        None,
-        None,
-    )
+    member = _member(handler, on_assigned, admin=Admin())
     await eventually(lambda: member._consumer.starts == [OFFSET_STORED])
     assert member.assignment == {TP}
     assert member.position(TP) is None
@@ -353,18 +347,7 @@ async def test_a_partition_that_goes_while_it_is_paused_beside_a_slow_handler_is
     async def handler(records: Sequence[Record]) -> None:
         await may_end.wait()
 
-    member = KafkaSubscription(
-        Settings(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        "group",
-        "me/1/x",
-        ["t"],
-        None,  # type: ignore[arg-type]
-        handler,
-        None,
-        None,
-        None,
-    )
+    member = _member(handler)
     await asyncio.to_thread(lost.wait, 10)
     client: Any = member._consumer
     assert client.paused == {TP}
@@ -410,18 +393,7 @@ async def test_a_broker_that_does_not_know_yet_that_it_keeps_the_groups_offsets_
     async def handler(records: Sequence[Record]) -> None:
         pass
 
-    member = KafkaSubscription(
-        Settings(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        "group",
-        "me/1/x",
-        ["t"],
-        None,  # type: ignore[arg-type]
-        handler,
-        None,
-        None,
-        None,
-    )
+    member = _member(handler)
     await eventually(lambda: member.position(TP) == 7)
     await member.close()
     await member.wait()
@@ -449,17 +421,9 @@ async def test_what_was_read_of_a_partition_that_goes_before_all_is_read_is_not_
     async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         return {TP: starts.pop(0)}
 
-    member = KafkaSubscription(
-        Settings(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        "group",
-        "me/1/x",
-        ["t"],
-        EnvelopeCodec(open_catalogue()),
-        handler,
-        on_assigned,
-        None,
-        TypeFilter(["demo.anything"]),  # none of these can be read: all are handed over
+    # None of these can be read by the filter: all are handed over.
+    member = _member(
+        handler, on_assigned, decoder=EnvelopeCodec(open_catalogue()), keep=TypeFilter(["demo.anything"])
     )
     await eventually(lambda: len(handled) == 2)
     await member.close()
@@ -490,18 +454,7 @@ async def test_what_is_asked_of_a_member_beside_a_slow_handler_is_answered(
         async with asyncio.timeout(5):
             told.append((await member.tenure(TP)).partition)
 
-    member = KafkaSubscription(
-        Settings(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        "group",
-        "me/1/x",
-        ["t"],
-        None,  # type: ignore[arg-type]
-        handler,
-        None,
-        None,
-        None,
-    )
+    member = _member(handler)
     await eventually(lambda: member.position(TP) == 6 or member._done.done())
     await member.close()
     await member.wait()
@@ -536,18 +489,7 @@ async def test_a_member_that_is_closed_while_it_is_given_a_partition_has_let_go_
         await may_release.wait()
         released.extend(tps)
 
-    member = KafkaSubscription(
-        Settings(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        "group",
-        "me/1/x",
-        ["t"],
-        None,  # type: ignore[arg-type]
-        handler,
-        None,
-        on_revoked,
-        None,
-    )
+    member = _member(handler, on_revoked=on_revoked)
     await asyncio.to_thread(joining.wait, 10)
     closing = asyncio.create_task(member.close())
     await asyncio.sleep(0)
@@ -575,47 +517,14 @@ async def test_a_member_knows_how_many_records_are_behind_those_that_it_hands_ov
     async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         return {TP: 5}
 
-    member = KafkaSubscription(
-        Settings(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        "g",
-        "m",
-        ["t"],
-        None,  # type: ignore[arg-type]
-        handler,
-        on_assigned,
-        None,
-        None,
-    )
+    member = _member(handler, on_assigned)
     async with asyncio.timeout(20):
         assert await told == behind
         await member.close()
 
 
-def _member(handler: Callable[[Sequence[Record]], Any], start: int) -> KafkaSubscription:
-    async def on_assigned(tps: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-        return {TP: start}
-
-    return KafkaSubscription(
-        Settings(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        "group",
-        "me/1/x",
-        ["t"],
-        None,  # type: ignore[arg-type]
-        handler,
-        on_assigned,
-        None,
-        None,
-    )
-
-
-async def test_the_next_batch_is_read_while_one_is_handled_and_handed_over_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kafka_group, "Consumer", Client)
-    monkeypatch.setattr(kafka_group, "_MOST", 1)
-    Client.more = []
+@pytest.mark.usefixtures("read_ahead")
+async def test_the_next_batch_is_read_while_one_is_handled_and_handed_over_after_it() -> None:
     Client.script = [lambda client: client.change("on_assign"), Message(5), Message(6), Message(7)]
     at_work: list[int] = []
     begun: list[int] = []
@@ -628,7 +537,7 @@ async def test_the_next_batch_is_read_while_one_is_handled_and_handed_over_after
         await go_on.acquire()
         at_work.clear()
 
-    member = _member(handler, 5)
+    member = _member(handler, _at_five)
     await eventually(lambda: begun == [5] and len(Client.script) == 1)
     assert (member.position(TP), member._consumer.committed_offsets) == (5, [])
     go_on.release()
@@ -642,12 +551,8 @@ async def test_the_next_batch_is_read_while_one_is_handled_and_handed_over_after
     assert (begun, member._consumer.committed_offsets) == ([5, 6, 7], [6, 7, 8])
 
 
-async def test_what_was_read_ahead_is_left_out_where_another_offset_is_sought_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kafka_group, "Consumer", Client)
-    monkeypatch.setattr(kafka_group, "_MOST", 1)
-    Client.more = []
+@pytest.mark.usefixtures("read_ahead")
+async def test_what_was_read_ahead_is_left_out_where_another_offset_is_sought_meanwhile() -> None:
     Client.script = [lambda client: client.change("on_assign"), Message(5), Message(6)]
     handled: list[int] = []
     may_end = asyncio.Event()
@@ -656,7 +561,7 @@ async def test_what_was_read_ahead_is_left_out_where_another_offset_is_sought_me
         handled.extend(record.offset for record in records)
         await may_end.wait()
 
-    member = _member(handler, 5)
+    member = _member(handler, _at_five)
     await eventually(lambda: handled == [5] and not Client.script)
     member.seek({TP: 2})
     may_end.set()
@@ -669,12 +574,8 @@ async def test_what_was_read_ahead_is_left_out_where_another_offset_is_sought_me
     assert handled == [5, 2]
 
 
-async def test_what_was_read_ahead_of_a_handler_that_fails_is_not_handed_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kafka_group, "Consumer", Client)
-    monkeypatch.setattr(kafka_group, "_MOST", 1)
-    Client.more = []
+@pytest.mark.usefixtures("read_ahead")
+async def test_what_was_read_ahead_of_a_handler_that_fails_is_not_handed_over() -> None:
     Client.script = [lambda client: client.change("on_assign"), Message(5), Message(6)]
     handled: list[int] = []
     may_fail = asyncio.Event()
@@ -684,7 +585,7 @@ async def test_what_was_read_ahead_of_a_handler_that_fails_is_not_handed_over(
         await may_fail.wait()
         raise EventStoreError("no")
 
-    member = _member(handler, 5)
+    member = _member(handler, _at_five)
     await eventually(lambda: handled == [5] and not Client.script)
     may_fail.set()
     with pytest.raises(EventStoreError, match="no"):
@@ -692,18 +593,14 @@ async def test_what_was_read_ahead_of_a_handler_that_fails_is_not_handed_over(
     assert (handled, member.position(TP), member._consumer.committed_offsets) == ([5], 5, [])
 
 
-async def test_a_partition_that_goes_while_its_next_batch_is_read_is_handled_to_the_end_of_the_one_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kafka_group, "Consumer", Client)
-    monkeypatch.setattr(kafka_group, "_MOST", 1)
+@pytest.mark.usefixtures("read_ahead")
+async def test_a_partition_that_goes_while_its_next_batch_is_read_is_handled_to_the_end_before() -> None:
     going = threading.Event()
 
     def go(client: Client) -> None:
         going.set()
         client.change("on_revoke")
 
-    Client.more = []
     Client.script = [lambda client: client.change("on_assign"), Message(5), go]
     ended: list[int] = []
     may_end = asyncio.Event()
@@ -712,7 +609,7 @@ async def test_a_partition_that_goes_while_its_next_batch_is_read_is_handled_to_
         await may_end.wait()
         ended.extend(record.offset for record in records)
 
-    member = _member(handler, 5)
+    member = _member(handler, _at_five)
     await asyncio.to_thread(going.wait, 10)
     assert member.assignment == {TP}, "it is waited for"
     may_end.set()
@@ -722,26 +619,21 @@ async def test_a_partition_that_goes_while_its_next_batch_is_read_is_handled_to_
     await member.wait()
 
 
-async def test_a_batch_whose_handler_fails_while_its_partition_goes_is_not_committed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kafka_group, "Consumer", Client)
-    monkeypatch.setattr(kafka_group, "_MOST", 1)
+@pytest.mark.usefixtures("read_ahead")
+async def test_a_batch_whose_handler_fails_while_its_partition_goes_is_not_committed() -> None:
     going = threading.Event()
 
     def go(client: Client) -> None:
         going.set()
         client.change("on_revoke")
 
-    Client.more = []
     Client.script = [lambda client: client.change("on_assign"), Message(5), go]
 
     async def handler(records: Sequence[Record]) -> None:
-        while not going.is_set():
-            await asyncio.sleep(0)
+        await eventually(going.is_set)
         raise EventStoreError("no")
 
-    member = _member(handler, 5)
+    member = _member(handler, _at_five)
     with pytest.raises(EventStoreError, match="no"):
         await asyncio.wait_for(member.wait(), 10)
     assert (member.position(TP), member._consumer.committed_offsets) == (5, [])
