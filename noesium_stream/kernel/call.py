@@ -46,8 +46,9 @@ async def make_assured(
 ) -> Ended:
     """As `make`, once it is known that the run is still this process's.
 
-    The process may have stood still since the intent: somebody else has the run then, and a person may have
-    decided already. Nothing gives way between this and the call.
+    The process may have stood still since the intent: somebody else has the run then, has called perhaps and
+    undone what the call did, and a person may have decided already. Nothing gives way between this and the
+    call.
     """
     if activity.assured is not None:
         try:
@@ -86,7 +87,7 @@ async def stay(making: Awaitable[Ended]) -> Ended:
     """Await a call in the task that asks, where it ends with its run.
 
     Args:
-        making: what `make` returns.
+        making: what `make` or `make_assured` returns.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task is not None else 0

@@ -276,9 +276,11 @@ class Effect:
         activity = self.site.journal.activity
         making, timeout_s = partial(call, effect_id), self.timeout.total_seconds() if self.timeout else None
         with activity.working() if self.timeout else nullcontext():
-            if self.effect_class is not SideEffectClass.EXTERNAL or self.graph:
+            if self.graph:
                 return await stay(make(making, timeout_s))
             assured = make_assured(making, timeout_s, activity)
+            if self.effect_class is not SideEffectClass.EXTERNAL:
+                return await stay(assured)
             ended = await carry(assured, activity, partial(self._report, effect_id, begun))
             self._report(effect_id, begun, ended)  # the run may have been given up, and this task not ended
             return ended

@@ -161,8 +161,8 @@ class PartitionOwner:
         """
         # 1. Fence. 2. Say so: the first record of this epoch.
         writer_id = f"{self.journal}/{self.partition}"
-        writing = self._writing
-        writing.hold(await take(self.log, writer_id, self._assignment, partial(acquired, self)))
+        writing, begun_s = self._writing, self.clock.monotonic()
+        writing.hold(await take(self.log, writer_id, self._assignment, partial(acquired, self)), begun_s)
         # 3. Read the journal; nobody else can write it now.
         state = await self._keeper.open()
         position = await low_water_mark(self, state.manifest.position, self._progress)

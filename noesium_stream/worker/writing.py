@@ -63,6 +63,8 @@ class Writing:
         self._on_commit = on_commit
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
+        self._asked: Submission | None = None
+        self._proved_s = float("-inf")
 
     @property
     def epoch(self) -> int | None:
@@ -74,19 +76,22 @@ class Writing:
         """Whether what is submitted gets to the log, as far as is known."""
         return self._committer is not None and not self.lost.is_set()
 
-    def hold(self, writer: LogWriter) -> None:
-        """The partition was taken with this one; it writes from `begin` on."""
-        self._writer = writer
+    def hold(self, writer: LogWriter, begun_s: float) -> None:
+        """The partition was taken with this one, by a commit not older than `begun_s`; it writes from `begin`
+        on.
+        """
+        self._writer, self._proved_s = writer, begun_s
         self.lost.clear()
 
     def begin(self) -> Committer:
         """Begin to commit: the state is that of the journal's end."""
         if self._writer is None:
             raise ValueError("a writer is held before anything is committed")
-        owner = self._owner
+        owner, self._asked = self._owner, None
         self._committer = Committer(
             self._writer, owner.journal, owner.clock, self._progress, self._on_lost, self._on_commit
         )
+        self._committer.proved_s = self._proved_s
         return self._committer
 
     def submit(self, records: Sequence[Outgoing]) -> Submission:
@@ -118,8 +123,12 @@ class Writing:
                 raise self._given_up()
             if owner.clock.monotonic() - committer.proved_s <= PROOF_S:
                 return
-            owner.tell(f"{owner.journal}/{owner.partition}: asking the log whether it is still owned here")
-            await committer.submit([confirmed(owner, writer.epoch)]).wait()
+            if self._asked is None or self._asked.ended:  # one question for all who want to know
+                owner.tell(
+                    f"{owner.journal}/{owner.partition}: asking the log whether it is still owned here"
+                )
+                self._asked = committer.submit([confirmed(owner, writer.epoch)])
+            await self._asked.wait()
 
     async def drain(self) -> None:
         """Let what was submitted get to the log, for `DRAIN_S` at most; refuse what comes from here on."""

@@ -47,3 +47,9 @@ def test_a_command_whose_append_nobody_could_answer_for_is_waited_for() -> None:
     # All others have ended while no worker lives; this one is begun when the workers are back, and naps.
     told = sim("--seed", "990635")
     assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_who_stood_still_behind_an_intent_calls_nothing_that_is_safe_to_repeat_either() -> None:
+    # It woke as the owner no more, and undid an idempotent effect that the next owner had undone already.
+    told = sim("--seed", "1200407")
+    assert told.returncode == 0, told.stdout + told.stderr

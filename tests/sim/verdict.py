@@ -92,7 +92,7 @@ def late_calls(book: Book, calls: Iterable[Call], names: Mapping[str, str]) -> I
             elif record.event_type == "effect.requested":
                 places[record.envelope.payload["idempotency_key"]] = place
     for call in calls:
-        if call.kind not in ("external", "undo") or call.key not in places:
+        if call.kind not in ("external", "idempotent", "undo") or call.key not in places:
             continue
         before = [who for at_s, who in owners[places[call.key]] if at_s + 0.001 < call.begun_s]
         if before and before[-1] != call.process:

@@ -22,7 +22,6 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker, parking, rest
-from noesium_stream.worker.parking import IDLE_S
 from noesium_stream.worker.rest import Rest
 from noesium_stream.worker.session import RunSession
 from tests.support.hand_clock import HandClock
@@ -62,11 +61,11 @@ class Host:
         return sum(owner.parked_runs for owner in self._owners())
 
     def sweep(self) -> None:
-        """Look for idle runs, and again a minute later."""
+        """Look for idle runs, and again when they have been idle for long enough."""
         for _ in range(2):
             for owner in self._owners():
                 owner.park_idle()
-            self.clock.advance(IDLE_S)
+            self.clock.advance(parking.IDLE_S)
 
     async def waits(self) -> None:
         """Until the run is seen to wait, and everything has come to rest."""
@@ -225,8 +224,9 @@ BESIDE = [
 
 @pytest.mark.parametrize("node", BESIDE)
 async def test_what_a_body_does_beside_a_wait_is_done_however_often_idle_runs_are_looked_for(
-    host: Host, node: Node
+    host: Host, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(parking, "IDLE_S", 0.01)  # a minute at every turn: no commit proves ownership so long
     async with host.worker(node), Client(host.log) as client:
         run = await client.start("sample", {})
         await host.waits()

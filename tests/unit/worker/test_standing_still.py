@@ -12,6 +12,7 @@ from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.client import Client
 from noesium_stream.clock import VirtualClock
+from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing, Position
@@ -43,7 +44,10 @@ class Pausing(HookedLog):
 
 
 @pytest.mark.parametrize("taken", [True, False], ids=["taken by another", "still its own"])
-async def test_a_paused_owner_calls_nothing_that_it_does_not_own(tmp_path: Path, taken: bool) -> None:
+@pytest.mark.parametrize("effect_class", SideEffectClass)
+async def test_a_paused_owner_calls_nothing_that_it_does_not_own(
+    tmp_path: Path, taken: bool, effect_class: SideEffectClass
+) -> None:
     calls: list[str] = []
 
     async def pay(idempotency_key: str) -> str:
@@ -51,7 +55,7 @@ async def test_a_paused_owner_calls_nothing_that_it_does_not_own(tmp_path: Path,
         return "paid"
 
     async def node(state: dict[str, Any]) -> dict[str, Any]:
-        return {"paid": await current_step().effect("pay", pay)}
+        return {"paid": await current_step().effect("pay", pay, effect_class=effect_class)}
 
     graph = StateGraph(dict)
     graph.add_node("node", node)
@@ -73,7 +77,8 @@ async def test_a_paused_owner_calls_nothing_that_it_does_not_own(tmp_path: Path,
             assert len(calls) == 1
             topic = inner.topology.journal("sample")
             types = [r.event_type async for r in inner.read(topic, {}, until=await inner.end(topic))]
-        assert types.count("effect.outcome.unknown") == (1 if taken else 0)
+        unknown = taken and effect_class is SideEffectClass.EXTERNAL
+        assert types.count("effect.outcome.unknown") == (1 if unknown else 0)
         assert types.count("partition.confirmed") == (0 if taken else 1)
         await inner.close()
 
