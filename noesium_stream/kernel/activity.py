@@ -34,6 +34,7 @@ class Activity:
         heir: takes what calls come to that end after the run was given up; None: it was not, or nobody does.
         assured: returns when it is known, as of this moment, that the run is still this process's; raises
             where it is not. None: there is nobody who could take it.
+        owned: whether that is known without asking; from any thread.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Activity:
         "begun",
         "changes",
         "heir",
+        "owned",
     )
 
     def __init__(self) -> None:
@@ -60,6 +62,7 @@ class Activity:
         self.begun: set[str] = set()
         self.heir: Heir | None = None
         self.assured: Callable[[], Awaitable[None]] | None = None
+        self.owned: Callable[[], bool] = lambda: True
 
     def enter(self, step: object, within: object | None) -> None:
         """A step begins, perhaps within another one's node (a subgraph)."""

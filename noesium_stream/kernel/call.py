@@ -28,6 +28,10 @@ class Ended(NamedTuple):
     made: bool = True
 
 
+class _NotBegunError(Exception):
+    """A thread had its turn when it was not known any more whose the run is; never leaves this module."""
+
+
 async def make(call: Callable[[], Awaitable[Any]], timeout_s: float | None) -> Ended:
     """Call and await, in the task that asks; at most so many seconds."""
     limit = asyncio.timeout(timeout_s)
@@ -48,16 +52,30 @@ async def make_assured(
 
     The process may have stood still since the intent: somebody else has the run then, has called perhaps and
     undone what the call did, and a person may have decided already. Nothing gives way between this and the
-    call.
+    call; one in a thread, which may have waited for its turn, looks again there (`in_thread`).
     """
-    if activity.assured is not None:
-        try:
-            await activity.assured()
-        except GeneratorExit:
-            raise
-        except BaseException as raised:
-            return Ended(None, raised, made=False)
-    return await make(call, timeout_s)
+    while True:
+        if activity.assured is not None:
+            try:
+                await activity.assured()
+            except GeneratorExit:
+                raise
+            except BaseException as raised:
+                return Ended(None, raised, made=False)
+        ended = await make(call, timeout_s)
+        if not isinstance(ended.raised, _NotBegunError):
+            return ended
+
+
+async def in_thread(call: Callable[[], Any], activity: Activity) -> Any:
+    """Call a sync function in a thread, unless the run may have got lost while it waited for one."""
+
+    def begin() -> Any:
+        if not activity.owned():
+            raise _NotBegunError
+        return call()
+
+    return await asyncio.to_thread(begin)
 
 
 async def carry(making: Awaitable[Ended], activity: Activity, left: Callable[[Ended], None]) -> Ended:

@@ -152,7 +152,7 @@ class Compensation:
             found = self._find(effect, part)
             if isinstance(found, CompiledStateGraph):
                 return await self._execute(found, part)
-            return await invoke(found, part.args, part.kwargs, effect_id)
+            return await invoke(found, part.args, part.kwargs, effect_id, self.journal.activity)
 
         try:
             await effect.outcome(call)

@@ -40,7 +40,8 @@ from noesium_stream.event.standard import (
     EffectRequested,
     SideEffectClass,
 )
-from noesium_stream.kernel.call import Ended, carry, make, make_assured, stay
+from noesium_stream.kernel.activity import Activity
+from noesium_stream.kernel.call import Ended, carry, in_thread, make, make_assured, stay
 from noesium_stream.kernel.history import RunHistory
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.place import Place
@@ -419,13 +420,18 @@ class Effects:
             part_of=self._place.undoes,
         )
         try:
-            return await effect.outcome(lambda effect_id: invoke(function, args, kwargs, effect_id))
+            activity = self._place.journal.activity
+            return await effect.outcome(lambda effect_id: invoke(function, args, kwargs, effect_id, activity))
         finally:
             self._place.tried_again = self._place.tried_again or effect.passed_over
 
 
 async def invoke(
-    function: Callable[..., Any], args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any], effect_id: str
+    function: Callable[..., Any],
+    args: tuple[Any, ...] | list[Any],
+    kwargs: dict[str, Any],
+    effect_id: str,
+    activity: Activity,
 ) -> Any:
     """Call a function, a sync one in a thread; with the idempotency key if it has that parameter."""
     if takes_key(function):
@@ -433,7 +439,7 @@ async def invoke(
     call = partial(function, *args, **kwargs)
     if inspect.iscoroutinefunction(call):
         return await call()
-    value = await asyncio.to_thread(call)
+    value = await in_thread(call, activity)
     return await value if inspect.isawaitable(value) else value
 
 

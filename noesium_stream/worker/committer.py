@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import (
@@ -31,11 +31,28 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 
 
+class Moment(NamedTuple):
+    """A point in time by both of a clock's times: where the machine slept the monotonic one stood still, and
+    the other one may be set.
+    """
+
+    monotonic_s: float
+    now_ms: int
+
+    @classmethod
+    def now(cls, clock: Clock) -> Moment:
+        """This moment."""
+        return cls(clock.monotonic(), clock.now_ms())
+
+    def age_s(self, clock: Clock) -> float:
+        """How long ago it was, at least."""
+        return max(clock.monotonic() - self.monotonic_s, (clock.now_ms() - self.now_ms) / 1000)
+
+
 class Committer:
     """Commits requests in the order in which they were submitted, as many at a time as have come.
 
-    `proved_s` is when, by the clock's monotonic time, the last commit was begun that succeeded: then, or
-    later, nobody had taken the partition.
+    `proved` is when the last commit was begun that succeeded: then, or later, nobody had taken the partition.
 
     It numbers the records of each run (`sequences`: the next number by run id) when they are committed,
     not when they are staged: a refused record leaves no gap. What was withdrawn
@@ -55,7 +72,7 @@ class Committer:
         on_commit: Callable[[Sequence[Outgoing], Sequence[Position]], None] = lambda records, places: None,
     ) -> None:
         self.sequences: dict[str, int] = {}
-        self.proved_s = float("-inf")
+        self.proved: Moment | None = None
         self._writer = writer
         self._journal = journal
         self._clock = clock
@@ -116,7 +133,7 @@ class Committer:
         while requests:
             numbers: dict[str, int] = {}
             others, own = self._ordered(requests, numbers)
-            begun_s = self._clock.monotonic()
+            begun = Moment.now(self._clock)
             try:
                 positions = await self._writer.commit(others + own)
             except (LogFullError, LogUnavailableError) as error:
@@ -133,7 +150,7 @@ class Committer:
                 # Nothing is known of this failure: treat the partition as lost, so that it is read anew.
                 return self._give_up(requests, error)
             else:
-                self.proved_s = begun_s
+                self.proved = begun
                 return self._done(requests, own, positions[len(others) :], numbers)
         return None
 

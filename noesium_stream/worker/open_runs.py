@@ -346,6 +346,10 @@ class OpenRuns:
         """See `SessionOwner.assure`."""
         await self._writing.assure()
 
+    def owned(self) -> bool:
+        """See `SessionOwner.owned`."""
+        return self._writing.owned()
+
     def waits(self, session: RunSession, due_ms: int | None) -> None:
         """See `SessionOwner.waits`."""
         if due_ms is not None and self._timers is not None:

@@ -42,6 +42,7 @@ from noesium_stream.worker.acquiring import (
     low_water_mark,
     take,
 )
+from noesium_stream.worker.committer import Moment
 from noesium_stream.worker.directory import Directory
 from noesium_stream.worker.forwarding import outgrown
 from noesium_stream.worker.grace import GRACE_S
@@ -161,8 +162,8 @@ class PartitionOwner:
         """
         # 1. Fence. 2. Say so: the first record of this epoch.
         writer_id = f"{self.journal}/{self.partition}"
-        writing, begun_s = self._writing, self.clock.monotonic()
-        writing.hold(await take(self.log, writer_id, self._assignment, partial(acquired, self)), begun_s)
+        writing, begun = self._writing, Moment.now(self.clock)
+        writing.hold(await take(self.log, writer_id, self._assignment, partial(acquired, self)), begun)
         # 3. Read the journal; nobody else can write it now.
         state = await self._keeper.open()
         position = await low_water_mark(self, state.manifest.position, self._progress)

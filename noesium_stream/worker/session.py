@@ -63,6 +63,9 @@ class SessionOwner(Protocol):
         Raises what says that it does not.
         """
 
+    def owned(self) -> bool:
+        """Whether that is known, as things stand; from any thread."""
+
     def waits(self, session: RunSession, due_ms: int | None) -> None:
         """A task of this run begins to wait; wake it when the owner's clock shows `due_ms`, if not before."""
 
@@ -97,6 +100,7 @@ class RunSession:
         self.history = RunHistory()
         self.activity = Activity()
         self.activity.assured = self._assure
+        self.activity.owned = lambda: not self._closed and owner.owned()
         self.command = command
         run_id = command.partition_key
         if run_id is None:

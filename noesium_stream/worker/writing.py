@@ -11,7 +11,7 @@ from noesium_stream.errors import LogClosedError
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing, Position
 from noesium_stream.worker.acquiring import confirmed
-from noesium_stream.worker.committer import Committer
+from noesium_stream.worker.committer import Committer, Moment
 from noesium_stream.worker.submission import Submission
 
 DRAIN_S: Final = 5.0
@@ -64,7 +64,7 @@ class Writing:
         self._writer: LogWriter | None = None
         self._committer: Committer | None = None
         self._asked: Submission | None = None
-        self._proved_s = float("-inf")
+        self._proved: Moment | None = None
 
     @property
     def epoch(self) -> int | None:
@@ -76,11 +76,9 @@ class Writing:
         """Whether what is submitted gets to the log, as far as is known."""
         return self._committer is not None and not self.lost.is_set()
 
-    def hold(self, writer: LogWriter, begun_s: float) -> None:
-        """The partition was taken with this one, by a commit not older than `begun_s`; it writes from `begin`
-        on.
-        """
-        self._writer, self._proved_s = writer, begun_s
+    def hold(self, writer: LogWriter, begun: Moment) -> None:
+        """The partition was taken with this one, by a commit behind `begun`; it writes from `begin` on."""
+        self._writer, self._proved = writer, begun
         self.lost.clear()
 
     def begin(self) -> Committer:
@@ -91,7 +89,7 @@ class Writing:
         self._committer = Committer(
             self._writer, owner.journal, owner.clock, self._progress, self._on_lost, self._on_commit
         )
-        self._committer.proved_s = self._proved_s
+        self._committer.proved = self._proved
         return self._committer
 
     def submit(self, records: Sequence[Outgoing]) -> Submission:
@@ -112,23 +110,29 @@ class Writing:
             self._committer.sequences.pop(run_id, None)
 
     async def assure(self) -> None:
-        """Return when the partition is known to be owned here; a commit proves it for `PROOF_S`.
+        """Return when the partition is known to be owned here; see `owned`.
 
         Raises what says that it is not.
         """
-        owner = self._owner
+        owner, said = self._owner, "asking the log whether it is still owned here"
         while True:
             committer, writer = self._committer, self._writer
-            if committer is None or writer is None:
+            if committer is None or writer is None or self.lost.is_set():
                 raise self._given_up()
-            if owner.clock.monotonic() - committer.proved_s <= PROOF_S:
+            if self.owned():
                 return
             if self._asked is None or self._asked.ended:  # one question for all who want to know
-                owner.tell(
-                    f"{owner.journal}/{owner.partition}: asking the log whether it is still owned here"
-                )
+                owner.tell(f"{owner.journal}/{owner.partition}: {said}")
                 self._asked = committer.submit([confirmed(owner, writer.epoch)])
             await self._asked.wait()
+            said = f"its commits take more than {PROOF_S:g} s, and no effect is called before one is sooner"
+
+    def owned(self) -> bool:
+        """Whether it is known to be owned here: a commit proves it for `PROOF_S`. Any thread asks."""
+        committer = self._committer
+        if committer is None or committer.proved is None or self.lost.is_set():
+            return False
+        return committer.proved.age_s(self._owner.clock) <= PROOF_S
 
     async def drain(self) -> None:
         """Let what was submitted get to the log, for `DRAIN_S` at most; refuse what comes from here on."""
