@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
+import time
 from typing import Final
 
 from aiokafka import errors as aio
@@ -268,8 +270,8 @@ class ClientLog:
     """Takes librdkafka's log lines in place of a logger, and its errors: nothing is printed, this is noticed.
 
     `epoch`: the producer id and epoch that a transactional producer was given, as one number that grows.
-    `disturbed`: the connection to the transaction coordinator broke or a request timed out there, so that a
-    copy of a request may still be under way; set to False before what is to be watched.
+    `disturbed_s`: when it was last told (monotonic, in seconds) that the connection to the transaction
+    coordinator broke or a request timed out there, so that a copy of a request may still be under way.
     `hung_up`: the last connection that failed was taken, and ended by the other side.
     `refusal`: a broker has not let us in, or we do not trust it (`on_error` is the client's `error_cb`).
     """
@@ -278,7 +280,7 @@ class ClientLog:
 
     def __init__(self) -> None:
         self.epoch = -1
-        self.disturbed = False
+        self.disturbed_s = -math.inf
         self.hung_up = False
         self.refusal: KafkaError | None = None
 
@@ -298,4 +300,4 @@ class ClientLog:
         if facility == "FAIL":
             self.hung_up = "Disconnected" in text or "SSL alert" in text
         if facility in ("REQTMOUT", "FAIL") and "TxnCoordinator" in text:
-            self.disturbed = True
+            self.disturbed_s = time.monotonic()

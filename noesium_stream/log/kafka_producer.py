@@ -8,6 +8,9 @@ protocol that librdkafka speaks (EndTxn version 1; the broker raises the epoch b
 would commit the first half of the *next* transaction of the same producer. So does one of an abort end the
 first half of the next. A producer made anew has another epoch, which such a copy does not fit.
 
+The client itself repeats an EndTxn whose connection broke, and says that all is well; only its log tells of
+the break, and not each time (`HIDDEN_S`). So nothing counts as plain that was begun that soon after a break.
+
 That is why no commit is ever seen in part. Who else holds the id has another epoch. A late EndTxn of this
 producer meets one too, unless its transaction was ended plainly, and then there is no copy of it. A late
 record is known by its number, and after an abort that left records under way by its epoch.
@@ -49,6 +52,10 @@ T = TypeVar("T")
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 """After this the broker aborts what an owner left open: as long are readers of its partitions held back."""
 
+HIDDEN_S: Final = 31.0
+"""For so long after one broken connection librdkafka does not tell of another one in the same words: 30 s, and
+one for the clock."""
+
 _COMMIT_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 5
 _INIT_TURN_S: Final = 1.0
 _QUEUE_MESSAGES: Final = 1_000_000
@@ -84,6 +91,7 @@ class TransactionalProducer:
         self.usable = True
         self._given_up = False
         self._begun_ahead = False
+        self._begun_s = time.monotonic()
         self._bootstrap = settings.bootstrap
         self._log = ClientLog()
         self._fatal: EventStoreError | None = None
@@ -164,7 +172,7 @@ class TransactionalProducer:
             self.serve()
         if self._fatal is not None:
             raise self._fatal
-        self._log.disturbed = False
+        self._begun_s = time.monotonic()
         self._failed = None
         self._offsets = {}
         self._records = []
@@ -268,7 +276,7 @@ class TransactionalProducer:
             self.serve()
             raise self._judged(self._cause(error)) from error
         self.serve()
-        if self._log.disturbed:
+        if not self._plain():
             self.usable = False
         self._begin_ahead()
         return self.positions() if self._told else []
@@ -288,8 +296,12 @@ class TransactionalProducer:
             if self._cause(error).code() in FENCED:
                 self._fatal = fenced(self.what)
         self.serve()
-        if self._log.disturbed:
+        if not self._plain():
             self.usable = False
+
+    def _plain(self) -> bool:
+        """Whether no copy of a request of this transaction can be under way any more, once it has ended."""
+        return self._log.disturbed_s < self._begun_s - HIDDEN_S
 
     def serve(self) -> None:
         """Take what librdkafka has to tell, so that it does not pile up while nothing is committed."""
@@ -344,7 +356,7 @@ class TransactionalProducer:
             if error.code() == KafkaError._INCONSISTENT and not self._told:
                 return UntoldError(f"{self.what}: a record was not taken ({error.str()}).")
             return self._translated(self._failed or error)
-        if error.code() in FENCED and not self._log.disturbed:
+        if error.code() in FENCED and self._plain():
             return self._translated(error)
         # Fenced after a disturbance may be the answer to a repetition of a commit that was carried out.
         self.usable = False

@@ -125,6 +125,42 @@ async def test_a_late_copy_of_an_abort_does_not_abort_what_is_open_by_then(proxy
     await log.close()
 
 
+async def test_no_late_copy_fits_where_the_client_tells_nothing_of_a_broken_connection(
+    proxy: LateEndTxnProxy,
+) -> None:
+    """librdkafka tells of the third break in the same words within half a minute no more."""
+    log, journal = await opened(proxy)
+    writer = await log.writer("w")
+    committed = [-1]
+    await writer.commit(outgoing([counted(-1)], journal, 0))
+    for number in range(3):  # broken between transactions, which does no harm
+        before = proxy.opened
+        proxy.cut()
+        async with asyncio.timeout(30):
+            while proxy.opened == before:
+                await asyncio.sleep(0.01)
+        writer.serve()
+        try:
+            await writer.commit(outgoing([counted(number)], journal, 0))
+        except FencedError:
+            writer = await log.writer("w")
+        else:
+            committed.append(number)
+    proxy.hold_next = True
+    try:
+        await writer.commit(outgoing([counted(3)], journal, 0))
+    except FencedError:
+        writer = await log.writer("w")
+        await writer.commit(outgoing([counted(3)], journal, 0))
+    assert proxy.held is not None
+
+    writer = await still_open(log, writer, journal, 4)
+    assert await proxy.deliver() != 0
+    await writer.close()
+    assert numbers(await stored(log, journal)) == [*committed, 3], "the open one was aborted, whole"
+    await log.close()
+
+
 async def test_a_late_copy_of_an_appends_commit_does_not_tear_the_next_append(proxy: LateEndTxnProxy) -> None:
     log, _ = await opened(proxy)
     topic = log.topology.events("demo")

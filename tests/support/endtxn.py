@@ -9,9 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.support.proxy import END_TXN, KafkaProxy, frame_of
+
+INIT_PRODUCER_ID: Final = 22
+ADD_PARTITIONS: Final = 24
+COORDINATORS: Final = (INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN)
+"""What only a transaction's coordinator is asked for."""
 
 
 class EndTxn(NamedTuple):
@@ -31,6 +36,7 @@ class LateEndTxnProxy(KafkaProxy):
         hold_next: whether the next EndTxn is held back and its connection cut.
         held: what was held.
         seen: every EndTxn that went through.
+        coordinated: who reads the connections, cut ones too, on which the coordinator alone was asked.
     """
 
     def __init__(self, target: int) -> None:
@@ -38,9 +44,18 @@ class LateEndTxnProxy(KafkaProxy):
         self.hold_next = False
         self.held: EndTxn | None = None
         self.seen: list[EndTxn] = []
+        self.coordinated: set[asyncio.Task[Any]] = set()
+
+    def cut(self) -> None:
+        """Break the connections to the coordinator."""
+        for connection in self.coordinated:
+            connection.cancel()
 
     def takes(self, frame: bytes) -> bool:
         """See `KafkaProxy.takes`."""
+        reading = asyncio.current_task()
+        if reading is not None and struct.unpack_from(">h", frame, 4)[0] in COORDINATORS:
+            self.coordinated.add(reading)
         if struct.unpack_from(">h", frame, 4)[0] != END_TXN:
             return True
         request = parsed(frame)

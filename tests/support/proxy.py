@@ -22,6 +22,7 @@ class KafkaProxy:
         self.losing: int | None = None
         self.lose_requests = False
         self.lost = 0
+        self.opened = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, port: int) -> None:
@@ -44,6 +45,7 @@ class KafkaProxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self.opened += 1
         withheld: set[int] = set()
         try:
             upstream, down = await asyncio.open_connection("127.0.0.1", self.target)

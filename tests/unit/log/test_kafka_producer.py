@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from noesium_stream.errors import FencedError, LogForbiddenError, LogUnsupportedError, TopicNotFoundError
 from noesium_stream.log import kafka_producer
-from noesium_stream.log.kafka_producer import TransactionalProducer
+from noesium_stream.log.kafka_producer import HIDDEN_S, TransactionalProducer
 from noesium_stream.log.kafka_settings import KafkaSettings
 from noesium_stream.log.kafka_writer import KafkaWriter, unbroken
 from noesium_stream.log.prepare import Prepared
@@ -242,3 +243,30 @@ def test_a_fence_that_is_heard_of_between_transactions_ends_the_one_that_is_begu
     with pytest.raises(FencedError):
         producer.begin()
     assert not producer.usable
+
+
+@pytest.mark.parametrize(("before_s", "plain"), [(0.0, False), (30.5, False), (HIDDEN_S + 0.5, True)])
+def test_a_transaction_begun_soon_after_a_broken_connection_is_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, before_s: float, plain: bool
+) -> None:
+    """For half a minute the client might not tell of another one."""
+
+    class Connected(Client):
+        def begin_transaction(self) -> None:
+            pass
+
+        def flush(self, timeout_s: float) -> int:
+            return 0
+
+        def commit_transaction(self, timeout_s: float) -> None:
+            pass
+
+    now_s = 100.0
+    monkeypatch.setattr(kafka_producer, "Producer", Connected)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
+    producer._log.log(20, "%s [%s] %s", "FAIL", "w", "TxnCoordinator: here: Disconnected")
+    now_s += before_s
+    producer.begin()
+    assert producer.commit() == []
+    assert producer.usable is plain
