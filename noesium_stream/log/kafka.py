@@ -24,6 +24,7 @@ from noesium_stream.log.group import TENURE_HINT, member_name
 from noesium_stream.log.headers import type_filter
 from noesium_stream.log.kafka_admin import KafkaAdmin
 from noesium_stream.log.kafka_append import Appender, Publisher
+from noesium_stream.log.kafka_epoch import producer_epoch
 from noesium_stream.log.kafka_errors import quiet_loggers
 from noesium_stream.log.kafka_group import KafkaSubscription
 from noesium_stream.log.kafka_producer import TransactionalProducer
@@ -31,7 +32,8 @@ from noesium_stream.log.kafka_reader import BoundedReader
 from noesium_stream.log.kafka_settings import KafkaSettings, kafka_settings
 from noesium_stream.log.kafka_tail import Tail
 from noesium_stream.log.kafka_tenure import KafkaTenure
-from noesium_stream.log.kafka_writer import KafkaWriter, unbroken
+from noesium_stream.log.kafka_thread import to_its_end
+from noesium_stream.log.kafka_writer import KafkaWriter
 from noesium_stream.log.port import (
     Cursor,
     GroupShare,
@@ -138,18 +140,20 @@ class KafkaLog:
     async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> KafkaWriter:
         """See `EventLog.writer`."""
         self._check_open()
-        proof = _kafka_tenure(tenure, f"The writer {writer_id}")
+        what = f"The writer {writer_id}"
+        proof = _kafka_tenure(tenure, what)
         transactional_id = f"{self._topology.namespace}.writer.{writer_id}"
-        producer = TransactionalProducer(self._settings, transactional_id, f"The writer {writer_id}")
-        loop = asyncio.get_running_loop()
+        producer = TransactionalProducer(self._settings, transactional_id, what)
         try:
-            await unbroken(loop.run_in_executor(self._executor, producer.init), producer.give_up)
+            await to_its_end(self._executor, producer.init, producer.give_up)
+            epoch = await producer_epoch(self._settings, transactional_id, what)
         except BaseException:
-            await loop.run_in_executor(self._executor, producer.close)
+            await to_its_end(self._executor, producer.close)
             raise
         writer = KafkaWriter(
             writer_id,
             producer,
+            epoch,
             self._codec,
             self._counts,
             self._executor,

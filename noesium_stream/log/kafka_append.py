@@ -26,7 +26,7 @@ from noesium_stream.log.kafka_aio import started
 from noesium_stream.log.kafka_errors import PATIENCE_S, translated_aio
 from noesium_stream.log.kafka_producer import TransactionalProducer
 from noesium_stream.log.kafka_settings import KafkaSettings
-from noesium_stream.log.kafka_writer import unbroken
+from noesium_stream.log.kafka_thread import to_its_end
 from noesium_stream.log.port import Position
 from noesium_stream.log.prepare import Prepared
 
@@ -259,4 +259,4 @@ class Appender:
         return self._producer
 
     async def _blocking(self, function: Callable[[], T]) -> T:
-        return await unbroken(asyncio.get_running_loop().run_in_executor(self._executor, function))
+        return await to_its_end(self._executor, function)

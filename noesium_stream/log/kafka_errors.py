@@ -269,17 +269,13 @@ def let_go(what: str, reason: str) -> FencedError:
 class ClientLog:
     """Takes librdkafka's log lines in place of a logger, and its errors: nothing is printed, this is noticed.
 
-    `epoch`: the producer id and epoch that a transactional producer was given, as one number that grows.
     `disturbed_s`: when it was last told (monotonic, in seconds) that the connection to the transaction
     coordinator broke or a request timed out there, so that a copy of a request may still be under way.
     `hung_up`: the last connection that failed was taken, and ended by the other side.
     `refusal`: a broker has not let us in, or we do not trust it (`on_error` is the client's `error_cb`).
     """
 
-    _ACQUIRED: Final = re.compile(r"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
-
     def __init__(self) -> None:
-        self.epoch = -1
         self.disturbed_s = -math.inf
         self.hung_up = False
         self.refusal: KafkaError | None = None
@@ -292,11 +288,6 @@ class ClientLog:
     def log(self, level: int, message: str, *arguments: str) -> None:
         """Called by the client's `poll` for each line; `arguments` are facility, client and text."""
         facility, text = arguments[0], arguments[-1]
-        if facility == "GETPID":
-            acquired = self._ACQUIRED.search(text)
-            if acquired is not None:
-                self.epoch = int(acquired[1]) << 16 | int(acquired[2])
-            return
         if facility == "FAIL":
             self.hung_up = "Disconnected" in text or "SSL alert" in text
         if facility in ("REQTMOUT", "FAIL") and "TxnCoordinator" in text:

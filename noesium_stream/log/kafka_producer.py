@@ -53,8 +53,8 @@ TRANSACTION_TIMEOUT_MS: Final = 10_000
 """After this the broker aborts what an owner left open: as long are readers of its partitions held back."""
 
 HIDDEN_S: Final = 31.0
-"""For so long after one broken connection librdkafka does not tell of another one in the same words: 30 s, and
-one for the clock."""
+"""For so long after a broken connection librdkafka tells of no other one in the same words: 30 s, and one for
+the clock."""
 
 _COMMIT_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 5
 _INIT_TURN_S: Final = 1.0
@@ -112,14 +112,9 @@ class TransactionalProducer:
             "retry.backoff.ms": 5,
             "queue.buffering.max.messages": _QUEUE_MESSAGES,
             "message.max.bytes": 1_048_588,
-            "debug": "eos",  # the one place where the epoch is told
+            "log_level": 6,  # from here on it tells of broken connections
         }
         self._client: Producer | None = Producer(config, logger=self._log)
-
-    @property
-    def epoch(self) -> int:
-        """Grows with every producer of the same transactional id."""
-        return self._log.epoch
 
     @property
     def ended_by(self) -> EventStoreError | None:

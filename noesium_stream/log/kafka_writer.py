@@ -6,7 +6,6 @@ the producer is of no use any more, the next commit says so and the owner opens 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -19,6 +18,7 @@ from noesium_stream.log.headers import commit_headers
 from noesium_stream.log.kafka_errors import let_go
 from noesium_stream.log.kafka_producer import TransactionalProducer, UntoldError
 from noesium_stream.log.kafka_tenure import KafkaTenure
+from noesium_stream.log.kafka_thread import to_its_end
 from noesium_stream.log.kafka_too_large import too_large_for
 from noesium_stream.log.port import Header, Outgoing, Position
 from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
@@ -39,6 +39,7 @@ class KafkaWriter:
         self,
         writer_id: str,
         producer: TransactionalProducer,
+        epoch: int,
         codec: EnvelopeCodec,
         counts: Counts,
         executor: Executor,
@@ -47,7 +48,7 @@ class KafkaWriter:
         tenure: KafkaTenure | None = None,
     ) -> None:
         self.writer_id = writer_id
-        self.epoch = producer.epoch
+        self.epoch = epoch
         self.tells_positions = True
         self.producer = producer
         self._codec = codec
@@ -111,7 +112,7 @@ class KafkaWriter:
 
     async def blocking(self, function: Callable[[], T]) -> T:
         """Run what waits for the broker on another thread, to its end even when the caller is cancelled."""
-        return await unbroken(asyncio.get_running_loop().run_in_executor(self._executor, function))
+        return await to_its_end(self._executor, function)
 
     def serve(self) -> None:
         """Between transactions: take what the client has to tell."""
@@ -200,18 +201,3 @@ class KafkaTransaction:
     def _commit_headers(self, prepared: Sequence[Prepared]) -> Sequence[Header]:
         """`noesium_commit` of each record; the count of a transaction in parts is what is written so far."""
         return commit_headers(self._commit_id, list(map(_PLACE_OF, prepared)), self._counts)
-
-
-async def unbroken(future: asyncio.Future[T], cancelled: Callable[[], None] = lambda: None) -> T:
-    """Await `future` to its end even when cancelled: a commit under way has an outcome that must be kept.
-
-    `cancelled` is called then, which may let the end come sooner.
-    """
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        cancelled()
-        await asyncio.wait((future,))
-        if not future.cancelled():
-            future.exception()  # asked for here: nobody else will
-        raise

@@ -15,7 +15,8 @@ from noesium_stream.errors import FencedError, LogForbiddenError, LogUnsupported
 from noesium_stream.log import kafka_producer
 from noesium_stream.log.kafka_producer import HIDDEN_S, TransactionalProducer
 from noesium_stream.log.kafka_settings import KafkaSettings
-from noesium_stream.log.kafka_writer import KafkaWriter, unbroken
+from noesium_stream.log.kafka_thread import to_its_end
+from noesium_stream.log.kafka_writer import KafkaWriter
 from noesium_stream.log.prepare import Prepared
 
 
@@ -140,7 +141,7 @@ async def test_a_commit_that_was_not_told_what_is_wrong_with_a_record_is_made_ag
     producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
     with ThreadPoolExecutor(1) as executor:
         nothing: Any = None
-        writer = KafkaWriter("w", producer, nothing, nothing, executor, "t", nothing)
+        writer = KafkaWriter("w", producer, 1, nothing, nothing, executor, "t", nothing)
         records = [Prepared("t", 0, "k", "\n\n\n\n", (), b"")]
 
         async def prepare(outgoing: Any) -> list[Prepared]:
@@ -176,14 +177,13 @@ async def test_a_writer_that_nobody_waits_for_does_not_wait_for_a_broker_that_is
 
     monkeypatch.setattr(kafka_producer, "Producer", Away)
     producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
-    opening = asyncio.ensure_future(
-        unbroken(asyncio.get_running_loop().run_in_executor(None, producer.init), producer.give_up)
-    )
-    await asyncio.to_thread(tried.wait, 10)
-    opening.cancel()
-    async with asyncio.timeout(5):
-        with pytest.raises(asyncio.CancelledError):
-            await opening
+    with ThreadPoolExecutor(1) as executor:
+        opening = asyncio.ensure_future(to_its_end(executor, producer.init, producer.give_up))
+        await asyncio.to_thread(tried.wait, 10)
+        opening.cancel()
+        async with asyncio.timeout(5):
+            with pytest.raises(asyncio.CancelledError):
+                await opening
 
 
 def test_what_speaks_against_the_next_transaction_is_no_failure_of_the_one_before(

@@ -1,0 +1,57 @@
+"""Calls on a thread: what they return, what they raise, and that who is cancelled waits for their end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from noesium_stream.log.kafka_thread import to_its_end
+
+
+async def test_what_it_returns_and_what_it_raises() -> None:
+    def refuses() -> None:
+        raise ValueError("no")
+
+    with ThreadPoolExecutor(1) as executor:
+        assert await to_its_end(executor, lambda: 7) == 7
+        with pytest.raises(ValueError, match="no"):
+            await to_its_end(executor, refuses)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_who_is_cancelled_says_so_and_waits_for_its_end(fails: bool) -> None:
+    begun, may_end, said = threading.Event(), threading.Event(), list[str]()
+
+    def commit() -> None:
+        begun.set()
+        may_end.wait(10)
+        said.append("ended")
+        if fails:
+            raise ValueError("heard by nobody")
+
+    with ThreadPoolExecutor(1) as executor:
+        call = asyncio.create_task(to_its_end(executor, commit, lambda: said.append("cancelled")))
+        await asyncio.to_thread(begun.wait, 10)
+        call.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert said == ["cancelled"]
+        assert not call.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert said == ["cancelled", "ended"]
+
+
+async def test_who_is_cancelled_when_it_has_ended_waits_for_nothing() -> None:
+    with ThreadPoolExecutor(1) as executor:
+        call = asyncio.create_task(to_its_end(executor, lambda: 7))
+        await asyncio.sleep(0)  # the call is begun
+        executor.submit(lambda: None).result()  # and has ended, and told so: the loop has not looked yet
+        asyncio.get_running_loop().call_soon(call.cancel)
+        async with asyncio.timeout(5):
+            with pytest.raises(asyncio.CancelledError):
+                await call
