@@ -43,8 +43,9 @@ _RECHECK_S: Final = 2.0
 _MISSING: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
-_COORDINATOR_MOVES: Final = frozenset(
-    {  # Also on a new broker, which makes the topic of its groups at the first question.
+_COORDINATOR_COMES: Final = frozenset(
+    {  # A new broker makes the topic of its groups at the first question, for longer than a question's time.
+        KafkaError._TIMED_OUT,
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -215,7 +216,7 @@ class KafkaAdmin:
                 code = error.args[0].code()
                 if code == KafkaError.GROUP_ID_NOT_FOUND:
                     return []
-                if code not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                if code not in _COORDINATOR_COMES or time.monotonic() > deadline:
                     raise translated(error, self.bootstrap, f"the members of {group}") from error
                 await asyncio.sleep(0.02)
         shares = [
