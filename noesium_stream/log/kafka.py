@@ -24,7 +24,7 @@ from noesium_stream.log.group import TENURE_HINT, member_name
 from noesium_stream.log.headers import type_filter
 from noesium_stream.log.kafka_admin import KafkaAdmin
 from noesium_stream.log.kafka_append import Appender, Publisher
-from noesium_stream.log.kafka_epoch import producer_epoch
+from noesium_stream.log.kafka_coordinator import producer_epoch
 from noesium_stream.log.kafka_errors import quiet_loggers
 from noesium_stream.log.kafka_group import KafkaSubscription
 from noesium_stream.log.kafka_producer import TransactionalProducer
@@ -146,9 +146,13 @@ class KafkaLog:
         producer = TransactionalProducer(self._settings, transactional_id, what)
         try:
             await to_its_end(self._executor, producer.init, producer.give_up)
-            epoch = await producer_epoch(self._settings, transactional_id, what)
+            epoch = await producer_epoch(self._settings, transactional_id, f"opening {what}")
+            self._check_open()
         except BaseException:
-            await to_its_end(self._executor, producer.close)
+            try:
+                await to_its_end(self._executor, producer.close)
+            except RuntimeError:
+                producer.close()  # the log was closed meanwhile: its threads have ended
             raise
         writer = KafkaWriter(
             writer_id,

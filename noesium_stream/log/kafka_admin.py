@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from noesium_stream.errors import LogUnavailableError, TopicNotFoundError
+from noesium_stream.log.kafka_coordinator import group_members
 from noesium_stream.log.kafka_errors import (
     OPEN_TIMEOUT_S,
     PATIENCE_S,
@@ -42,14 +43,6 @@ _REQUEST_S: Final = 10.0
 _RECHECK_S: Final = 2.0
 _MISSING: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
-)
-_COORDINATOR_COMES: Final = frozenset(
-    {  # A new broker makes the topic of its groups at the first question, for longer than a question's time.
-        KafkaError._TIMED_OUT,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-    }
 )
 _MOMENTS: Final = frozenset(
     {
@@ -206,25 +199,14 @@ class KafkaAdmin:
         Raises:
             LogUnavailableError: nobody answers.
         """
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            answer = self._client.describe_consumer_groups([group], request_timeout=_REQUEST_S)[group]
-            try:
-                found = await asyncio.wrap_future(answer)
-                break
-            except KafkaException as error:
-                code = error.args[0].code()
-                if code == KafkaError.GROUP_ID_NOT_FOUND:
-                    return []
-                if code not in _COORDINATOR_COMES or time.monotonic() > deadline:
-                    raise translated(error, self.bootstrap, f"the members of {group}") from error
-                await asyncio.sleep(0.02)
         shares = [
             GroupShare(
-                member.client_id if "/" in member.client_id else f"{member.client_id} at {member.host}",
-                frozenset(Partition(tp.topic, tp.partition) for tp in member.assignment.topic_partitions),
+                client_id if "/" in client_id else f"{client_id} at {host}",
+                frozenset(Partition(topic, number) for topic, numbers in partitions for number in numbers),
             )
-            for member in found.members
+            for client_id, host, partitions in await group_members(
+                self._settings, group, f"the members of {group}"
+            )
         ]
         return sorted(shares, key=lambda share: share.member)
 

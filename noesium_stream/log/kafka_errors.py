@@ -266,6 +266,9 @@ def let_go(what: str, reason: str) -> FencedError:
     )
 
 
+_OF_BREAKS: Final = ("FAIL", "REQTMOUT")
+
+
 class ClientLog:
     """Takes librdkafka's log lines in place of a logger, and its errors: nothing is printed, this is noticed.
 
@@ -288,7 +291,9 @@ class ClientLog:
     def log(self, level: int, message: str, *arguments: str) -> None:
         """Called by the client's `poll` for each line; `arguments` are facility, client and text."""
         facility, text = arguments[0], arguments[-1]
+        if facility not in _OF_BREAKS:
+            return
         if facility == "FAIL":
             self.hung_up = "Disconnected" in text or "SSL alert" in text
-        if facility in ("REQTMOUT", "FAIL") and "TxnCoordinator" in text:
+        if "TxnCoordinator" in text:
             self.disturbed_s = time.monotonic()

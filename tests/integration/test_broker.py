@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sys
 from pathlib import Path
 
 import pytest
 
-from noesium_stream.errors import BrokerError
-from noesium_stream.log import broker_runtime
+from noesium_stream.errors import BrokerError, LogUnavailableError
+from noesium_stream.log import broker_runtime, kafka_coordinator
 from noesium_stream.log.broker import LocalBroker, new_cluster_id
 from noesium_stream.log.open import open_log
 from tests.support.events import catalogue, counted
@@ -35,6 +37,25 @@ async def test_a_broker_keeps_its_data_and_its_port_between_starts(own_broker: L
     log = await open_log(f"{second.url}?partitions=1", catalogue=catalogue())
     await log.append([counted(3, "k"), counted(4, "k")])
     assert numbers(await stored(log, log.topology.events("demo"))) == [1, 2, 3, 4]
+    await log.close()
+
+
+async def test_who_asks_for_members_survives_a_broker_that_stands_still(
+    own_broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka aborts the process when the answer comes after all."""
+    monkeypatch.setattr(kafka_coordinator, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(kafka_coordinator, "_REQUEST_S", 0.2)
+    broker = own_broker.up()
+    assert broker.pid is not None
+    log = await open_log(f"{broker.url}?partitions=1", catalogue=catalogue())
+    os.kill(broker.pid, signal.SIGSTOP)
+    for _ in range(3):
+        with pytest.raises(LogUnavailableError, match=r"the members of noesium\.nobody"):
+            await log.members("nobody")
+    os.kill(broker.pid, signal.SIGCONT)
+    monkeypatch.undo()
+    assert await log.members("nobody") == []
     await log.close()
 
 

@@ -44,15 +44,6 @@ class Client:
             answer.set_result(SimpleNamespace(offset=7))
         return dict.fromkeys(wanted, answer)
 
-    def describe_consumer_groups(self, groups: list[str], **options: Any) -> dict[str, Future[Any]]:
-        self.asked += 1
-        answer: Future[Any] = Future()
-        if self.asked <= self.until:
-            answer.set_exception(KafkaException(KafkaError(self.error)))
-        else:
-            answer.set_result(SimpleNamespace(members=[]))
-        return dict.fromkeys(groups, answer)
-
 
 def admin_of(client: Client, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> KafkaAdmin:
     async def one(topic: str) -> int:
@@ -84,22 +75,3 @@ async def test_offsets_that_nobody_knows_for_long_are_none(
         admin = admin_of(Client(error, until=math.inf), executor, monkeypatch)
         with pytest.raises(LogUnavailableError):
             await admin.offsets("t", OffsetSpec.latest())
-
-
-@pytest.mark.parametrize("error", [KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError._TIMED_OUT])
-async def test_members_are_asked_for_again_while_a_new_broker_makes_the_topic_of_its_groups(
-    monkeypatch: pytest.MonkeyPatch, error: int
-) -> None:
-    client = Client(error)
-    with ThreadPoolExecutor(1) as executor:
-        assert await admin_of(client, executor, monkeypatch).members("g") == []
-        assert client.asked == 2
-
-
-async def test_members_that_nobody_tells_for_long_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_admin, "PATIENCE_S", 0.1)
-    client = Client(KafkaError._TIMED_OUT, until=math.inf)
-    with ThreadPoolExecutor(1) as executor:
-        with pytest.raises(LogUnavailableError, match="the members of g"):
-            await admin_of(client, executor, monkeypatch).members("g")
-        assert client.asked > 1
