@@ -134,11 +134,10 @@ async def test_no_late_copy_fits_where_the_client_tells_nothing_of_a_broken_conn
     committed = [-1]
     await writer.commit(outgoing([counted(-1)], journal, 0))
     for number in range(3):  # broken between transactions, which does no harm
-        before = proxy.opened
+        proxy.opened.clear()
         proxy.cut()
         async with asyncio.timeout(30):
-            while proxy.opened == before:
-                await asyncio.sleep(0.01)
+            await proxy.opened.wait()
         writer.serve()
         try:
             await writer.commit(outgoing([counted(number)], journal, 0))

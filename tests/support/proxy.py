@@ -13,7 +13,8 @@ PRODUCE = 0
 class KafkaProxy:
     """Forwards to `target`; while `losing` names an API key, its answers (or the requests) are kept back.
 
-    The broker has to advertise the proxy's port. With `lose_requests` the broker never sees them.
+    The broker has to advertise the proxy's port. With `lose_requests` the broker never sees them. `opened` is
+    set with each connection; who waits for the next one clears it.
     """
 
     def __init__(self, target: int) -> None:
@@ -22,7 +23,7 @@ class KafkaProxy:
         self.losing: int | None = None
         self.lose_requests = False
         self.lost = 0
-        self.opened = 0
+        self.opened = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, port: int) -> None:
@@ -45,7 +46,7 @@ class KafkaProxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        self.opened += 1
+        self.opened.set()
         withheld: set[int] = set()
         try:
             upstream, down = await asyncio.open_connection("127.0.0.1", self.target)

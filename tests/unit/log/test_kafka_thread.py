@@ -23,7 +23,7 @@ async def test_what_it_returns_and_what_it_raises() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_who_is_cancelled_says_so_and_waits_for_its_end(fails: bool) -> None:
-    begun, may_end, said = threading.Event(), threading.Event(), list[str]()
+    begun, may_end, told, said = threading.Event(), threading.Event(), asyncio.Event(), list[str]()
 
     def commit() -> None:
         begun.set()
@@ -33,25 +33,28 @@ async def test_who_is_cancelled_says_so_and_waits_for_its_end(fails: bool) -> No
             raise ValueError("heard by nobody")
 
     with ThreadPoolExecutor(1) as executor:
-        call = asyncio.create_task(to_its_end(executor, commit, lambda: said.append("cancelled")))
+        call = asyncio.create_task(to_its_end(executor, commit, told.set))
         await asyncio.to_thread(begun.wait, 10)
         call.cancel()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert said == ["cancelled"]
+        await told.wait()
         assert not call.done()
+        assert said == []
         may_end.set()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert said == ["cancelled", "ended"]
+        assert said == ["ended"]
 
 
 async def test_who_is_cancelled_when_it_has_ended_waits_for_nothing() -> None:
     with ThreadPoolExecutor(1) as executor:
+        loop = asyncio.get_running_loop()
+
+        def cancel_when_told() -> None:
+            executor.submit(lambda: None).result()  # the call has ended, and the loop looks at that next
+            loop.call_soon(call.cancel)
+
         call = asyncio.create_task(to_its_end(executor, lambda: 7))
-        await asyncio.sleep(0)  # the call is begun
-        executor.submit(lambda: None).result()  # and has ended, and told so: the loop has not looked yet
-        asyncio.get_running_loop().call_soon(call.cancel)
+        loop.call_soon(cancel_when_told)  # behind the task's first step
         async with asyncio.timeout(5):
             with pytest.raises(asyncio.CancelledError):
                 await call
