@@ -55,6 +55,6 @@ async def test_who_is_cancelled_when_it_has_ended_waits_for_nothing() -> None:
 
         call = asyncio.create_task(to_its_end(executor, lambda: 7))
         loop.call_soon(cancel_when_told)  # behind the task's first step
-        async with asyncio.timeout(5):
-            with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError):  # and no timeout
+            async with asyncio.timeout(5):
                 await call
