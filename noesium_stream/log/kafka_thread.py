@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -51,10 +52,11 @@ class _Call(Generic[T]):
             self._loop.call_soon_threadsafe(self._returned, found)
 
     async def end(self) -> None:
-        """Return when it has ended, one way or the other."""
-        if not self._ended:
+        """Return when it has ended, one way or the other, however often its caller is cancelled."""
+        while not self._ended:
             self._waiting = self._loop.create_future()
-            await self._waiting
+            with suppress(asyncio.CancelledError):  # the first one is raised when it has ended
+                await self._waiting
 
     def _returned(self, found: T) -> None:
         if not self.result.done():  # else it was cancelled
