@@ -172,7 +172,10 @@ async def zombie(scene: Scene) -> None:
         free = crew.free
         if len(free) > 1:
             still_s = chance.choice((2.0, SESSION_S, 8.0, 10.0, 14.0, 20.0)) + chance.random()
-            task = asyncio.create_task(_sleep(scene, chance.choice(free), still_s))
+            hand = chance.choice(free)
+            hand.pause()  # now: else it might be told to end as well, and be late for that
+            scene.tell("paused", f"{hand.name} for {still_s:.1f} s")
+            task = asyncio.create_task(_wake(scene, hand, still_s))
             sleeping.add(task)
             task.add_done_callback(sleeping.discard)
         if len(free) > crew.size + 1:
@@ -181,9 +184,7 @@ async def zombie(scene: Scene) -> None:
     await asyncio.gather(*sleeping)
 
 
-async def _sleep(scene: Scene, hand: Hand, still_s: float) -> None:
-    hand.pause()
-    scene.tell("paused", f"{hand.name} for {still_s:.1f} s")
+async def _wake(scene: Scene, hand: Hand, still_s: float) -> None:
     await asyncio.sleep(min(still_s, max(SESSION_S + 2.0, scene.left_s)))
     scene.say(f"{hand.name} goes on")
     hand.go_on()

@@ -1,0 +1,53 @@
+"""Whom a fault strikes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.chaos.cluster_crew import Hand
+from tests.chaos.cluster_faults import Scene, zombie
+
+
+class _OneRound(Scene):
+    async def wait(self, at_least_s: float, at_most_s: float) -> None:
+        await asyncio.sleep(0)
+        raise TimeoutError
+
+
+class _Crew:
+    """Five that work where three would do: in each round one stands still, and one is told to end."""
+
+    size = 3
+
+    def __init__(self) -> None:
+        self.signals: list[tuple[int, signal.Signals]] = []
+        self.hands = [Hand(place, self._process(place), Path()) for place in range(5)]
+
+    def _process(self, pid: int) -> Any:
+        return SimpleNamespace(
+            pid=pid, poll=lambda: None, send_signal=lambda which: self.signals.append((pid, which))
+        )
+
+    @property
+    def free(self) -> list[Hand]:
+        return [hand for hand in self.hands if hand.free]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_who_stands_still_is_not_told_to_end(seed: int) -> None:
+    cluster: Any = None
+    crew: Any = _Crew()
+    scene = _OneRound(cluster, crew, [], random.Random(seed), time.monotonic() + 60, lambda line: None)
+    with pytest.raises(TimeoutError):
+        await zombie(scene)
+    by_signal = {which: pid for pid, which in crew.signals}
+    assert by_signal.keys() == {signal.SIGSTOP, signal.SIGTERM}
+    assert by_signal[signal.SIGSTOP] != by_signal[signal.SIGTERM]
