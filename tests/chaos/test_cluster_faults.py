@@ -18,7 +18,8 @@ from tests.chaos.cluster_faults import Scene, zombie
 
 class _OneRound(Scene):
     async def wait(self, at_least_s: float, at_most_s: float) -> None:
-        await asyncio.sleep(0)
+        crew: Any = self.crew
+        await crew.both.wait()
         raise TimeoutError
 
 
@@ -28,13 +29,17 @@ class _Crew:
     size = 3
 
     def __init__(self) -> None:
-        self.signals: list[tuple[int, signal.Signals]] = []
+        self.by_signal: dict[signal.Signals, int] = {}
+        self.both = asyncio.Event()
         self.hands = [Hand(place, self._process(place), Path()) for place in range(5)]
 
     def _process(self, pid: int) -> Any:
-        return SimpleNamespace(
-            pid=pid, poll=lambda: None, send_signal=lambda which: self.signals.append((pid, which))
-        )
+        def send_signal(which: signal.Signals) -> None:
+            self.by_signal[which] = pid
+            if self.by_signal.keys() == {signal.SIGSTOP, signal.SIGTERM}:
+                self.both.set()
+
+        return SimpleNamespace(pid=pid, poll=lambda: None, send_signal=send_signal)
 
     @property
     def free(self) -> list[Hand]:
@@ -48,6 +53,4 @@ async def test_who_stands_still_is_not_told_to_end(seed: int) -> None:
     scene = _OneRound(cluster, crew, [], random.Random(seed), time.monotonic() + 60, lambda line: None)
     with pytest.raises(TimeoutError):
         await zombie(scene)
-    by_signal = {which: pid for pid, which in crew.signals}
-    assert by_signal.keys() == {signal.SIGSTOP, signal.SIGTERM}
-    assert by_signal[signal.SIGSTOP] != by_signal[signal.SIGTERM]
+    assert crew.by_signal[signal.SIGSTOP] != crew.by_signal[signal.SIGTERM]
