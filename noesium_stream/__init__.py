@@ -1,7 +1,7 @@
 """Durable, replayable agents on an event log.
 
-What most programs need can be imported from here; it is loaded when it is first asked for, because a
-program that only appends events should not wait for LangGraph.
+All that programs need can be imported from here, except what is for tests (`noesium_stream.testing`). It is
+loaded when it is first asked for, because a program that only appends events should not wait for LangGraph.
 """
 
 from __future__ import annotations
@@ -10,109 +10,328 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from noesium_stream.agent import BaseAgent, BaseGraphicAgent, BaseResearcher, agent_of, agent_of_tools
-    from noesium_stream.capability import tool_capability
-    from noesium_stream.client import Client, SyncClient
-    from noesium_stream.client.checkpoints import CheckpointManager
+    from noesium_stream.agent.base import AgentContext, BaseAgent, BaseGraphicAgent, BaseResearcher
+    from noesium_stream.agent.from_graph import agent_from_graph
+    from noesium_stream.agent.from_tools import agent_from_tools
+    from noesium_stream.agent.handler import BaseHandler
+    from noesium_stream.capability.tools import tool_capability
+    from noesium_stream.client.checkpoint_manager import CheckpointManager
+    from noesium_stream.client.client import Client
     from noesium_stream.client.executor import KernelExecutor
+    from noesium_stream.client.generations import GenerationInfo
+    from noesium_stream.client.run import Run
+    from noesium_stream.client.sync import SyncClient, SyncRun
+    from noesium_stream.client.views.approvals import Approval
+    from noesium_stream.client.views.runs import RunInfo
+    from noesium_stream.client.views.unresolved_effects import UnresolvedEffect
+    from noesium_stream.client.views.workers import OwnedPartition
     from noesium_stream.config import AgentConfig, ExecutionMode, NoesiumConfig, load_config
-    from noesium_stream.errors import NoesiumError
-    from noesium_stream.event import DomainEvent, EventEnvelope
-    from noesium_stream.event.standard import SideEffectClass
-    from noesium_stream.kernel import (
-        Durability,
-        LogCheckpointer,
-        Migration,
-        Retries,
-        current_step,
-        kernel_compensation,
-        kernel_node,
+    from noesium_stream.errors import (
+        AgentError,
+        AgentLoadError,
+        ApprovalClosedError,
+        ApprovalError,
+        ApprovalExpiredError,
+        BrokerError,
+        CapabilityError,
+        CapabilityNotFoundError,
+        CheckpointError,
+        CommitUnknownError,
+        ConfigError,
+        CorruptRecordError,
+        DeadLetterError,
+        DeadlineExceededError,
+        EffectDecisionError,
+        EffectFailedError,
+        EventError,
+        EventHeldError,
+        EventStoreError,
+        EventValidationError,
+        FencedError,
+        GraphError,
+        ImpureProjectionError,
+        InputDiffersError,
+        KernelError,
+        KeyElsewhereError,
+        LogClosedError,
+        LogCorruptError,
+        LogForbiddenError,
+        LogFullError,
+        LogTruncatedError,
+        LogUnavailableError,
+        LogUnsupportedError,
+        LogUrlError,
+        MigrationError,
+        NodeExecutionError,
+        NoesiumError,
+        NondeterminismError,
+        ProjectionError,
+        ProjectionLoadError,
+        RebuildDiffersError,
+        RecordTooLargeError,
+        RehearsalError,
+        ReplayDivergenceError,
+        RunCancelledError,
+        RunEndedError,
+        RunError,
+        RunFailedError,
+        RunNotFoundError,
+        RunStrandedError,
+        RunTimeoutError,
+        ScriptEndedError,
+        SequenceGapError,
+        SignatureError,
+        SnapshotError,
+        StateBusyError,
+        StateError,
+        StateFileError,
+        StateNotStoredError,
+        StrictModeError,
+        TopicConfigError,
+        TopicNotFoundError,
+        UnknownSchemaError,
     )
-    from noesium_stream.log import EventLog, open_log
-    from noesium_stream.projection import (
-        AttachedProjection,
-        BaseProjection,
-        Projection,
-        ProjectionEngine,
-        catch_up,
-        compose,
-    )
-    from noesium_stream.worker import Worker
+    from noesium_stream.event.domain_event import DomainEvent
+    from noesium_stream.event.envelope import AgentRef, EventEnvelope
+    from noesium_stream.event.standard.capability import Capability, SideEffectClass
+    from noesium_stream.kernel.checkpointer.log_checkpointer import LogCheckpointer
+    from noesium_stream.kernel.decorators import kernel_compensation, kernel_node
+    from noesium_stream.kernel.migration.migration import Migration
+    from noesium_stream.kernel.modes import ModelParameters
+    from noesium_stream.kernel.retry import Retries
+    from noesium_stream.kernel.run_context import Durability
+    from noesium_stream.kernel.step.answer import Answer
+    from noesium_stream.kernel.step.step import Step, current_step
+    from noesium_stream.llm.base import BaseLLMClient, JournaledLLM
+    from noesium_stream.llm.langchain import LangChainLLM
+    from noesium_stream.log.open import open_log
+    from noesium_stream.log.port import EventLog, Position
+    from noesium_stream.log.record import Record
+    from noesium_stream.projection.attached import AttachedProjection
+    from noesium_stream.projection.base import BaseProjection, fold_to_end
+    from noesium_stream.projection.builtin.cognitive import CognitiveProjection
+    from noesium_stream.projection.builtin.embedding import WordLlamaEmbedder
+    from noesium_stream.projection.builtin.execution import ExecutionProjection
+    from noesium_stream.projection.builtin.index import IndexProjection
+    from noesium_stream.projection.builtin.semantic import SemanticIndex
+    from noesium_stream.projection.compose import compose
+    from noesium_stream.projection.engine import ProjectionEngine
+    from noesium_stream.projection.event_headers import EventHeaders
+    from noesium_stream.projection.stored.stored_projection import open_stored_projection
+    from noesium_stream.worker.worker import Worker
 
 __all__ = [
     "AgentConfig",
+    "AgentContext",
+    "AgentError",
+    "AgentLoadError",
+    "AgentRef",
+    "Answer",
+    "Approval",
+    "ApprovalClosedError",
+    "ApprovalError",
+    "ApprovalExpiredError",
     "AttachedProjection",
     "BaseAgent",
     "BaseGraphicAgent",
+    "BaseHandler",
+    "BaseLLMClient",
     "BaseProjection",
     "BaseResearcher",
+    "BrokerError",
+    "Capability",
+    "CapabilityError",
+    "CapabilityNotFoundError",
+    "CheckpointError",
     "CheckpointManager",
     "Client",
+    "CognitiveProjection",
+    "CommitUnknownError",
+    "ConfigError",
+    "CorruptRecordError",
+    "DeadLetterError",
+    "DeadlineExceededError",
     "DomainEvent",
     "Durability",
+    "EffectDecisionError",
+    "EffectFailedError",
     "EventEnvelope",
+    "EventError",
+    "EventHeaders",
+    "EventHeldError",
     "EventLog",
+    "EventStoreError",
+    "EventValidationError",
     "ExecutionMode",
+    "ExecutionProjection",
+    "FencedError",
+    "GenerationInfo",
+    "GraphError",
+    "ImpureProjectionError",
+    "IndexProjection",
+    "InputDiffersError",
+    "JournaledLLM",
+    "KernelError",
     "KernelExecutor",
+    "KeyElsewhereError",
+    "LangChainLLM",
     "LogCheckpointer",
+    "LogClosedError",
+    "LogCorruptError",
+    "LogForbiddenError",
+    "LogFullError",
+    "LogTruncatedError",
+    "LogUnavailableError",
+    "LogUnsupportedError",
+    "LogUrlError",
     "Migration",
+    "MigrationError",
+    "ModelParameters",
+    "NodeExecutionError",
     "NoesiumConfig",
     "NoesiumError",
-    "Projection",
+    "NondeterminismError",
+    "OwnedPartition",
+    "Position",
     "ProjectionEngine",
+    "ProjectionError",
+    "ProjectionLoadError",
+    "RebuildDiffersError",
+    "Record",
+    "RecordTooLargeError",
+    "RehearsalError",
+    "ReplayDivergenceError",
     "Retries",
+    "Run",
+    "RunCancelledError",
+    "RunEndedError",
+    "RunError",
+    "RunFailedError",
+    "RunInfo",
+    "RunNotFoundError",
+    "RunStrandedError",
+    "RunTimeoutError",
+    "ScriptEndedError",
+    "SemanticIndex",
+    "SequenceGapError",
     "SideEffectClass",
+    "SignatureError",
+    "SnapshotError",
+    "StateBusyError",
+    "StateError",
+    "StateFileError",
+    "StateNotStoredError",
+    "Step",
+    "StrictModeError",
     "SyncClient",
+    "SyncRun",
+    "TopicConfigError",
+    "TopicNotFoundError",
+    "UnknownSchemaError",
+    "UnresolvedEffect",
+    "WordLlamaEmbedder",
     "Worker",
-    "agent_of",
-    "agent_of_tools",
-    "catch_up",
+    "agent_from_graph",
+    "agent_from_tools",
     "compose",
     "current_step",
+    "fold_to_end",
     "kernel_compensation",
     "kernel_node",
     "load_config",
     "open_log",
+    "open_stored_projection",
     "tool_capability",
 ]
 
-_LAYERS: Final = {
-    "agent": ("BaseAgent", "BaseGraphicAgent", "BaseResearcher", "agent_of", "agent_of_tools"),
-    "capability": ("tool_capability",),
-    "client": ("Client", "SyncClient"),
-    "client.checkpoints": ("CheckpointManager",),
+_MODULES: Final = {
+    "agent.base": (
+        "AgentContext",
+        "BaseAgent",
+        "BaseGraphicAgent",
+        "BaseResearcher",
+    ),
+    "agent.from_graph": ("agent_from_graph",),
+    "agent.from_tools": ("agent_from_tools",),
+    "agent.handler": ("BaseHandler",),
+    "capability.tools": ("tool_capability",),
+    "client.checkpoint_manager": ("CheckpointManager",),
+    "client.client": ("Client",),
     "client.executor": ("KernelExecutor",),
-    "config": ("AgentConfig", "ExecutionMode", "NoesiumConfig", "load_config"),
-    "errors": ("NoesiumError",),
-    "event": ("DomainEvent", "EventEnvelope"),
-    "event.standard": ("SideEffectClass",),
-    "kernel": (
-        "Durability",
-        "LogCheckpointer",
-        "Migration",
-        "Retries",
-        "current_step",
+    "client.generations": ("GenerationInfo",),
+    "client.run": ("Run",),
+    "client.sync": (
+        "SyncClient",
+        "SyncRun",
+    ),
+    "client.views.approvals": ("Approval",),
+    "client.views.runs": ("RunInfo",),
+    "client.views.unresolved_effects": ("UnresolvedEffect",),
+    "client.views.workers": ("OwnedPartition",),
+    "config": (
+        "AgentConfig",
+        "ExecutionMode",
+        "NoesiumConfig",
+        "load_config",
+    ),
+    "event.domain_event": ("DomainEvent",),
+    "event.envelope": (
+        "AgentRef",
+        "EventEnvelope",
+    ),
+    "event.standard.capability": (
+        "Capability",
+        "SideEffectClass",
+    ),
+    "kernel.checkpointer.log_checkpointer": ("LogCheckpointer",),
+    "kernel.decorators": (
         "kernel_compensation",
         "kernel_node",
     ),
-    "log": ("EventLog", "open_log"),
-    "projection": (
-        "AttachedProjection",
-        "BaseProjection",
-        "Projection",
-        "ProjectionEngine",
-        "catch_up",
-        "compose",
+    "kernel.migration.migration": ("Migration",),
+    "kernel.modes": ("ModelParameters",),
+    "kernel.retry": ("Retries",),
+    "kernel.run_context": ("Durability",),
+    "kernel.step.answer": ("Answer",),
+    "kernel.step.step": (
+        "Step",
+        "current_step",
     ),
-    "worker": ("Worker",),
+    "llm.base": (
+        "BaseLLMClient",
+        "JournaledLLM",
+    ),
+    "llm.langchain": ("LangChainLLM",),
+    "log.open": ("open_log",),
+    "log.port": (
+        "EventLog",
+        "Position",
+    ),
+    "log.record": ("Record",),
+    "projection.attached": ("AttachedProjection",),
+    "projection.base": (
+        "BaseProjection",
+        "fold_to_end",
+    ),
+    "projection.builtin.cognitive": ("CognitiveProjection",),
+    "projection.builtin.embedding": ("WordLlamaEmbedder",),
+    "projection.builtin.execution": ("ExecutionProjection",),
+    "projection.builtin.index": ("IndexProjection",),
+    "projection.builtin.semantic": ("SemanticIndex",),
+    "projection.compose": ("compose",),
+    "projection.engine": ("ProjectionEngine",),
+    "projection.event_headers": ("EventHeaders",),
+    "projection.stored.stored_projection": ("open_stored_projection",),
+    "worker.worker": ("Worker",),
 }
-_LAYER_OF: Final = {name: layer for layer, names in _LAYERS.items() for name in names}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAYER_OF:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LAYER_OF[name]}"), name)
+    module = _MODULE_OF.get(name, "errors")
+    return getattr(import_module(f"{__name__}.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """Time, identifiers and randomness: the only module that reads them (law 6).
 
-Everything else takes a `Clock`, so that a test or a replay can hand out its own.
+All other code takes a `Clock`, so that a test or a replay can supply its own.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from uuid import UUID
 
 from uuid_utils import uuid7 as _uuid7
 
+from noesium_stream.durations import Duration, in_seconds
+
 
 class Clock(Protocol):
-    """What the package may know of time and chance."""
+    """Source of time, ids and randomness."""
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch, UTC."""
 
     def monotonic(self) -> float:
-        """Seconds of a clock that never runs backwards; only differences mean anything."""
+        """Seconds of a clock that never runs backwards; only differences are meaningful."""
 
     def uuid7(self) -> str:
         """A new UUIDv7 (RFC 9562), lower case, 36 characters."""
@@ -74,13 +76,13 @@ class SystemClock:
 
 _AT_ONCE: Final = 256
 _TOKENS: dict[int, deque[str]] = {}
-"""Tokens that nobody has been given yet, by size.
+"""Unused tokens, by size.
 
-The operating system is asked for many at a time: at each question the interpreter goes to whoever waits for
-it, which took 5 % of the time of a worker's event loop.
+Many are read from the operating system at a time: each system call lets the interpreter switch to a waiting
+thread, which took 5 % of the time of a worker's event loop.
 """
 
-if hasattr(os, "register_at_fork"):  # where processes fork: the parent gives these to others
+if hasattr(os, "register_at_fork"):  # the parent process hands out the same tokens
     os.register_at_fork(after_in_child=_TOKENS.clear)
 
 
@@ -92,7 +94,7 @@ def _more_tokens(size: int) -> str:
 
 
 class VirtualClock:
-    """A clock that moves only when it is told to (or when somebody sleeps); seeded, so that it repeats.
+    """A clock that moves only on request (or when a task sleeps); seeded and therefore repeatable.
 
     `sleep` advances the time at once and yields to the event loop: a month passes in microseconds.
     """
@@ -102,8 +104,9 @@ class VirtualClock:
         self._elapsed_s = 0.0
         self._random = random.Random(seed)
 
-    def advance(self, seconds: float) -> None:
-        """Move the time forward by `seconds` (not negative)."""
+    def advance(self, duration: Duration) -> None:
+        """Move the time forward by `duration` (not negative): a `timedelta`, or seconds."""
+        seconds = in_seconds(duration, "duration")
         if seconds < 0:
             raise ValueError("time does not run backwards")
         self._elapsed_s += seconds
@@ -138,10 +141,10 @@ class VirtualClock:
 
 
 def derived_id(*parts: str) -> str:
-    """The same parts give the same id, for ever: a UUIDv8 (RFC 9562 §5.8) over their SHA-256.
+    """A deterministic id for these parts: a UUIDv8 (RFC 9562 §5.8) over their SHA-256.
 
-    Parts are length-prefixed before hashing, so that ("a", "bc") and ("ab", "c") differ. Used for run
-    ids with an idempotency key and for children of a run, so that a command sent twice meets itself.
+    Parts are length-prefixed before hashing, so that ("a", "bc") and ("ab", "c") differ. Used for run ids
+    with an idempotency key and for children of a run, so that a repeated command has the same id.
     """
     digest = hashlib.sha256()
     for part in parts:

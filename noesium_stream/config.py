@@ -1,11 +1,11 @@
-"""Settings of the framework and of agents (RFC-1001 §13), and where each value came from.
+"""Settings of the framework and of agents (RFC-1001 §13), with the source of each value.
 
-An option of the command line beats a `NOESIUM_*` variable, which beats `noesium.toml` (or
-`[tool.noesium]` of `pyproject.toml`) in the current folder, which beats the default. An empty variable
-counts as not set.
+A command-line option beats a `NOESIUM_*` variable, which beats `noesium.toml` (or `[tool.noesium]` of
+`pyproject.toml`) in the current folder, which beats the default. An empty variable counts as not set.
 
-RFC-1001 names two settings that are one here: `event_bus_backend` and `event_store_backend` are the
-scheme of `log`, because the log is the bus.
+RFC-1001 names two settings that are one here: `event_bus_backend` and `event_store_backend` are the scheme of
+`log`, because the log is the bus. The execution mode is an attribute of an agent's class: its code depends on
+it. Capabilities are always registered, and events always carry trace context.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HIDDEN: Final = "***"
 
 
 class ExecutionMode(StrEnum):
-    """How freely a node may act (RFC-1001 §12.3)."""
+    """Freedom of a node's code (RFC-1001 §12.3)."""
 
     STRICT = "strict"
     PRAGMATIC = "pragmatic"
@@ -74,9 +74,6 @@ class NoesiumConfig(BaseModel):
     seen_count: int = Field(
         200_000, ge=1, description="The same, in runs of one partition that have ended since."
     )
-    default_execution_mode: ExecutionMode = Field(
-        ExecutionMode.PRAGMATIC, description="Execution mode of agents that do not choose one."
-    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "WARNING", description="What is logged on standard error."
     )
@@ -96,9 +93,6 @@ class NoesiumConfig(BaseModel):
         None,
         description="JSON file of one Ed25519 private key by its id, base64; pushed snapshots are signed.",
     )
-    tracing_enabled: bool = Field(
-        True, description="Whether events carry W3C trace context in their headers."
-    )
 
     @field_validator("home")
     @classmethod
@@ -115,9 +109,9 @@ _ELSEWHERE: Final[Mapping[str, str]] = {"model": "llm_model", "model_provider": 
 
 
 def llm_config_problem(settings: Mapping[str, Any]) -> str | None:
-    """What is wrong with an agent's `llm_config`, as far as can be told without the provider; else None.
+    """The problem with an agent's `llm_config` as far as known without the provider; None if there is none.
 
-    Whether the provider knows the rest is told when its client is made.
+    The other settings are checked when the provider's client is created.
     """
     for name, own in _ELSEWHERE.items():
         if name in settings:
@@ -137,30 +131,18 @@ def llm_config_problem(settings: Mapping[str, Any]) -> str | None:
 class AgentConfig(BaseModel):
     """Settings of one agent (RFC-1001 §13.1).
 
-    Without `llm_model` an agent works without a model. Of `llm_config` the keys `temperature` (a number, or
-    null to give none), `seed` (an integer) and `version` (a text: the provider's version of the model) say
-    how it samples; all else goes to the provider's client as it is.
+    Without `llm_model` an agent works without a model. In `llm_config` the keys `temperature` (a number, or
+    null to pass none), `seed` (an integer) and `version` (a string: the provider's version of the model)
+    control sampling; all other keys are passed to the provider's client unchanged.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    agent_id: str | None = Field(
-        None, min_length=1, description="Name of the agent for good; its type if not set."
-    )
     llm_provider: str = Field("openai", min_length=1, description="Provider of the model.")
     llm_model: str | None = Field(None, min_length=1, description="Name of the model; none if not set.")
     llm_config: dict[str, Any] = Field(
         default_factory=dict,
         description="temperature, seed, version, and more for the provider of the model, as JSON.",
-    )
-    execution_mode: ExecutionMode | None = Field(
-        None, description="Execution mode; default_execution_mode if not set."
-    )
-    enable_projections: bool = Field(False, description="Whether the agent folds projections of its own.")
-    enable_capabilities: bool = Field(True, description="Whether the agent's capabilities are registered.")
-    enable_tracing: bool = Field(True, description="Whether the agent's steps are traced.")
-    memory_config: dict[str, Any] = Field(
-        default_factory=dict, description="More for the agent's memory, as JSON."
     )
 
     @field_validator("llm_config")
@@ -186,29 +168,21 @@ VARIABLES: Final[Mapping[str, str]] = {
     "concurrency": "NOESIUM_CONCURRENCY",
     "seen_days": "NOESIUM_SEEN_DAYS",
     "seen_count": "NOESIUM_SEEN_COUNT",
-    "default_execution_mode": "NOESIUM_EXECUTION_MODE",
     "log_level": "NOESIUM_LOG_LEVEL",
     "schema_registry": "NOESIUM_SCHEMA_REGISTRY",
     "public_keys": "NOESIUM_PUBLIC_KEYS",
     "signatures": "NOESIUM_SIGNATURES",
     "signing_key": "NOESIUM_SIGNING_KEY",
-    "tracing_enabled": "NOESIUM_TRACING_ENABLED",
-    "agent.agent_id": "NOESIUM_AGENT_ID",
     "agent.llm_provider": "NOESIUM_LLM_PROVIDER",
     "agent.llm_model": "NOESIUM_LLM_MODEL",
     "agent.llm_config": "NOESIUM_LLM_CONFIG",
-    "agent.execution_mode": "NOESIUM_AGENT_EXECUTION_MODE",
-    "agent.enable_projections": "NOESIUM_ENABLE_PROJECTIONS",
-    "agent.enable_capabilities": "NOESIUM_ENABLE_CAPABILITIES",
-    "agent.enable_tracing": "NOESIUM_ENABLE_TRACING",
-    "agent.memory_config": "NOESIUM_MEMORY_CONFIG",
 }
 """The environment variable of each setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value in force: `source` is `default`, a variable's name, an option's name or a file's name."""
+    """An effective value; `source` is `default`, or the name of a variable, an option or a file."""
 
     name: str
     value: Any
@@ -219,7 +193,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """All that is in force; `sources` tells for each setting where its value came from."""
+    """All effective settings; `sources` has the source of each value."""
 
     noesium: NoesiumConfig
     agent: AgentConfig
@@ -250,18 +224,8 @@ def load_config(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> NoesiumConfig:
-    """The framework's settings in force; see `load_all`."""
+    """The framework's effective settings; see `load_all`."""
     return load_all(options, env=env, folder=folder).noesium
-
-
-def load_agent_config(
-    options: Mapping[str, Any] | None = None,
-    *,
-    env: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-) -> AgentConfig:
-    """The agents' settings in force; see `load_all`."""
-    return load_all(options, env=env, folder=folder).agent
 
 
 def load_all(
@@ -272,8 +236,8 @@ def load_all(
 ) -> Loaded:
     """Read settings from `options` (by name, `agent.` before an agent's), variables, file and defaults.
 
-    Options that are None count as not given. `folder` (default: the current one) is where `noesium.toml`
-    or `pyproject.toml` is looked for.
+    Options that are None count as not given. `folder` (default: the current one) may contain `noesium.toml`
+    or `pyproject.toml`.
 
     Raises:
         ConfigError: a value is not allowed, or a file has a setting that does not exist; names both.
@@ -282,7 +246,7 @@ def load_all(
     sources = dict.fromkeys(VARIABLES, DEFAULT)
     file_name, from_file = _read_file(folder or Path.cwd())
     variables = os.environ if env is None else env
-    # Weakest first: each later source replaces what it has.
+    # Lowest precedence first: each later source overrides earlier ones.
     for name, value in from_file.items():
         values[name], sources[name] = value, file_name
     for name, variable in VARIABLES.items():
@@ -298,7 +262,7 @@ def load_all(
 
 
 def hide_secrets(value: Any, name: str = "") -> Any:
-    """`value` for human eyes: passwords in URLs and values under secret-looking names become `***`."""
+    """`value` for display: passwords in URLs and values under secret-looking names become `***`."""
     if isinstance(value, dict):
         return {key: hide_secrets(item, str(key)) for key, item in value.items()}
     if isinstance(value, list):
@@ -321,13 +285,13 @@ def _hide_in_url(url: str) -> str:
 
     hidden, logins = _USERINFO.subn(userinfo, url)
     if not logins:
-        # What should be a port is the beginning of a password, which a `?` in it cuts off from its `@`.
+        # The "port" is the start of a password: a `?` in the password cuts it off from its `@`.
         hidden = _NO_PORT.sub(rf"\1:{_HIDDEN}", hidden)
     return _QUERY_VALUE.sub(query, hidden)
 
 
 def _read_file(folder: Path) -> tuple[str, dict[str, Any]]:
-    """The name of the settings' file and what it says, flat (`agent.` before an agent's settings)."""
+    """The name of the settings file and its content, flattened (`agent.` before an agent's settings)."""
     own, project = folder / "noesium.toml", folder / "pyproject.toml"
     if own.is_file():
         return own.name, _flat(_toml(own))
@@ -355,7 +319,7 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_text(name: str, text: str, variable: str) -> Any:
-    if name not in ("agent.llm_config", "agent.memory_config"):
+    if name != "agent.llm_config":
         return text
     try:
         return json.loads(text)

@@ -4,68 +4,68 @@
     ├── ConfigError                     a setting, a URL or an option is wrong
     │   └── LogUrlError                 a log URL cannot be read
     ├── EventError
-    │   ├── EventValidationError        an event is not what it says it is (field, reason)
-    │   │   ├── UnknownSchemaError      its type, its version or its writer schema is not known here
-    │   │   └── SignatureError          it is signed and the signature does not hold
-    │   └── EventStoreError             the log cannot do what was asked
-    │       ├── LogUnavailableError     nobody answers at the log's address            (retriable)
-    │       ├── LogForbiddenError       this user has no right to do that there
-    │       ├── LogUnsupportedError     the broker cannot do what this package needs
-    │       ├── LogFullError            no room left under the log                     (retriable)
-    │       ├── LogCorruptError         the log's file is torn, foreign or damaged
+    │   ├── EventValidationError        an event is not valid (field, reason)
+    │   │   ├── UnknownSchemaError      its type, version or writer schema is not known here
+    │   │   └── SignatureError          its signature is not valid
+    │   └── EventStoreError             the log failed to read or write
+    │       ├── LogUnavailableError     the log's address does not answer              (retriable)
+    │       ├── LogForbiddenError       the log's user lacks a permission
+    │       ├── LogUnsupportedError     the broker lacks a feature that this package needs
+    │       ├── LogFullError            the log's storage is full                      (retriable)
+    │       ├── LogCorruptError         the log's file is truncated, foreign or damaged
     │       ├── LogClosedError          used after `close`
     │       ├── FencedError             another writer of the same id has taken over
     │       │   └── TenureEndedError    the group has given the partition to another member
-    │       ├── CommitUnknownError      a commit's outcome is not known: open the writer again and read
+    │       ├── CommitUnknownError      a commit's outcome is not known: open the writer and read
     │       ├── LogTruncatedError       the cursor lies below the first retained offset
     │       ├── CorruptRecordError      one record cannot be decoded (topic, partition, offset)
-    │       ├── RecordTooLargeError     a record exceeds what the log takes
+    │       ├── RecordTooLargeError     a record exceeds the log's size limit
     │       ├── TopicNotFoundError      no such topic
     │       └── TopicConfigError        a topic exists with settings that would lose or reorder events
     ├── BrokerError                     the local broker cannot be started, stopped or found
     ├── KernelError
     │   ├── NodeExecutionError          a node of a graph failed
     │   ├── CheckpointError             a run cannot be restored from its journal
-    │   ├── ApprovalExpiredError        nobody answered a question in time, and nothing stands in for it
+    │   ├── ApprovalExpiredError        nobody answered a question in time, and there is no default
     │   ├── MigrationError              an open run cannot be moved to a new version of its graph (yet)
     │   ├── StateError                  a graph's state or delta cannot be recorded (names the path)
-    │   ├── ReplayDivergenceError       a node did something else than what is recorded
-    │   └── StrictModeError             something that a run in STRICT mode may not do
+    │   ├── ReplayDivergenceError       a node did not do what is recorded
+    │   └── StrictModeError             a run in STRICT mode did something forbidden
     │       ├── NondeterminismError     a node read clock, chance, network or files (node, what, where)
-    │       └── GraphError              a graph whose outcome depends on what it does not declare (problems)
-    ├── EffectFailedError               an effect failed: a person, or an earlier execution, said so
+    │       └── GraphError              a graph whose outcome depends on undeclared inputs (problems)
+    ├── EffectFailedError               an effect failed by a person's decision or an earlier record
     ├── RunError
-    │   ├── RunNotFoundError            no run of this id
-    │   ├── InputDiffersError           a run of this idempotency key was asked something else
-    │   ├── RunParkedError              the run waits for a worker that can go on with it (reason)
+    │   ├── RunNotFoundError            no run with this id
+    │   ├── InputDiffersError           the run with this idempotency key has another input
+    │   ├── RunStrandedError            the run waits for a worker that can continue it (reason)
     │   ├── RunEndedError               the run has ended already and takes no more messages
-    │   ├── ApprovalError               an answer that none of the run's open questions takes
+    │   ├── ApprovalError               no open question of the run takes this answer
     │   │   └── ApprovalClosedError     its question was answered already, or its deadline has passed
     │   ├── RunFailedError              the run ended with an error
     │   │   └── DeadlineExceededError   it had not ended by its deadline
     │   ├── RunCancelledError           the run was cancelled
-    │   ├── EffectDecisionError         there is nothing to decide about this effect, or not in this way
-    │   └── RunTimeoutError             no outcome within the time the caller would wait (retriable)
+    │   ├── EffectDecisionError         this effect needs no decision, or does not allow this one
+    │   └── RunTimeoutError             no outcome within the caller's timeout        (retriable)
     ├── AgentError
     │   └── AgentLoadError              an agent's module cannot be imported or holds no agent
-    ├── ProjectionError                 a projection cannot do what was asked
+    ├── ProjectionError                 a projection cannot be folded, stored or read
     │   ├── ProjectionLoadError         a projection's module cannot be imported or holds none
-    │   ├── StateFileError              a state file is damaged, foreign or of something else: replay
-    │   ├── RebuildDiffersError         a state folded anew is not the one that was there (row, both)
+    │   ├── StateFileError              a state file is damaged, foreign or another's: replay
+    │   ├── RebuildDiffersError         a rebuilt state differs from the existing one (row, both)
     │   ├── StateBusyError              another process writes this state file
-    │   ├── StateNotStoredError         `apply` returned what no file can hold
-    │   ├── ImpureProjectionError       `apply` did what a pure function cannot do (event, field)
-    │   ├── EventHeldError              an event that `apply` cannot take stops the projection (position)
+    │   ├── StateNotStoredError         `apply` returned a value that cannot be stored
+    │   ├── ImpureProjectionError       `apply` or `key` is not pure (event, field)
+    │   ├── EventHeldError              `apply` cannot take an event: the projection stops (position)
     │   ├── SequenceGapError            a run's journal lacks a record (run, numbers, position)
-    │   ├── KeyElsewhereError           a key's state lives in another process (names the owner)
+    │   ├── KeyElsewhereError           a key's state is in another process (names the owner)
     │   └── SnapshotError               pushed states cannot be stored, found, read or trusted
-    ├── DeadLetterError                 a dead letter is not there, or cannot be sent again or dropped
-    ├── RehearsalError                  a test asks something of the test kit that it cannot do
-    │   └── ScriptEndedError            more was asked than a test's script has answers
+    ├── DeadLetterError                 a dead letter does not exist, or cannot be redriven or dropped
+    ├── RehearsalError                  the test kit cannot do what the test asks
+    │   └── ScriptEndedError            a script has fewer answers than it gets calls
     └── CapabilityError
         └── CapabilityNotFoundError     no agent offers what was asked for
 
-Every error is one sentence that says what was wrong and where; `hint` says what to do about it.
+Every error is one sentence that says what was wrong and where; `hint` says what to do.
 `retriable` tells whether the same call may succeed later without any change.
 """
 
@@ -90,9 +90,9 @@ class NoesiumError(Exception):
 
 
 def brief(error: BaseException, limit: int = 2_000) -> str:
-    """What an error says, in at most `limit` characters; its type where it says nothing.
+    """The message of an error, in at most `limit` characters; its type if it has no message.
 
-    Half a surrogate pair, as names of files may hold, is written out: UTF-8 cannot write it.
+    Lone surrogates, as in file names, are escaped: UTF-8 cannot encode them.
     """
     text = error.message if isinstance(error, NoesiumError) else str(error)
     text = (text or type(error).__name__).encode(errors="backslashreplace").decode()
@@ -112,10 +112,10 @@ class EventError(NoesiumError):
 
 
 class EventValidationError(EventError):
-    """An event is not what it says it is.
+    """An event is not valid.
 
-    `field` is the path of the offending part (`payload.order`, `value` for the raw bytes), `reason`
-    one sentence about it.
+    `field` is the path of the offending part (`payload.order`, `value` for the raw bytes), `reason` one
+    sentence about it.
     """
 
     def __init__(self, field: str, reason: str, *, hint: str | None = None) -> None:
@@ -129,35 +129,35 @@ class UnknownSchemaError(EventValidationError):
 
 
 class SignatureError(EventValidationError):
-    """The event is signed and the signature does not hold."""
+    """The event's signature is not valid."""
 
 
 class EventStoreError(EventError):
-    """Event store read or write failure (RFC-1001 §14.1): base of everything the log raises."""
+    """Event store read or write failure (RFC-1001 §14.1): base of all errors of the log."""
 
 
 class LogUnavailableError(EventStoreError):
-    """Nobody answers at the log's address."""
+    """The log's address does not answer."""
 
     retriable = True
 
 
 class LogForbiddenError(EventStoreError):
-    """The log knows this user, who has no right to do there what was asked; waiting changes nothing."""
+    """The log's user lacks the permission for this request; a retry does not help."""
 
 
 class LogUnsupportedError(EventStoreError):
-    """The log's broker cannot do what this package needs, or is set up not to; waiting changes nothing."""
+    """The log's broker lacks a feature that this package needs, or has it disabled; a retry does not help."""
 
 
 class LogFullError(EventStoreError):
-    """There is no room left under the log; nothing of the refused commit was written."""
+    """The log's storage is full; nothing of the refused commit was written."""
 
     retriable = True
 
 
 class LogCorruptError(EventStoreError):
-    """The log's file is torn, foreign or damaged."""
+    """The log's file is truncated, foreign or damaged."""
 
 
 class LogClosedError(EventStoreError):
@@ -169,11 +169,11 @@ class FencedError(EventStoreError):
 
 
 class TenureEndedError(FencedError):
-    """The group has given the partition to another member, or is about to; nothing of this is visible."""
+    """The group assigns the partition to another member; nothing of this commit is visible."""
 
 
 class CommitUnknownError(EventStoreError):
-    """The outcome of a commit is not known: open the writer again and read what is there."""
+    """The outcome of a commit is not known: open the writer again and read the log."""
 
 
 class LogTruncatedError(EventStoreError):
@@ -192,7 +192,7 @@ class LogTruncatedError(EventStoreError):
 
 
 class CorruptRecordError(EventStoreError):
-    """One record cannot be decoded; `cause` is the `EventValidationError` that says why."""
+    """One record cannot be decoded; `cause` is the `EventValidationError` with the reason."""
 
     def __init__(self, topic: str, partition: int, offset: int, cause: EventValidationError) -> None:
         super().__init__(f"{topic}/{partition}@{offset}: {cause.message}", hint=cause.hint)
@@ -203,7 +203,7 @@ class CorruptRecordError(EventStoreError):
 
 
 class RecordTooLargeError(EventStoreError):
-    """A record exceeds what the log takes; nothing of its commit was written."""
+    """A record exceeds the log's size limit; nothing of its commit was written."""
 
 
 class TopicNotFoundError(EventStoreError):
@@ -225,8 +225,8 @@ class KernelError(NoesiumError):
 class NodeExecutionError(KernelError):
     """A node of a graph failed.
 
-    After a crash it stands for a recorded failure: `recorded` has the type and the message of that one, and
-    `where` the place in the user's code.
+    After a crash it represents a recorded failure: `recorded` has its type and message, and `where` the place
+    in the user's code.
     """
 
     def __init__(
@@ -243,14 +243,14 @@ class NodeExecutionError(KernelError):
 
 
 def failure_of(error: BaseException) -> tuple[str, str]:
-    """Type and message of a failure as events have them; of a recorded one those that are recorded."""
+    """Type and message of a failure for events; for a recorded failure, the recorded ones."""
     if isinstance(error, NodeExecutionError) and error.recorded is not None:
         return error.recorded
     return type(error).__name__, brief(error)
 
 
 def hint_of(error: BaseException) -> str | None:
-    """What to do about a failure, as events have it."""
+    """Advice about a failure, for events."""
     return brief(NoesiumError(error.hint)) if isinstance(error, NoesiumError) and error.hint else None
 
 
@@ -259,11 +259,11 @@ class CheckpointError(KernelError):
 
 
 class MigrationError(KernelError):
-    """An open run cannot be moved to a new version of its graph, or not yet: nothing of it was written."""
+    """An open run cannot be moved to a new version of its graph, or not yet: nothing was written."""
 
 
 class ApprovalExpiredError(KernelError):
-    """Nobody answered a question before its deadline, and the step said nothing of what to do then."""
+    """Nobody answered a question before its deadline, and the step declares no default."""
 
 
 class StateError(KernelError):
@@ -271,11 +271,11 @@ class StateError(KernelError):
 
 
 class ReplayDivergenceError(KernelError):
-    """A node did something else than what its run's journal records."""
+    """A node did not do what its run's journal records."""
 
 
 class StrictModeError(KernelError):
-    """Something that a run in STRICT mode may not do (RFC-1001 §12.3)."""
+    """A run in STRICT mode did something that the mode forbids (RFC-1001 §12.3)."""
 
 
 class NondeterminismError(StrictModeError):
@@ -301,7 +301,7 @@ class GraphError(StrictModeError):
 
 
 class EffectFailedError(NoesiumError):
-    """An effect failed: a person said so, or an earlier execution recorded an error whose class is not here.
+    """An effect failed: a person decided so, or an earlier execution recorded an error of an unknown class.
 
     `effect_id` names it on the log.
     """
@@ -316,15 +316,15 @@ class RunError(NoesiumError):
 
 
 class RunNotFoundError(RunError):
-    """There is no run of this id on this log."""
+    """There is no run with this id on this log."""
 
 
 class InputDiffersError(RunError):
-    """There is a run of this idempotency key, and it was asked something else."""
+    """The run with this idempotency key has another input."""
 
 
-class RunParkedError(RunError):
-    """The run is open, and no worker goes on with it; `reason` says why, as its journal has it."""
+class RunStrandedError(RunError):
+    """The run is open, but no worker can continue it; `reason` is the journal's."""
 
     def __init__(self, message: str, *, reason: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -336,7 +336,7 @@ class RunEndedError(RunError):
 
 
 class ApprovalError(RunError):
-    """An answer that none of the run's open questions takes: none is open, several are, or not from here."""
+    """No open question of the run takes this answer: none is open, several are, or not from here."""
 
 
 class ApprovalClosedError(ApprovalError):
@@ -348,7 +348,7 @@ class RunFailedError(RunError):
 
 
 class DeadlineExceededError(RunFailedError):
-    """The run had not ended by the deadline that its command gave it, and was ended."""
+    """The run was ended because it had not finished by its command's deadline."""
 
 
 class RunCancelledError(RunError):
@@ -356,11 +356,11 @@ class RunCancelledError(RunError):
 
 
 class EffectDecisionError(RunError):
-    """There is nothing to decide about this effect, or it cannot be decided in this way."""
+    """This effect needs no decision, or does not allow this decision."""
 
 
 class RunTimeoutError(RunError):
-    """No outcome within the time that the caller was ready to wait; the run itself goes on."""
+    """No outcome within the caller's timeout; the run itself continues."""
 
     retriable = True
 
@@ -374,19 +374,19 @@ class AgentLoadError(AgentError):
 
 
 class ProjectionError(NoesiumError):
-    """A projection cannot do what was asked."""
+    """A projection cannot be folded, stored or read."""
 
 
 class ProjectionLoadError(ProjectionError):
-    """A projection's module cannot be imported, or holds no projection, or one that is declared wrongly."""
+    """A projection's module cannot be imported, holds no projection, or its declaration is invalid."""
 
 
 class StateFileError(ProjectionError):
-    """A state file is damaged, foreign or of something else: it is discarded, and made anew from the log."""
+    """A state file is damaged, foreign or of another projection: it is discarded and rebuilt from the log."""
 
 
 class RebuildDiffersError(ProjectionError):
-    """A state that was folded anew is not the one that was there; nothing was replaced."""
+    """A rebuilt state differs from the existing one; nothing was replaced."""
 
 
 class StateBusyError(ProjectionError):
@@ -394,15 +394,15 @@ class StateBusyError(ProjectionError):
 
 
 class StateNotStoredError(ProjectionError):
-    """A projection's state holds what JSON cannot say."""
+    """A projection's state contains a value that JSON cannot represent."""
 
 
 class ImpureProjectionError(ProjectionError):
-    """`apply` or `key` did what a pure function cannot do; names event and field."""
+    """`apply` or `key` is not pure; names event and field."""
 
 
 class EventHeldError(ProjectionError):
-    """An event that the projection cannot take has stopped it; names the position."""
+    """The projection stopped at an event that it cannot take; names the position."""
 
 
 class SequenceGapError(ProjectionError):
@@ -410,7 +410,7 @@ class SequenceGapError(ProjectionError):
 
 
 class KeyElsewhereError(ProjectionError):
-    """A key's state lives in another process; `owner` says which: `host/pid`."""
+    """A key's state is in another process; `owner` names it: `host/pid`."""
 
     def __init__(self, message: str, *, owner: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -434,8 +434,8 @@ class DeadLetterError(NoesiumError):
 
 
 class RehearsalError(NoesiumError):
-    """A test asks something of the test kit that it cannot do."""
+    """The test kit cannot do what the test asks."""
 
 
 class ScriptEndedError(RehearsalError):
-    """A scripted model, effect or capability was asked more often than the script has answers."""
+    """A scripted model, effect or capability was called more often than the script has answers."""

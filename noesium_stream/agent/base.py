@@ -1,4 +1,4 @@
-"""Agents as programs (RFC-1001 §11, RFC-1002): a type, a version, a graph, and what it offers to others."""
+"""Agents as programs (RFC-1001 §11, RFC-1002): type, version, graph, and capabilities for others."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from pydantic import BaseModel
 from noesium_stream.clock import Clock
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import Durability, DurableGraph, graph_ref
-from noesium_stream.kernel.compensation import on_failure_of
-from noesium_stream.kernel.migration import Migration, Migrations
-from noesium_stream.kernel.reference import Undo
-from noesium_stream.kernel.typed import readable
+from noesium_stream.kernel.callable_reference import Undo
+from noesium_stream.kernel.compensation.saga import on_failure_of
+from noesium_stream.kernel.migration.migration import Migration, Migrations
+from noesium_stream.kernel.state.typed_json import readable
 from noesium_stream.llm import JournaledLLM, LangChainLLM
 from noesium_stream.log.port import EventLog
 
 
 class NoOptions(BaseModel):
-    """For agents that have nothing to set."""
+    """Options of agents that have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentContext:
-    """What an agent's process gives it. `progress` takes one line for people; `llm_config` says how the model
-    samples that its options name (see `AgentConfig`).
+    """Resources that a worker process gives its agents.
+
+    `progress` takes one line for people. `llm_config` has the sampling settings of the model that the options
+    name (see `AgentConfig`).
     """
 
     home: Path
@@ -50,11 +52,11 @@ class BaseAgent(ABC):
     """An agent type; instances live in worker processes, `agent_type` names it for good.
 
     Class attributes:
-        agent_type: lower-case name; topics carry it.
+        agent_type: lower-case name; topics contain it.
         version: semantic version of the agent; runs are pinned to it.
         Options: a pydantic model; its fields become options of `noesium run` and `noesium worker`.
-        capabilities: what it offers to other agents.
-        companions: agent modules that `noesium run` starts along on an embedded log.
+        capabilities: the capabilities that it offers to other agents.
+        companions: agent modules that `noesium run` also starts on an embedded log.
         events: its own event types.
     """
 
@@ -74,11 +76,11 @@ class BaseAgent(ABC):
             self.llm = JournaledLLM(LangChainLLM.configured(model, context.llm_config))
 
     async def start(self) -> None:
-        """Called before the first run in this process; prepare what runs need."""
+        """Prepare what runs need; called before the first run in this process."""
         return
 
     async def stop(self) -> None:
-        """Called after the last run in this process."""
+        """Release resources; called after the last run in this process."""
         return
 
 
@@ -87,12 +89,12 @@ class BaseGraphicAgent(BaseAgent):
 
     Class attributes:
         max_supersteps: LangGraph's `recursion_limit`; a run that needs more fails with a clear error.
-        durability: when a step is on the log; see `Durability` for what each choice promises.
-        execution_mode: what nodes may do: STRICT, PRAGMATIC or SANDBOX (RFC-1001 §12.3).
-        on_failure: what is done last for a run that fails or is cancelled, when its parts are undone: a
-            function, or the name of one or of a compiled graph (see `kernel_node(compensate=...)`). It is
-            given what the run was asked and why it ends: `input`, `cause` ("failed" or "cancelled"),
-            `error_type` and `message`; a graph as its first state, a function as one dict.
+        durability: when a step is on the log; see `Durability` for the guarantees of each choice.
+        execution_mode: the mode of the nodes: STRICT, PRAGMATIC or SANDBOX (RFC-1001 §12.3).
+        on_failure: the last compensation of a run that fails or is cancelled, after its parts are undone: a
+            function, or the name of one or of a compiled graph (see `kernel_node(compensate=...)`). It gets
+            the run's input and the cause of its end: `input`, `cause` ("failed" or "cancelled"), `error_type`
+            and `message`; a graph as its first state, a function as one dict.
         migrations: older versions of the graph, oldest first, whose open runs are moved to this one.
     """
 
@@ -110,43 +112,43 @@ class BaseGraphicAgent(BaseAgent):
 
     @abstractmethod
     def get_state_class(self) -> type[Any]:
-        """The graph's state (RFC-1002)."""
+        """The graph's state class (RFC-1002)."""
 
     @abstractmethod
     def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
-        """The graph, not yet compiled (RFC-1001 §11.3)."""
+        """Build the graph without compiling it (RFC-1001 §11.3)."""
 
     @property
     def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
-        """The compiled graph, built once."""
+        """The compiled graph, built once per agent."""
         if self._compiled is None:
             self._compiled = self._build_graph().compile()
         return self._compiled
 
     @property
     def durable(self) -> DurableGraph:
-        """The graph behind the journal, wrapped once."""
+        """The graph wrapped for journaled execution, created once."""
         if self._durable is None:
             self._durable = DurableGraph(self.graph, durability=self.durability, mode=self.execution_mode)
         return self._durable
 
     @property
     def declared_on_failure(self) -> str | None:
-        """Where another process finds `on_failure`; None where there is none.
+        """The reference by which another process finds `on_failure`; None if there is none.
 
         Raises:
-            KernelError: it cannot be found by its name, cannot take what it will be given, or is no graph
-                where the mode is STRICT.
+            KernelError: it cannot be found by its name, does not accept its argument, or is not a graph in
+                STRICT mode.
             GraphError: it is a graph that cannot run in STRICT mode.
         """
-        undo = type(self).on_failure  # a function of a module is no method
+        undo = type(self).on_failure  # from the class: a module's function must not become a method
         if undo is None:
             return None
         return on_failure_of(undo, self, f"the agent {self.agent_type}", self.execution_mode)
 
     @property
     def versions(self) -> Migrations:
-        """This version of the graph, and those that its runs may come from.
+        """This version of the graph, and the versions from which its runs may be migrated.
 
         Raises:
             ConfigError: `migrations` names nodes that its graphs do not have, or one graph twice.
@@ -157,38 +159,39 @@ class BaseGraphicAgent(BaseAgent):
         return self._versions
 
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
-        """The state that a run begins with, from its input; `capability_id` where it was delegated to."""
+        """The first state of a run, from its input; `capability_id` is set for a delegated run."""
         return input
 
     def result(self, state: dict[str, Any]) -> Any:
         """The run's result, from the final state; it must have a JSON form.
 
-        By default the state itself: dates and durations as ISO 8601, decimals and UUIDs as texts, sets as
+        By default the state itself: dates and durations as ISO 8601, decimals and UUIDs as strings, sets as
         sorted lists, models and dataclasses as objects.
         """
         return readable(state)
 
     @classmethod
     def input_from_question(cls, question: str, options: BaseModel) -> dict[str, Any]:
-        """The input of a run that a person asks for on the command line.
+        """The input of a run from a question on the command line.
 
-        Raises `ConfigError` when no run can come of it.
+        Raises `ConfigError` if the question is not a valid input.
         """
         return {"question": question}
 
     @classmethod
     def check_input(cls, input: dict[str, Any]) -> None:
-        """Refuse an input of which no run can come; asked before one is begun from the command line.
+        """Refuse an invalid input; called before a run is started from the command line.
 
-        By default one with a key that the state class does not have, where the input is the first state.
+        By default, where the input is the first state, an input with a key that the state class does not have
+        is invalid.
 
         Raises:
-            ConfigError: says what is wrong with it.
+            ConfigError: the message says what is wrong with it.
         """
         if cls.initial_state is not BaseGraphicAgent.initial_state:
             return
         try:
-            # No agent is made yet; a class that asks its options for the state is not looked at.
+            # There is no instance yet; skip a class whose state depends on its options.
             state = object.__new__(cls).get_state_class()
             keys = get_type_hints(state)
         except (AttributeError, NameError, TypeError):
@@ -201,7 +204,7 @@ def check_keys(state: str, known: Collection[str], given: Collection[str]) -> No
     """Refuse keys that a state does not have: they would be dropped, and most are typing errors.
 
     Raises:
-        ConfigError: names the first one, and what may have been meant.
+        ConfigError: names the first such key, and the closest valid one.
     """
     unknown = sorted(key for key in given if key not in known)
     if unknown:

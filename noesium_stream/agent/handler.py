@@ -1,4 +1,4 @@
-"""Agents without a graph: what comes of an event is a pure function of it and a state (stream processing)."""
+"""Agents without a graph: output events are a pure function of an event and a state (stream processing)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from noesium_stream.agent.base import BaseAgent
 from noesium_stream.errors import ConfigError
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.projection.base import BaseProjection
 
@@ -17,43 +17,42 @@ from noesium_stream.projection.base import BaseProjection
 class BaseHandler(BaseAgent):
     """An agent that reads facts and writes facts, exactly once, with a keyed state and no run.
 
-    Its state is a projection of what it reads: rows by `key`, folded by `apply`. What it makes of an event
-    and how far it has read are one commit; a process that takes a partition over goes on behind the last one,
-    with the state that those before it have made.
+    Its state is a projection of its input: rows by `key`, folded by `apply`. The output of an event and the
+    read position are one commit. A process that takes a partition over continues after the last commit, with
+    the state of its predecessors.
 
     Class attributes:
-        state: the projection class whose `topics` and `event_types` it reads, and whose row it is given. What
-            the projection's `key` gives None for is not handled.
+        state: the projection class: it reads the class's `topics` and `event_types`, and `handle` gets the
+            event's row. Events whose `key` is None are not handled.
 
-    `handle` is called once for each event, before the event is folded into the state. It must be pure, and
-    must not change the state that it is given: after a crash it is called again for events whose commit did
-    not come about.
+    `handle` is called once for each event, before the event is folded into the state. It must be pure and
+    must not change the given state: after a crash it is called again for events whose commit did not succeed.
     """
 
     state: ClassVar[type[BaseProjection[Any]]]
 
     @abstractmethod
     def handle(self, event: EventEnvelope, state: Any) -> Iterable[DomainEvent]:
-        """What comes of an event.
+        """The output events for an event.
 
-        An event that is returned goes where its type says (`events.<domain>`), under the partition key of the
-        one that it comes of; `partition_key_of` may say another one.
+        A returned event is sent to the topic of its type (`events.<domain>`), with the partition key of the
+        input event unless `partition_key_of` returns another one.
 
         Args:
-            event: the next one of its partition.
-            state: the row of the event's key, before it; `initial_state()` where there is none.
+            event: the next event of its partition.
+            state: the row of the event's key before the event; `initial_state()` if there is none.
         """
 
     def partition_key_of(self, made: DomainEvent, event: EventEnvelope) -> str | None:
-        """The partition key of an event that `handle` made of `event`; by default that of `event`."""
+        """The partition key of an event that `handle` returned for `event`; by default that of `event`."""
         return event.partition_key
 
     @classmethod
     def check(cls) -> None:
-        """Judge what the class declares.
+        """Validate the declarations of the class.
 
         Raises:
-            ConfigError: it names no projection, or one that it cannot have.
+            ConfigError: it names no projection, or one that it cannot use.
             ProjectionLoadError: see `BaseProjection.check`.
         """
         if iscoroutinefunction(cls.handle) or isasyncgenfunction(cls.handle):
@@ -67,10 +66,10 @@ class BaseHandler(BaseAgent):
                 f"{cls.__name__}.state is {state!r}, not the class of a projection.",
                 hint="Declare state = MyProjection: what it reads, its rows, and how they are folded.",
             )
-        if not state.decodes:
+        if state.headers_only:
             raise ConfigError(
                 f"{cls.__name__} handles events, and {state.__name__} reads their headers alone.",
-                hint=f"Leave `decodes` out of {state.__name__}.",
+                hint=f"Leave `headers_only` out of {state.__name__}.",
             )
         if state.spreads():
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""From `module[:Class]` to an agent class."""
+"""Resolution of `module[:Class]` references to agent classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.agent.base import BaseAgent
-from noesium_stream.agent.of_graph import agent_of
+from noesium_stream.agent.from_graph import agent_from_graph
 from noesium_stream.errors import AgentLoadError
 from noesium_stream.event import Catalogue, standard_catalogue
 
@@ -20,20 +20,18 @@ from noesium_stream.event import Catalogue, standard_catalogue
 def load_agent(reference: str, agent_type: str | None = None) -> type[BaseAgent]:
     """Import an agent: `agents.researcher` (its `AGENT`) or `agents.researcher:Researcher`.
 
-    A LangGraph graph, compiled or not, is an agent too: `triage:graph` is of the type `triage`, in the
-    version that the module's `VERSION` says, and with its `MIGRATIONS`. The current folder is importable.
-    With `agent_type` a graph is of that type, whatever its module is called: `triage_v1:graph` is another
-    version of `triage`.
+    A LangGraph graph, compiled or not, is an agent too: `triage:graph` has the type `triage`, the module's
+    `VERSION` and its `MIGRATIONS`. Modules in the current folder can be imported. With `agent_type` a graph
+    has that type, independent of its module's name: `triage_v1:graph` is another version of `triage`.
 
     Raises:
-        AgentLoadError: there is no such module, it fails to import, or it holds no agent, or none of that
-            type.
+        AgentLoadError: there is no such module, its import fails, or it holds no agent, or none of that type.
     """
     module_name, _, name = reference.partition(":")
     module = load_module(module_name)
     found = getattr(module, name or "AGENT", None)
     if isinstance(found, StateGraph | CompiledStateGraph):
-        return agent_of(
+        return agent_from_graph(
             found,
             agent_type or _type_of(module_name, name),
             version=getattr(module, "VERSION", "1.0.0"),
@@ -54,16 +52,16 @@ def load_agent(reference: str, agent_type: str | None = None) -> type[BaseAgent]
 
 
 def _type_of(module_name: str, name: str) -> str:
-    """The agent type of a graph: its own name, or its module's where it is just called `graph`."""
+    """The agent type of a graph: its name, or the module's name if the graph is just called `graph`."""
     own = name if name.lower() not in ("", "agent", "graph", "app") else module_name.rpartition(".")[2]
     return own.lower()
 
 
 def load_module(module_name: str) -> ModuleType:
-    """Import a module of agents or graphs; the current folder is importable.
+    """Import a module of agents or graphs; modules in the current folder can be imported.
 
     Raises:
-        AgentLoadError: there is none of this name, or it fails to import.
+        AgentLoadError: there is no such module, or its import fails.
     """
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -76,6 +74,8 @@ def load_module(module_name: str) -> ModuleType:
                 hint="Give it as MODULE or MODULE:CLASS, importable from the current folder.",
             ) from error
         raise _broken(module_name, error) from error
+    except AgentLoadError:  # raised by the module, with its own advice
+        raise
     except Exception as error:
         raise _broken(module_name, error) from error
 
@@ -84,7 +84,7 @@ def catalogue_of(agents: Iterable[type[BaseAgent]]) -> Catalogue:
     """The standard events and those of the given agents.
 
     Raises:
-        EventValidationError: two events have one type and version and differ.
+        EventValidationError: two events have the same type and version but differ.
     """
     catalogue = standard_catalogue()
     for agent in agents:

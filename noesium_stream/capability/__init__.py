@@ -1,7 +1,7 @@
-"""Capabilities: who offers what, and whom to ask (RFC-0005)."""
+"""Capabilities: their registry, and the choice of a provider (RFC-0005)."""
 
 from noesium_stream.capability.registry import CapabilityRegistry
-from noesium_stream.capability.resolution import DeterministicResolver, in_range, parse_version
+from noesium_stream.capability.resolution import DeterministicResolver, in_range
 from noesium_stream.capability.state import CapabilityProjection, Entry, RegistryState
 from noesium_stream.capability.tools import tool_capability
 from noesium_stream.event.standard import (
@@ -24,6 +24,5 @@ __all__ = [
     "RegistryState",
     "SideEffectClass",
     "in_range",
-    "parse_version",
     "tool_capability",
 ]

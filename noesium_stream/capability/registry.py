@@ -1,4 +1,4 @@
-"""Capabilities of all agents on a log (RFC-0005, RFC-1001 §10.2)."""
+"""Registry of the capabilities of all agents on a log (RFC-0005, RFC-1001 §10.2)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from noesium_stream.capability.resolution import DeterministicResolver
 from noesium_stream.capability.state import CapabilityProjection, Entry, RegistryState
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import CapabilityError, CapabilityNotFoundError
-from noesium_stream.event.envelope import AgentRef, TraceContext
+from noesium_stream.event.domain_event import root_event
+from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import Capability, CapabilityDeprecated, CapabilityRegistered
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection import catch_up
+from noesium_stream.projection import fold_to_end
 
 
 class CapabilityRegistry:
-    """A view of the registry topic; every query first folds what is new there."""
+    """A view of the registry topic; every query first folds the new events there."""
 
     def __init__(self, log: EventLog, *, clock: Clock | None = None) -> None:
         self._log = log
@@ -29,20 +30,20 @@ class CapabilityRegistry:
 
     @property
     def offset(self) -> int:
-        """How much of the registry the view has seen: the next offset of its one partition."""
+        """The position of the view: the next offset of the registry's single partition."""
         return self._cursor.get(0, 0)
 
     async def refresh(self) -> RegistryState:
-        """Fold what is new; return the state."""
+        """Fold the new events; return the state."""
         async with self._folding:
             await self._log.ensure_topics([self._log.topology.spec(self._topic)])
-            self._state, self._cursor = await catch_up(
+            self._state, self._cursor = await fold_to_end(
                 self._log, self._topic, self._projection, self._state, self._cursor
             )
             return self._state
 
     async def register(self, agent: AgentRef, capability: Capability) -> None:
-        """Offer a capability; nothing is written when exactly this is on offer already.
+        """Offer a capability; nothing is written if exactly this is on offer already.
 
         Raises:
             CapabilityError: this version is on offer with other metadata.
@@ -59,22 +60,22 @@ class CapabilityRegistry:
         event = CapabilityRegistered(
             agent_id=agent.agent_id, agent_type=agent.agent_type, capability=capability
         )
-        await self._log.append([event.to_envelope(agent, self._trace(), clock=self._clock)])
+        await self._log.append([root_event(event, agent, self._clock)])
 
     async def deprecate(self, agent: AgentRef, capability_id: str, version: str, reason: str) -> None:
-        """Take a version of one's own capability out of the choice."""
+        """Exclude a version of the agent's own capability from resolution."""
         event = CapabilityDeprecated(
             agent_id=agent.agent_id, capability_id=capability_id, version=version, reason=reason
         )
-        await self._log.append([event.to_envelope(agent, self._trace(), clock=self._clock)])
+        await self._log.append([root_event(event, agent, self._clock)])
 
     async def find(self, capability_id: str, version_range: str | None = None) -> list[Entry]:
-        """All who offer it now in this range, the best first."""
+        """All current providers in this range, best first."""
         state = await self.refresh()
         return self._resolver.candidates(state.entries.values(), capability_id, version_range)
 
     async def find_by_tag(self, tag: str) -> list[Entry]:
-        """All live entries with this tag, by registration."""
+        """All live entries with this tag, in the order of registration."""
         state = await self.refresh()
         found = [
             entry for entry in state.entries.values() if tag in entry.capability.tags and not entry.deprecated
@@ -82,11 +83,11 @@ class CapabilityRegistry:
         return sorted(found, key=lambda entry: entry.order)
 
     async def resolve(self, capability_id: str, version_range: str | None = None) -> Entry:
-        """The one to ask.
+        """The provider to call.
 
         Raises:
-            CapabilityNotFoundError: nobody offers it in this range; says what there is.
-            ConfigError: the range cannot be read.
+            CapabilityNotFoundError: nobody offers it in this range; the message lists what is on offer.
+            ConfigError: the range is not valid.
         """
         found = await self.find(capability_id, version_range)
         if found:
@@ -99,6 +100,3 @@ class CapabilityRegistry:
             f"No agent offers {wanted}; on offer: {offered}.",
             hint="Start a worker of the agent that provides it.",
         )
-
-    def _trace(self) -> TraceContext:
-        return TraceContext(self._clock.token(16), self._clock.token(8))

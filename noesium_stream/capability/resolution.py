@@ -1,66 +1,82 @@
-"""Choosing a provider (RFC-0005): filter, then rank by declared numbers; never by chance, clock or load."""
+"""Choice of a provider (RFC-0005): filter, then rank by declared numbers; never by chance, clock or load.
+
+Version ranges have npm's syntax and meaning, through `nodesemver`. Only short ASCII text is passed to its
+regular expressions and its `int()`, because ranges come from the log.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from nodesemver import Range, SemVer
 
 from noesium_stream.capability.state import Entry
 from noesium_stream.errors import ConfigError
 
-Version = tuple[int, int, int]
-
-_PART = re.compile(r"(\^|~|>=|<=|>|<|==|=)?\s*(\d+)(?:\.(\d+))?(?:\.(\d+))?")
-
-
-def parse_version(text: str) -> Version:
-    """`1.2.3` as numbers.
-
-    Raises:
-        ConfigError: it is no semantic version.
-    """
-    found = _PART.fullmatch(text.strip())
-    if found is None or found[1] or found[4] is None:
-        raise ConfigError(f"{text!r} is not a semantic version.", hint="Write it as 1.2.3.")
-    return int(found[2]), int(found[3]), int(found[4])
+MAX_LENGTH: Final = 256
+"""Maximum length of a version or range, as in npm."""
 
 
 def in_range(version: str, wanted: str | None) -> bool:
-    """Whether a version satisfies a range: `^1`, `~1.2`, `>=1.2 <2`, `1.2.3`, `*` or None for any.
+    """Whether a version satisfies a range: `^1`, `~1.2`, `>=1.2 <2`, `^1 || ^3`, `1.2.3`; None takes any.
 
-    `^1.2` takes a higher minor or patch of major 1 (a different major is incompatible); a bare `1.2.3`
-    means exactly that one.
+    `^1.2` takes a higher minor or patch of major 1 (a different major is incompatible); in major 0 a
+    different minor is incompatible as well. `1.2` takes any patch of 1.2, `1.2.3` exactly that version. A
+    comma between two parts means the same as a space.
 
     Raises:
-        ConfigError: the range cannot be read.
+        ConfigError: the version or the range is not valid.
     """
     if wanted is None or wanted.strip() in ("", "*"):
         return True
-    have = parse_version(version)
-    return all(_holds(have, part) for part in re.split(r"\s*,\s*|\s+(?=[\^~<>=\d])", wanted.strip()))
+    return bool(_range(wanted).test(_version(version)))
 
 
-def _holds(have: Version, part: str) -> bool:
-    found = _PART.fullmatch(part)
-    if found is None:
-        raise ConfigError(f"{part!r} is not a version range.", hint="Examples: ^1, ~1.2, '>=1.2 <2', 1.2.3.")
-    operator, given = found[1] or "=", [int(number) for number in found.groups()[1:] if number is not None]
-    low: Version = (given[0], given[1] if len(given) > 1 else 0, given[2] if len(given) > 2 else 0)
-    if operator == "^":
-        return have >= low and have[0] == low[0]
-    if operator == "~":
-        return have >= low and have[: min(len(given), 2)] == tuple(given[:2])
-    if operator in ("=", "=="):
-        return have[: len(given)] == tuple(given)
-    comparisons = {">=": have >= low, "<=": have <= low, ">": have > low, "<": have < low}
-    return comparisons[operator]
+def _version(text: str) -> SemVer:
+    """Parse a semantic version such as `1.2.3`.
+
+    Raises:
+        ConfigError: it is not one.
+    """
+    try:
+        return SemVer(_bounded(text), loose=False, include_prerelease=False)
+    except ValueError as error:
+        raise ConfigError(f"{_shown(text)} is not a semantic version.", hint="Write it as 1.2.3.") from error
+
+
+@lru_cache(maxsize=1024)
+def _range(text: str) -> Range:
+    try:
+        return Range(_bounded(text).replace(",", " ").replace("==", "=").strip(), loose=False)
+    except ValueError as error:
+        raise ConfigError(
+            f"{_shown(text)} is not a version range.",
+            hint="Examples: ^1, ~1.2, '>=1.2 <2', '^1 || ^3', 1.2.3.",
+        ) from error
+
+
+def _bounded(text: str) -> str:
+    """The text, if it is short enough for the parser.
+
+    Raises:
+        ValueError: it is too long, or not ASCII.
+    """
+    if len(text) > MAX_LENGTH or not text.isascii():
+        raise ValueError("too long, or not ASCII")
+    return text
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= MAX_LENGTH else f"{text[:40]}…")
 
 
 class DeterministicResolver:
     """filter (id → version → deprecation) → rank (priority, weight, registration) → select."""
 
     def candidates(self, entries: Iterable[Entry], capability_id: str, wanted: str | None) -> list[Entry]:
-        """All that would do, the best first."""
+        """All matching entries, best first."""
         fitting = [
             entry
             for entry in entries

@@ -23,24 +23,27 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class RegistryState:
-    """Entries by (agent id, capability id, version); `count` is the number of registrations so far."""
+    """Entries by (agent id, capability id, version); `count` is the total number of registrations."""
 
     entries: dict[tuple[str, str, str], Entry] = field(default_factory=dict)
     count: int = 0
 
 
 class CapabilityProjection(BaseProjection[RegistryState]):
-    """Who offers what. An agent cannot change another's entry: the envelope's producer must be the agent."""
+    """All capability offers.
+
+    An agent cannot change another's entry: the envelope's producer must be the agent.
+    """
 
     name = "capabilities"
     event_types = ("capability.registered", "capability.updated", "capability.deprecated")
 
     def initial_state(self) -> RegistryState:
-        """Nobody offers anything."""
+        """A registry without offers."""
         return RegistryState()
 
     def apply(self, state: RegistryState, event: EventEnvelope) -> RegistryState:
-        """Take a registration, a new version or a deprecation."""
+        """Fold a registration, a new version or a deprecation."""
         payload: dict[str, Any] = event.payload
         agent_id = payload["agent_id"]
         if event.producer.agent_id != agent_id:

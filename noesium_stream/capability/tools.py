@@ -1,11 +1,11 @@
-"""Tools as capabilities: what an agent declares to be asked by `Step.call_tool` (RFC-2003 §8)."""
+"""Tools as capabilities, which other agents call by `Step.call_tool` (RFC-2003 §8)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from noesium_stream.event.calls import tool_capability_id
+from noesium_stream.event.rules.agent_calls import tool_capability_id
 from noesium_stream.event.standard import Capability, CapabilityType, SideEffectClass
 
 
@@ -21,11 +21,11 @@ def tool_capability(
 ) -> Capability:
     """The capability `tool.TOOLKIT.TOOL`, for the `capabilities` of an agent whose graph serves the tool.
 
-    A run for it begins with the tool's arguments as its input; its result is the tool's. Without schemas it
-    takes and gives anything.
+    The tool's arguments are the input of its run; the run's result is the tool's. Without schemas any input
+    and output is allowed.
 
     Raises:
-        ConfigError: a name cannot be that of a toolkit or a tool.
+        ConfigError: a name is not valid for a toolkit or a tool.
     """
     return Capability(
         id=tool_capability_id(toolkit, tool),

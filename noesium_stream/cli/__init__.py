@@ -1,4 +1,4 @@
-"""The command line: `noesium`."""
+"""Command line `noesium`."""
 
 from noesium_stream.cli.entry import main
 

@@ -1,4 +1,4 @@
-"""`python -m noesium_stream.cli` is `noesium`."""
+"""Entry point of `python -m noesium_stream.cli`, the same as `noesium`."""
 
 from noesium_stream.cli.entry import main
 

@@ -1,8 +1,8 @@
-"""Agents on the command line: found by reference, their `Options` as options of the command.
+"""Agents on the command line: finds them by reference and offers their `Options` as command options.
 
-Decision record: a command that takes agents does not know its options before it has imported them.
-`AgentCommand` therefore parses twice: first only for the references, skipping what it does not know; then
-with the options of these agents among its own.
+Decision record: a command that takes agents does not know all its options before it has imported them. So
+`AgentCommand` parses twice: first only for the references, skipping unknown options; then with the options of
+these agents added to its own.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ALSO: Final = "--also"
 
 
 def find_agent(reference: str, agent_type: str | None = None) -> AgentClass:
-    """The agent class of `module[:Class]`; `agent_type` as in `load_agent`.
+    """Load the agent class of `module[:Class]`; `agent_type` as in `load_agent`.
 
     Raises:
-        AgentLoadError: there is none; names what is there.
+        AgentLoadError: there is no such agent; the error lists those that exist.
     """
     try:
         found = load_agent(reference, agent_type)
@@ -47,13 +47,14 @@ def find_agent(reference: str, agent_type: str | None = None) -> AgentClass:
 
 
 def other_version(reference: str, agents: Iterable[AgentClass]) -> type[BaseGraphicAgent]:
-    """Another version of one of these agents: `[TYPE=]MODULE[:NAME]`.
+    """Load another version of one of these agents: `[TYPE=]MODULE[:NAME]`.
 
-    A graph is named by its module: it is of the TYPE that is said, or, where no agent has the module's name,
-    of the only one that has a graph.
+    The module of a bare graph names its agent type, unless TYPE is given. If no agent has the module's name,
+    the graph belongs to the only agent that has a graph.
 
     Raises:
-        AgentLoadError: there is none, it has no graph, or it is no version of any of them.
+        AgentLoadError: there is no such module or name, it has no graph, or it is not a version of any of
+            these agents.
     """
     types = [agent.agent_type for agent in agents if issubclass(agent, BaseGraphicAgent)]
     wanted, said, found_at = reference.rpartition("=")
@@ -71,10 +72,10 @@ def other_version(reference: str, agents: Iterable[AgentClass]) -> type[BaseGrap
 
 
 def with_runs(reference: str, agent: AgentClass) -> type[BaseGraphicAgent]:
-    """An agent that can be asked.
+    """Return the agent class if it has runs.
 
     Raises:
-        AgentLoadError: it has no graph.
+        AgentLoadError: the agent has no graph.
     """
     if not issubclass(agent, BaseGraphicAgent):
         raise AgentLoadError(
@@ -85,7 +86,7 @@ def with_runs(reference: str, agent: AgentClass) -> type[BaseGraphicAgent]:
 
 
 def _hint(reference: str, error: AgentLoadError, cause: BaseException) -> str | None:
-    """What is there, for a module that is not; for one that fails, where it does."""
+    """Make the hint: existing modules if the module is missing, or the place where its import fails."""
     module = reference.partition(":")[0]
     if isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}."):
         here = agents_here(Path.cwd())
@@ -96,7 +97,7 @@ def _hint(reference: str, error: AgentLoadError, cause: BaseException) -> str | 
 
 
 def agents_here(folder: Path) -> list[str]:
-    """References of the agents in `folder/agents`, found without importing anything."""
+    """List the references of the agents in `folder/agents`, without importing them."""
     candidates = [*folder.glob("agents/*.py"), *folder.glob("agents/*/__init__.py")]
     found = []
     for path in candidates:
@@ -107,7 +108,7 @@ def agents_here(folder: Path) -> list[str]:
 
 
 def _place(error: BaseException) -> str | None:
-    """Where in the user's own files an import failed."""
+    """Find the place in the user's own files at which an import failed."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     folder = f"{Path.cwd()}{os.sep}"
@@ -120,10 +121,10 @@ def _place(error: BaseException) -> str | None:
 
 
 class AgentCommand(click.Command):
-    """A command whose first argument (`agent`, one or several) decides what options it has."""
+    """A command whose first argument (`agent`, one or several) adds options to it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Import the agents that are named, then parse with their options."""
+        """Import the named agents, then parse with their options."""
         agents: dict[str, AgentClass] = {}
         named, also = self._references(ctx, args)
         for reference in named:
@@ -148,17 +149,13 @@ class AgentCommand(click.Command):
         rest = known.parse_args(ctx, list(args))
         given = ctx.params.get("agent") or ()
         for reference in (given,) if isinstance(given, str) else given:
-            if (
-                reference not in agents
-            ):  # it stood behind a flag of an agent, where the first look cannot tell
+            if reference not in agents:  # it follows a flag of an agent, which the first pass does not know
                 agents[reference] = find_agent(reference)
         ctx.obj = AgentChoice(agents, _given_options(ctx), others)
         return rest
 
     def _references(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], list[str]]:
-        """What looks like an agent's reference, before anything is known of the agents' options; and what
-        `--also` is given.
-        """
+        """Find the agents' references, before their options are known, and the values of `--also`."""
         takes_value = {
             name: not option.is_flag
             for option in self.get_params(ctx)
@@ -200,10 +197,10 @@ class AgentChoice:
         self.also = list(also)
 
     def options_for(self, agent: AgentClass, defaults: Mapping[str, Any] | None = None) -> BaseModel:
-        """This agent's `Options`: what was given of its fields; `defaults` where nothing was.
+        """Make this agent's `Options` from the given values, with `defaults` for the other fields.
 
         Raises:
-            ConfigError: a value is not allowed, or one that is needed is missing; names the option.
+            ConfigError: a value is not valid, or a required one is missing; the error names the option.
         """
         fields = agent.Options.model_fields
         values = {
@@ -221,7 +218,7 @@ class AgentChoice:
             ) from error
 
     def arguments_for(self, agent: AgentClass) -> list[str]:
-        """What was given of this agent's options, as it would be typed again."""
+        """Return the given options of this agent as command-line arguments."""
         arguments: list[str] = []
         for name, value in self.given.items():
             if name not in agent.Options.model_fields:
@@ -235,7 +232,7 @@ class AgentChoice:
 
 
 def agent_options(agents: Iterable[AgentClass]) -> list[click.Option]:
-    """The options of all `agents`; one that several have stands once."""
+    """Make the options of all `agents`; an option that several have appears once."""
     options: dict[str, click.Option] = {}
     for agent in agents:
         for name, info in agent.Options.model_fields.items():
@@ -263,7 +260,7 @@ def _option(name: str, info: FieldInfo, agent_type: str) -> click.Option:
 
 
 def _plain_type(annotation: Any) -> Any:
-    """The annotation without `| None`."""
+    """Return the annotation without `| None`."""
     parts = [part for part in get_args(annotation) if part is not type(None)]
     is_union = get_origin(annotation) is Union or type(annotation).__name__ == "UnionType"
     if is_union and len(parts) == 1:
@@ -290,7 +287,7 @@ def _flag(name: str) -> str:
 
 
 def _given_options(ctx: click.Context) -> dict[str, Any]:
-    """Take the agents' options out of the context's parameters: the command's function does not know them."""
+    """Take the agents' options out of the context's parameters: the command's function has no such ones."""
     given = {}
     for key in [key for key in ctx.params if key.startswith(_PREFIX)]:
         value = ctx.params.pop(key)

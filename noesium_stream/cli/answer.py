@@ -1,4 +1,4 @@
-"""A run's result for people and for programs."""
+"""Output of a run's result, for people and for programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from noesium_stream.cli.output import dim, out, out_json
 
 
 def print_answer(result: Any) -> None:
-    """An answer with its sources where the result has one, else the result as JSON."""
+    """Print the answer with its sources if the result has one, else the result as JSON."""
     if not isinstance(result, dict) or not isinstance(result.get("answer"), str):
         out_json(result)
         return
@@ -22,9 +22,9 @@ def print_answer(result: Any) -> None:
 
 
 def result_json(run_id: str, result: Any, events: int, log: str) -> dict[str, Any]:
-    """What `--json` prints: the result's own keys and those that are always there.
+    """Make the object that `--json` prints: the result's own keys, and those that are always there.
 
-    `answer` is the whole result where the agent gives no `answer`.
+    `answer` is the whole result if the result has no key `answer`.
     """
     fields = result if isinstance(result, dict) else {}
     return {

@@ -1,8 +1,8 @@
-"""The root command, and how every command ends: its exit code and its one line of error.
+"""Root command `noesium`; maps the errors of all commands to exit codes and one line of error.
 
-Decision record: each command lives in a module of its own, imported when it is asked for (`COMMANDS`),
-because LangGraph, pydantic and the Kafka clients cost more time than `noesium --help` may take. The help
-lines are written here for the same reason; a test compares them with the commands' own.
+Decision record: each command has its own module, imported only when the command is called (`COMMANDS`),
+because importing LangGraph, pydantic and the Kafka clients takes longer than `noesium --help` may take. The
+help lines are written here for the same reason; a test compares them with the commands' own.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Final
 
 import click
 
-from noesium_stream.cli.entry import INTERRUPTED
-from noesium_stream.cli.exits import CRASHED, EXIT_CODES, FAILED, OK, UNAVAILABLE, USAGE
+from noesium_stream.cli.exits import CRASHED, EXIT_CODES, FAILED, INTERRUPTED, OK, UNAVAILABLE, USAGE
 from noesium_stream.errors import (
     AgentLoadError,
     ApprovalError,
@@ -43,43 +43,47 @@ from noesium_stream.errors import (
 BROKEN_PIPE: Final = 141
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "run": ("run", "Ask an agent a question and print its answer."),
+    "run": ("runs.run", "Ask an agent a question and print its answer."),
     "worker": ("worker", "Run agents until Ctrl-C."),
     "workers": ("workers", "List the partitions of all agents: owner, epoch, lag, open runs, oldest step."),
-    "runs": ("runs", "List runs, newest first."),
-    "wait": ("wait", "Wait until a run has ended, and print its result as `noesium run` does."),
-    "show": ("show", "Show what a run did, across agents: who, what, when, how long."),
-    "events": ("events", "Print the events of a run."),
-    "tail": ("tail", "Print the last events of all agents; with --follow also those to come."),
-    "signal": ("control", "Send a message to an open run."),
-    "cancel": ("control", "Ask an open run to end."),
-    "approvals": ("approvals", "List what runs wait for people to answer."),
-    "approve": ("approvals", "Answer a run's question with yes."),
-    "reject": ("approvals", "Answer a run's question with no."),
-    "effects": ("effect", "List effects that wait for a person to decide."),
-    "effect": ("effect", "Decide about effects of unknown outcome."),
-    "verify": ("verify", "Replay recorded runs against code and print the first difference."),
-    "replay": ("replay", "Print the state of a run after one of its steps, as JSON."),
-    "fork": ("fork", "Start a run that shares another one's history up to a step, and print its id."),
-    "diff": ("diff", "Compare two runs step by step and print where they part."),
-    "project": ("project", "Fold the log into local state, and follow it."),
-    "state": ("state", "Print a projection's state, or one row of it."),
-    "projections": ("projections", "List projections: version, lag, rate, age, dead letters."),
-    "dlq": ("dlq", "List dead letters, and let them be taken again."),
-    "snapshot": ("snapshot", "Push projections' states to a folder or an object store, or pull them."),
+    "runs": ("runs.runs", "List runs, newest first."),
+    "wait": ("runs.wait", "Wait until a run has ended, and print its result as `noesium run` does."),
+    "show": ("runs.show", "Show what a run did, across agents: who, what, when, how long."),
+    "events": ("runs.events", "Print the events of a run."),
+    "tail": ("runs.tail", "Print the last events of all agents; with --follow also those to come."),
+    "signal": ("runs.control", "Send a message to an open run."),
+    "cancel": ("runs.control", "Ask an open run to end."),
+    "approvals": ("runs.approvals", "List what runs wait for people to answer."),
+    "approve": ("runs.approvals", "Answer a run's question with yes."),
+    "reject": ("runs.approvals", "Answer a run's question with no."),
+    "effects": ("runs.effect", "List effects that wait for a person to decide."),
+    "effect": ("runs.effect", "Decide about effects of unknown outcome."),
+    "verify": ("runs.verify", "Replay recorded runs against code and print the first difference."),
+    "replay": ("runs.replay", "Print the state of a run after one of its steps, as JSON."),
+    "fork": ("runs.fork", "Start a run that shares another one's history up to a step, and print its id."),
+    "diff": ("runs.diff", "Compare two runs step by step and print where they part."),
+    "project": ("projections.project", "Fold the log into local state, and follow it."),
+    "state": ("projections.state", "Print a projection's state, or one row of it."),
+    "projections": ("projections.projections", "List projections: version, lag, rate, age, dead letters."),
+    "dlq": ("projections.dlq", "List dead letters, and let them be taken again."),
+    "snapshot": (
+        "projections.snapshot",
+        "Push projections' states to a folder or an object store, or pull them.",
+    ),
     "topics": ("topics", "List the topics of the log."),
     "broker": ("broker", "Start and stop a real Apache Kafka on this machine."),
     "schema": ("schema", "Write and check the published schemas."),
     "config": ("config", "Print the settings in force and where each came from."),
+    "guide": ("guide", "Print a guide, or list the guides."),
 }
 """Command → (module below `noesium_stream.cli.commands`, one line of help)."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when one of them is asked for."""
+    """A group that imports a command's module only when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of `COMMANDS`."""
+        """List all names, in the order of `COMMANDS`."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -93,7 +97,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; a misspelt one is answered with the one that it resembles."""
+        """Find the command; for a misspelt name, suggest a similar one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
             meant = f" Did you mean {close[0]}?" if close else ""
@@ -101,7 +105,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List commands without importing any."""
+        """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
@@ -120,7 +124,8 @@ def cli(debug: bool) -> None:
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """Run one command line; return its exit code. Never raises, except for Ctrl-C outside a command."""
+    """Run one command line and return its exit code. Raises nothing except Ctrl-C outside a command."""
+    _escape_what_cannot_be_encoded()
     try:
         with cli.make_context("noesium", list(sys.argv[1:] if args is None else args)) as context:
             cli.invoke(context)
@@ -135,21 +140,28 @@ def run(args: Sequence[str] | None = None) -> int:
     return OK
 
 
+def _escape_what_cannot_be_encoded() -> None:
+    """Escape characters that the output cannot encode (it is not UTF-8, or the text has a lone surrogate)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _first(error: BaseException) -> BaseException:
-    """What went wrong first where tasks failed as a group."""
+    """Return the first error of a group of failed tasks."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def _report(error: BaseException) -> int:
-    """Tell the user about an error; return the exit code."""
+    """Print an error for the user and return the exit code."""
     if isinstance(error, click.ClickException):
         return _usage_error(error)
     if isinstance(error, NoesiumError):
         return _known_error(error)
     if isinstance(error, BrokenPipeError):
-        # The reader (`| head`) has seen enough. Without this the interpreter complains at its exit.
+        # The reader (`| head`) has closed the pipe. Without this the interpreter complains at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     if (
@@ -166,7 +178,7 @@ def _report(error: BaseException) -> int:
 
 
 def exit_code(error: NoesiumError) -> int:
-    """What a script can tell from an error: 2 for bad input, 3 for the log or its broker, else 1."""
+    """Map an error to an exit code: 2 for bad input, 3 for the log or its broker, else 1."""
     if isinstance(
         error,
         (
@@ -186,14 +198,14 @@ def exit_code(error: NoesiumError) -> int:
     ):
         return USAGE
     if type(error) is KernelError:
-        return USAGE  # of a graph that cannot be run; what goes wrong in a run says so in more detail
+        return USAGE  # the graph cannot be run; errors inside a run have classes of their own
     if isinstance(error, (EventStoreError, BrokerError)):
         return UNAVAILABLE
     return FAILED
 
 
 def say_error(message: str, hint: str | None = None) -> None:
-    """`error: MESSAGE` and the indented hint, on standard error."""
+    """Print `error: MESSAGE` and the indented hint on standard error."""
     click.echo(f"{click.style('error:', fg='red')} {message}", err=True, color=_color())
     for line in (hint or "").splitlines():
         click.echo(f"  {line}", err=True)
@@ -229,5 +241,5 @@ def _unexpected_error(error: BaseException) -> int:
 
 
 def _color() -> bool | None:
-    """False where colours are not wanted (NO_COLOR); None lets click ask the terminal."""
+    """Return False if colours are not wanted (NO_COLOR); None lets click ask the terminal."""
     return False if os.environ.get("NO_COLOR") else None

@@ -1,138 +1,119 @@
-"""A run's causal tree as lines of text."""
+"""Drawing of a run's causal tree as lines of text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-import click
+from rich.text import Text
+from rich.tree import Tree
 
 from noesium_stream.cli.eventline import SHORT_ID
-from noesium_stream.cli.output import bold, dim, duration, shorten
-from noesium_stream.client.tree import Call, Effect, RunTree, StepTree
-from noesium_stream.event.calls import label_of
+from noesium_stream.cli.output import counts, duration, shorten
+from noesium_stream.cli.tree import NarrowTree, styled, tree_lines
+from noesium_stream.client.views.causal_tree import Call, Effect, RunTree, StepTree
+from noesium_stream.event.rules.agent_calls import label_of
 
 _LABEL_WIDTH: Final = 100
+_COLORS: Final = {"completed": "green", "failed": "red", "cancelled": "yellow", "expired": "yellow"}
 
 
-def draw(run: RunTree) -> Iterator[str]:
-    """The tree as lines."""
+def draw(run: RunTree) -> list[str]:
+    """Draw the tree as lines."""
+    lines = [_head(run)]
+    if run.error or run.reason:
+        lines.append(styled(f"   {run.error or run.reason}"))
+    if run.where:
+        lines.append(styled(f"   at {run.where}"))
+    lines.extend(
+        styled(f"   moved from version {move.source} to {move.target} before step {move.step}")
+        for move in run.moves
+    )
+    tree = NarrowTree(Text("\n").join(lines), guide_style="")
+    _add_steps(tree, run)
+    return tree_lines(tree)
+
+
+def _head(run: RunTree) -> Text:
     label = run.input.get("question") or run.input.get("query") or label_of(run.input)
     quoted = f'"{shorten(str(label), _LABEL_WIDTH)}"' if label else ""
-    who = f"{run.agent_type} {run.agent_version}".strip()
-    head = (
-        bold(who) if who else "",
-        run.run_id,
-        _status(run),
-        _took(run),
+    return _joined(
+        styled(f"{run.agent_type} {run.agent_version}".strip(), "bold"),
+        styled(run.run_id),
+        styled(run.status, _COLORS.get(run.status, "")),
+        "" if run.duration_ms is None else duration(run.duration_ms),
         quoted,
+        *_takeovers(run),
     )
-    yield "  ".join(part for part in (*head, *_takeovers(run)) if part)
-    if run.error or run.reason:
-        yield f"   {run.error or run.reason}"
-    if run.where:
-        yield f"   at {run.where}"
-    for move in run.moves:
-        yield f"   moved from version {move.source} to {move.target} before step {move.step}"
-    yield from _steps(run, "")
 
 
-def _steps(run: RunTree, indent: str) -> Iterator[str]:
+def _joined(*parts: Text | str) -> Text:
+    """Join the parts that are not empty by two spaces."""
+    texts = (styled(part) if isinstance(part, str) else part for part in parts)
+    return Text("  ").join(text for text in texts if text)
+
+
+def _add_steps(tree: Tree, run: RunTree) -> None:
     width = max((len(step.node) for step in run.steps), default=0)
-    for number, step in enumerate(run.steps):
-        last = number == len(run.steps) - 1
-        yield f"{indent}{'└─' if last else '├─'} {_step_line(step, width)}"
-        yield from _children(step, indent + ("   " if last else "│  "))
+    for step in run.steps:
+        _add_children(tree.add(_step_line(step, width)), step)
 
 
-def _children(step: StepTree, indent: str) -> Iterator[str]:
+def _add_children(branch: Tree, step: StepTree) -> None:
     children: Sequence[Call | Effect] = sorted([*step.calls, *step.effects], key=_began)
-    for number, child in enumerate(children):
-        last = number == len(children) - 1
-        branch = f"{indent}{'└─' if last else '├─'}"
+    for child in children:
         if isinstance(child, Effect):
-            yield f"{branch} {_effect_line(child)}"
+            branch.add(_effect_line(child))
             continue
-        yield f"{branch} ▸ {_call_line(child)}"
+        called = branch.add(Text("▸ ") + _call_line(child))
         if child.run is not None:
-            yield from _steps(child.run, indent + ("   " if last else "│  ") + "  ")
+            _add_steps(called, child.run)
 
 
 def _began(child: Call | Effect) -> int:
     return child.invoked_ms if isinstance(child, Call) else child.started_ms
 
 
-def _step_line(step: StepTree, width: int) -> str:
-    parts = [step.node.ljust(width)]
+def _step_line(step: StepTree, width: int) -> Text:
+    parts: list[Text | str] = [step.node.ljust(width)]
     parts.append(f"{duration(step.duration_ms):>8}" if step.duration_ms is not None else f"{'…':>8}")
     if step.status == "failed":
-        parts.append(click.style(f"failed: {shorten(step.error or '', _LABEL_WIDTH)}", fg="red"))
+        parts.append(styled(f"failed: {shorten(step.error or '', _LABEL_WIDTH)}", "red"))
         if step.where:
             parts.append(f"at {step.where}")
     elif step.status == "running":
         parts.append("open")
     if step.attempt > 1:
         parts.append(f"attempt {step.attempt}")
-    parts.extend(part for part in (counts(step.delta), ", ".join(step.events)) if part)
-    return "  ".join(parts)
+    return _joined(*parts, counts(step.delta), ", ".join(step.events))
 
 
-def _call_line(call: Call) -> str:
+def _call_line(call: Call) -> Text:
     run = call.run
     who = f"{run.agent_type} {run.agent_version}" if run is not None else call.agent_type
-    parts = [call.capability_id, who, dim(call.call_id[:SHORT_ID])]
     if call.duration_ms is not None:
-        parts.append(duration(call.duration_ms))
+        took = duration(call.duration_ms)
     else:
-        parts.append("not taken up yet" if run is None else "open")
-    if call.error:
-        parts.append(click.style(f"failed: {shorten(call.error, _LABEL_WIDTH)}", fg="red"))
-    parts.append(counts(call.output))
-    parts.extend(_takeovers(run) if run is not None else ())
-    return "  ".join(part for part in parts if part)
+        took = "not taken up yet" if run is None else "open"
+    failed = styled(f"failed: {shorten(call.error, _LABEL_WIDTH)}", "red") if call.error else ""
+    takeovers = _takeovers(run) if run is not None else ()
+    short_id = styled(call.call_id[:SHORT_ID], "dim")
+    return _joined(call.capability_id, who, short_id, took, failed, counts(call.output), *takeovers)
 
 
-def _effect_line(effect: Effect) -> str:
+def _effect_line(effect: Effect) -> Text:
     parts = [f"· {effect.name}"]
     if effect.duration_ms is not None:
         parts.append(duration(effect.duration_ms))
     if effect.status != "completed":
         parts.append(effect.status if effect.error is None else f"{effect.status}: {effect.error}")
     elif effect.error is not None:
-        parts.append(effect.error)  # who said so
-    return "  ".join(parts)
+        parts.append(effect.error)  # the decider
+    return _joined(*parts)
 
 
-def _status(run: RunTree) -> str:
-    color = {"completed": "green", "failed": "red", "cancelled": "yellow", "expired": "yellow"}.get(
-        run.status
-    )
-    return click.style(run.status, fg=color)
-
-
-def _took(run: RunTree) -> str:
-    return "" if run.duration_ms is None else duration(run.duration_ms)
-
-
-def _takeovers(run: RunTree) -> list[str]:
+def _takeovers(run: RunTree) -> Iterable[str]:
     return [
         f"taken over from {takeover.previous} after {duration(takeover.after_ms)}"
         for takeover in run.takeovers
     ]
-
-
-def counts(delta: Any) -> str:
-    """`3 queries, 12 passages`: how much of what a step or a call gave."""
-    if not isinstance(delta, dict):
-        return ""
-    return ", ".join(
-        f"{len(value)} {_singular(name) if len(value) == 1 else name}"
-        for name, value in delta.items()
-        if isinstance(value, list)
-    )
-
-
-def _singular(name: str) -> str:
-    if name.endswith("ies"):
-        return f"{name[:-3]}y"
-    return name.removesuffix("s")

@@ -1,4 +1,4 @@
-"""One event as one line for people."""
+"""Formatting of an event as one line for people."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any, Final
 
 from noesium_stream.cli.output import bold, dim, duration, shorten
 from noesium_stream.clock import to_rfc3339
-from noesium_stream.event.calls import input_of
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.agent_calls import input_of
 
 SHORT_ID: Final = 13
-"""Characters of a run id that tell runs apart: the millisecond at which it was made."""
+"""Length of a shortened run id: these characters are the millisecond at which it was made."""
 
 _TELLING: Final = ("node", "capability_id", "name", "error", "message", "reason", "question")
 
 
 def event_line(event: EventEnvelope) -> str:
-    """Time, type, agent, run, and what is telling in the payload."""
+    """Format time, type, agent, run and the most informative payload fields."""
     time = to_rfc3339(event.timestamp_ms)[11:23]
     run = (event.partition_key or "")[:SHORT_ID]
     who = f"{event.producer.agent_type:<12}"
@@ -26,7 +26,7 @@ def event_line(event: EventEnvelope) -> str:
 
 
 def event_details(payload: dict[str, Any]) -> str:
-    """The telling parts of a payload, on one line."""
+    """Format the most informative fields of a payload on one line."""
     source = {**payload, **input_of(payload)}
     parts = [shorten(str(source[name]), 80) for name in _TELLING if source.get(name)]
     if isinstance(payload.get("duration_ms"), int):

@@ -1,4 +1,4 @@
-"""Exit codes: what a script can tell from how a command ended."""
+"""Exit codes of the commands, for scripts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ FAILED: Final = 1
 USAGE: Final = 2
 UNAVAILABLE: Final = 3
 CRASHED: Final = 70
+INTERRUPTED: Final = 130
 
 EXIT_CODES: Final = (
     "Exit codes: 0 done; 1 run or check failed; 2 bad input; 3 the log is not available; "

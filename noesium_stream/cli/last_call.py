@@ -1,8 +1,9 @@
-"""A process that is told to stop ends in time, also where it waits for what does not come.
+"""Time limit for stopping: a process ends in time even if it waits for a log that does not answer.
 
-Whoever sends SIGTERM (systemd, Kubernetes, Docker) sends SIGKILL some seconds later. A worker whose log is
-away cannot hand over what it has, and need not: a process may die at any instant, and all that was ever
-acknowledged is on the log. So it says that it leaves as it is, and with an exit code of its own.
+A supervisor that sends SIGTERM (systemd, Kubernetes, Docker) sends SIGKILL some seconds later. A worker whose
+log is unavailable cannot hand its partitions over, and need not: a process may die at any instant, and all
+acknowledged records are on the log. So it says that it ends without handing over, and uses a special exit
+code.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from collections.abc import Callable
 from typing import Final
 
 LEAVE_S: Final = 9.5
-"""Longer than effects under way are waited for (`worker.grace`), less than the 10 s that most places give."""
+"""Time limit in seconds: longer than the wait for effects (`ownership.grace`), less than the usual 10 s."""
 
 
 class LastCall:
-    """Ends this process when its time is up, on a thread of its own: the event loop may be stuck as well.
+    """Ends this process after a time limit, from a thread of its own: the event loop may be stuck as well.
 
     Args:
-        last_words: asked when the time is up: what to say on standard error, if anything, and the exit code.
-        seconds: from `begin` on.
-        leave: ends the process with an exit code, at once.
+        last_words: called when the time is up; returns a line for standard error, if any, and the exit code.
+        seconds: time limit, from `begin` on.
+        leave: ends the process at once with an exit code.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class LastCall:
         self._never = threading.Event()
 
     def begin(self) -> None:
-        """The time begins to run."""
+        """Start the clock."""
         threading.Thread(target=self._watch, name="noesium last call", daemon=True).start()
 
     def _watch(self) -> None:

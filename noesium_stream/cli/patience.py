@@ -1,4 +1,4 @@
-"""What `noesium run` says when nobody answers: who is waited for, and how a worker of it is started."""
+"""Notes of `noesium run` when no worker answers: the missing agent and the command that starts it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from noesium_stream.cli.agents import AgentChoice, AgentClass, find_agent
 from noesium_stream.cli.output import note
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import AgentLoadError
-from noesium_stream.event.calls import ANSWERS, CALLS
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS
 
 PATIENCE_S: Final = 15.0
-"""How long nobody may answer before the user hears of it."""
+"""Time without an answer after which the user is told, in seconds."""
 
 
 class WorkerCommands:
@@ -24,7 +24,7 @@ class WorkerCommands:
 
     Args:
         choice: the agent's class and the options of this command line.
-        reference: the agent, as it was given.
+        reference: the agent's reference, as it was given.
         log: the log's URL without secrets.
     """
 
@@ -34,11 +34,11 @@ class WorkerCommands:
         self._log = log
 
     def all(self) -> list[str]:
-        """One for the agent, then one for each companion."""
+        """Return the command for the agent, then one for each companion."""
         return [self._command(reference, self._load(reference)) for reference in self._references]
 
     def of(self, agent_type: str) -> str | None:
-        """The one for agents of this type; None where it is no companion."""
+        """Return the command for agents of this type; None: the type is not a companion."""
         for reference in self._references:
             agent = self._load(reference)
             if agent is not None and agent.agent_type == agent_type:
@@ -46,7 +46,7 @@ class WorkerCommands:
         return None
 
     def _load(self, reference: str) -> AgentClass | None:
-        """A companion's class; None where it is not installed here: it need not be where others run it."""
+        """Load a companion's class; None: it is not installed here, and may run elsewhere."""
         try:
             return self._choice.agents.get(reference) or find_agent(reference)
         except AgentLoadError:
@@ -58,16 +58,16 @@ class WorkerCommands:
 
 
 class Patience:
-    """Follows one run's events and speaks up when the run, or a call of it, has no answer for a while.
+    """Follows one run's events and prints a note when the run, or a call of it, gets no answer for a while.
 
     Args:
         run_id: the run.
-        commands: how workers are started.
-        here: agent types that this process itself runs: nobody has to be told to start them.
-        clock: time.
-        say: where the notes go.
+        commands: the commands that start workers.
+        here: agent types that this process runs itself, whose workers need not be started.
+        clock: clock of the wait.
+        say: prints a note.
 
-    Use it as an async context manager; a capability is named once.
+    Use it as an async context manager; each capability is named once.
     """
 
     def __init__(

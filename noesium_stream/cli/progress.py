@@ -1,4 +1,4 @@
-"""What `noesium run` says while a run goes on: one line for each thing that a person would wait for."""
+"""Progress lines of `noesium run`: one line for each step that a person would wait for."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from noesium_stream.cli.drawing import counts
 from noesium_stream.cli.eventline import SHORT_ID, event_details
-from noesium_stream.cli.output import dim, duration, shorten
+from noesium_stream.cli.output import counts, dim, duration, shorten
 from noesium_stream.clock import to_rfc3339
-from noesium_stream.event.calls import ANSWERS, CALLS, input_of, output_of
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, input_of, output_of
 
 _SILENT: Final = ("run.", "partition.", "kernel.checkpoint", "kernel.node.entered", "effect.")
 
 
 def progress_line(event: EventEnvelope, run_id: str, on_log: str = "") -> str | None:
-    """A line for people, or None where the event is not worth one.
+    """Format an event as a progress line; None: the event is not shown.
 
-    `on_log` is what commands need at their end to mean this log (` --log URL`).
+    `on_log` is the option that commands need for this log (` --log URL`), or empty.
     """
     render = _LINES.get(event.event_type)
     if render is not None:
@@ -32,7 +31,7 @@ def progress_line(event: EventEnvelope, run_id: str, on_log: str = "") -> str | 
 
 
 def _how(event_type: str, payload: dict[str, Any]) -> str | None:
-    """The command that an event asks a person for."""
+    """Return the command with which a person answers an event."""
     if event_type in ("effect.outcome.unknown", "effect.failed"):
         return f"noesium effect resolve {payload['run_id']} {payload['effect_id'][:SHORT_ID]} --help"
     if event_type == "approval.requested":
@@ -109,8 +108,8 @@ def _overdue(payload: dict[str, Any], run_id: str) -> str:
     return f"  its deadline has passed: {to_rfc3339(payload['deadline_ms'])}"
 
 
-def _parked(payload: dict[str, Any], run_id: str) -> str:
-    return f"  parked: {payload['reason']}"
+def _stranded(payload: dict[str, Any], run_id: str) -> str:
+    return f"  stranded: {payload['reason']}"
 
 
 def _resumed(payload: dict[str, Any], run_id: str) -> str:
@@ -131,6 +130,6 @@ _LINES: Final[dict[str, Callable[[dict[str, Any], str], str | None]]] = {
     "effect.resolved": _effect_resolved,
     "run.compensation.started": _compensating,
     "run.deadline.passed": _overdue,
-    "run.parked": _parked,
+    "run.parked": _stranded,
     "run.resumed": _resumed,
 }

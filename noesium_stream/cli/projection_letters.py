@@ -1,4 +1,4 @@
-"""What is said of events that a projection could not take, while it folds."""
+"""Notes about dead letters of a projection while it folds."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Final
 
 from noesium_stream.cli.output import note, shorten
 from noesium_stream.projection import AttachedProjection
-from noesium_stream.projection.letters import Letter, advice_on, position_of
-from noesium_stream.projection.manifest import Manifest
-from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection.fold.dead_letters import Letter, advice_on, position_of
+from noesium_stream.projection.state.manifest import Manifest
+from noesium_stream.projection.state.state_file import StateFile
 
 _LOOK_S: Final = 0.25
 _QUIET_S: Final = 10.0
-"""Many events may be poison: they are said together."""
+"""Time over which dead letters are reported together, in seconds: there may be many."""
 
 
 def say_letter(name: str, path: Path, letter: Letter, more: int = 0) -> None:
-    """Say why an event was not taken, and where all such events of a projection are found.
+    """Print why an event became a dead letter, and how to list the projection's dead letters.
 
     Args:
-        name: the projection's.
+        name: name of the projection.
         path: the state file that holds the letter.
-        letter: one with a reason.
-        more: how many others there are besides.
+        letter: the letter, with its reason.
+        more: number of further letters.
     """
     others = f" ({more:,} more)" if more else ""
     note(
@@ -39,7 +39,7 @@ def say_letter(name: str, path: Path, letter: Letter, more: int = 0) -> None:
 
 
 async def say_new_letters(attached: AttachedProjection) -> None:
-    """Say what an attached projection cannot take, as it comes; letters from before are not said again."""
+    """Report new dead letters of an attached projection as they come, but not earlier ones."""
     seen: dict[StateFile, Manifest] = {}
     while True:
         new = 0

@@ -1,4 +1,4 @@
-"""`noesium dlq` for records that the owners of agents' inboxes refused; they are named `agent:TYPE`."""
+"""`noesium dlq` for records that the owners of agents' inboxes have refused (NAME is `agent:TYPE`)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from noesium_stream.cli.exits import FAILED
 from noesium_stream.cli.output import note, out, shorten
 from noesium_stream.cli.session import open_configured
 from noesium_stream.client.client import CLIENT_TYPE
-from noesium_stream.client.dead_letters import DeadLetter, Decider, dead_letters, place_of
+from noesium_stream.client.operate.dead_letters import DeadLetter, LetterDecider, dead_letters, place_of
 from noesium_stream.clock import SystemClock, to_rfc3339
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError, DeadLetterError
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log.port import Position
-from noesium_stream.projection.past import parse_at
+from noesium_stream.projection.versions.state_at import parse_at
 
 PREFIX: Final = "agent:"
 
 
 async def refused(loaded: Loaded, agent_type: str | None) -> list[DeadLetter]:
-    """The letters of all agents, or of one type, decided about or not."""
+    """Return the letters of all agents, or of one type, including those decided about."""
     log = await open_configured(loaded)
     try:
         return await dead_letters(log, agent_type)
@@ -32,9 +32,9 @@ async def refused(loaded: Loaded, agent_type: str | None) -> list[DeadLetter]:
 
 
 async def show(loaded: Loaded, agent_type: str, place: str) -> None:
-    """Print one letter: its fields, what was found on the way, its bytes as text."""
+    """Print one letter: its fields, the findings that led to the refusal, its bytes as text."""
     position = _position(place)
-    for letter in reversed(await refused(loaded, agent_type)):  # the last: the inbox may have been made anew
+    for letter in reversed(await refused(loaded, agent_type)):  # the newest one
         if letter.position == position:
             for field, value in fields(letter).items():
                 out(f"{field}: {value}")
@@ -49,14 +49,14 @@ async def show(loaded: Loaded, agent_type: str, place: str) -> None:
 async def decide(
     loaded: Loaded, agent_type: str, places: Sequence[str], drop: bool, reason: str | None = None
 ) -> None:
-    """Send letters again, or drop them: these, or all open ones; exit code 1 where one stays."""
+    """Redrive or drop the given letters, or all open ones; exit code 1 if a letter stays open."""
     positions = [_position(place) for place in places]
     clock = SystemClock()
     producer = AgentRef(CLIENT_TYPE, CLIENT_TYPE, "local", clock.uuid7())
     log = await open_configured(loaded)
     done, stay = 0, 0
     try:
-        decider = await Decider.opened(log, clock, producer)
+        decider = await LetterDecider.opened(log, clock, producer)
         try:
             for letter in decider.letters(agent_type, positions):
                 try:
@@ -77,7 +77,7 @@ async def decide(
 
 
 def fields(letter: DeadLetter) -> dict[str, object]:
-    """A letter for `--json`."""
+    """Make the object of a letter for `--json`."""
     return {
         "agent": letter.agent_type,
         "key": letter.key,
@@ -91,7 +91,7 @@ def fields(letter: DeadLetter) -> dict[str, object]:
 
 
 def row(letter: DeadLetter) -> tuple[str, str, str, str, str]:
-    """A letter in the table of `noesium dlq list`."""
+    """Make the row of a letter for `noesium dlq list`."""
     why = letter.reason if letter.status == "open" else f"{letter.status}: {letter.reason}"
     return (
         f"{PREFIX}{letter.agent_type}",

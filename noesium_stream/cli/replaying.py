@@ -1,4 +1,4 @@
-"""What verify, replay and fork share: the code that a run is replayed against, from the command line."""
+"""Loads the code that `verify`, `replay` and `fork` use, from the options of the command line."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Final
 import click
 
 from noesium_stream.cli.agents import agents_here, find_agent, with_runs
-from noesium_stream.client.replay import parse_setting
-from noesium_stream.client.replay_target import agent_target, load_target
+from noesium_stream.client.operate.fork import parse_setting
+from noesium_stream.client.operate.replay_target import agent_target, load_target
 from noesium_stream.config import load_all
 from noesium_stream.errors import AgentLoadError, ConfigError
-from noesium_stream.kernel.verify import ReplayTarget
+from noesium_stream.kernel.verify.verifier import ReplayTarget
 from noesium_stream.log import EventLog
 
 graph_option: Final = click.option(
@@ -29,11 +29,11 @@ options_option: Final = click.option(
 
 
 def target_for(log: EventLog, graph: str | None, options: Sequence[str], agent_type: str) -> ReplayTarget:
-    """The code of `--graph`, or that of the agent of this type in the current folder.
+    """Load the code of `--graph`, or of the agent of this type in the current folder.
 
     Raises:
-        AgentLoadError: it cannot be imported, or is nothing that can be replayed.
-        ConfigError: there is no agent of this type here, or an option is not right.
+        AgentLoadError: the code cannot be imported or cannot be replayed.
+        ConfigError: there is no agent of this type here, or an option is not valid.
     """
     given: dict[str, Any] = dict(parse_setting(text) for text in options)
     loaded = load_all({})
@@ -44,7 +44,7 @@ def target_for(log: EventLog, graph: str | None, options: Sequence[str], agent_t
         try:
             kind = with_runs(reference, find_agent(reference))
         except AgentLoadError:
-            continue  # another agent's fault
+            continue  # an error of another agent's module
         if kind.agent_type == agent_type:
             return agent_target(kind, log, given, home, reference, llm_config)
     raise ConfigError(

@@ -1,4 +1,4 @@
-"""What the commands share: the options for settings, and an open log."""
+"""Shared parts of the commands: options for settings, and the open log."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from noesium_stream.cli.entry import begins
 from noesium_stream.cli.output import note
+from noesium_stream.cli.signals import begins
 from noesium_stream.client import Client, Run
 from noesium_stream.config import DEFAULT, Loaded, load_all
 from noesium_stream.errors import LogUnavailableError, NoesiumError, RunNotFoundError
@@ -44,10 +44,10 @@ def _log_option(addresses: str) -> Callable[[_Command], _Command]:
 
 log_option: Final = _log_option("memory://, sqlite:///PATH, kafka://HOST:PORT")
 shared_log_option: Final = _log_option("sqlite:///PATH, kafka://HOST:PORT")
-"""Of a command that is of no use on a log that no other process sees."""
+"""Option `--log` of a command that has no use on a log in memory, which no other process sees."""
 
 PARTITIONS_OPTION: Final = "--partitions"
-"""What `Loaded.sources` says of a number of partitions that the command line gave."""
+"""Source in `Loaded.sources` of a number of partitions given on the command line."""
 
 state_option: Final = click.option(
     "--state",
@@ -60,14 +60,14 @@ json_option: Final = click.option("--json", "as_json", is_flag=True, help="JSON 
 
 
 def given_run(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse an empty RUN: every id begins with it, and whoever wrote it meant a certain one."""
+    """Refuse an empty RUN: it is a prefix of every id, but the user meant a certain run."""
     if value is not None and not value.strip():
         raise click.UsageError("RUN is empty: give a run id or the beginning of one.", ctx)
     return value
 
 
 def settings(log_url: str | None = None, **options: Any) -> Loaded:
-    """The settings in force for this command line; also sets the level of what is logged."""
+    """Load the settings in force for this command line; also set the logging level."""
     loaded = load_all({"log": log_url, **options})
     logging.basicConfig(level=loaded.noesium.log_level, format="%(levelname)s %(name)s: %(message)s")
     return loaded
@@ -75,10 +75,10 @@ def settings(log_url: str | None = None, **options: Any) -> Loaded:
 
 @asynccontextmanager
 async def opened(log_url: str | None, catalogue: Catalogue | None = None) -> AsyncIterator[EventLog]:
-    """The log that the command line means, closed at the end; it must be there already.
+    """Open the log of the command line, which must exist, and close it at the end.
 
     Raises:
-        LogUnavailableError: there is none.
+        LogUnavailableError: there is no such log.
     """
     loaded = settings(log_url)
     must_exist(loaded)
@@ -91,13 +91,13 @@ async def opened(log_url: str | None, catalogue: Catalogue | None = None) -> Asy
 
 
 def on_log(loaded: Loaded) -> str:
-    """What a command needs at its end to mean the same log: ` --log URL` where that was given, or nothing."""
+    """Return the option for commands on the same log: ` --log URL` if that was given, else nothing."""
     return f" --log {shlex.quote(loaded.shown_log)}" if loaded.sources["log"] == "--log" else ""
 
 
 @contextmanager
 def copyable(loaded: Loaded) -> Iterator[None]:
-    """Let the commands in errors' hints work as they are printed: they name the log if it was given."""
+    """Add the log, if it was given, to the commands in errors' hints, so that they can be copied."""
     try:
         yield
     except NoesiumError as error:
@@ -107,15 +107,15 @@ def copyable(loaded: Loaded) -> Iterator[None]:
 
 
 def exists(loaded: Loaded) -> bool:
-    """Whether the log is there, where that can be told without asking: a log in a file that is not there."""
+    """Whether the log may exist; False only for a log in a file that is missing."""
     return not _is_missing(loaded.noesium.log)
 
 
 def must_exist(loaded: Loaded) -> None:
-    """Refuse a log in a file that is not there.
+    """Refuse a log in a missing file: reading must not create a log because of a typo in the address.
 
     Raises:
-        LogUnavailableError: there is none; to read must not make one where the address has a typo.
+        LogUnavailableError: the file is missing.
     """
     if not exists(loaded):
         raise LogUnavailableError(
@@ -125,19 +125,19 @@ def must_exist(loaded: Loaded) -> None:
 
 
 def projections_folder(loaded: Loaded, given: Path | None) -> Path:
-    """Where projections of this log keep their states: `--state`, else a folder of NOESIUM_HOME."""
+    """Return the folder of this log's projection states: `--state`, else a folder of NOESIUM_HOME."""
     if given is not None:
         return given.expanduser().absolute()
     return loaded.noesium.home / "projections" / sha256(loaded.noesium.log.encode()).hexdigest()[:12]
 
 
 async def open_configured(loaded: Loaded, catalogue: Catalogue | None = None) -> EventLog:
-    """Open the log of these settings; its file's folder is made where it is the default one.
+    """Open the log of these settings; create its file's folder if that is the default one.
 
-    A new file at an address that somebody wrote is announced: the address may have a typo.
+    A new file at an address that the user wrote is announced, because the address may have a typo.
 
     Raises:
-        LogUnavailableError: also where that folder cannot be made.
+        LogUnavailableError: the log does not answer, or the folder cannot be created.
     """
     config = loaded.noesium
     chosen = loaded.sources["log"] != DEFAULT
@@ -161,7 +161,7 @@ def _topology(loaded: Loaded) -> Topology:
     config = loaded.noesium
     configured = Topology(config.namespace, config.partitions)
     asked = parse_url(config.log).topology(configured)
-    if loaded.sources["partitions"] == PARTITIONS_OPTION:  # it beats what the URL says
+    if loaded.sources["partitions"] == PARTITIONS_OPTION:  # the option overrides the URL
         return replace(asked, partitions=config.partitions)
     return asked
 
@@ -172,29 +172,29 @@ def _is_missing(url: str) -> bool:
 
 
 async def find_run(client: Client, run_id: str | None) -> Run:
-    """The run of this id or its beginning; without one the newest that no other run delegated.
+    """Find a run by its id or a prefix of it; by default the newest run that no other run has called.
 
     Raises:
-        RunNotFoundError: there is none.
+        RunNotFoundError: there is no such run.
     """
     if run_id is not None:
-        return await client.run(run_id)
-    for info in await client.list():
+        return await client.get_run(run_id)
+    for info in await client.list_runs():
         if info.parent_run_id is None:
-            return client.handle(info.agent_type, info.run_id)
+            return client.run_handle(info.agent_type, info.run_id)
     raise RunNotFoundError(
         f"There are no runs on {client.log.url} yet.", hint="Start one: noesium run --help"
     )
 
 
 def is_embedded(url: str) -> bool:
-    """Whether the log at `url` needs no broker: then agents can run in the asking process."""
+    """Whether the log at `url` needs no broker, so that agents can run in the calling process."""
     return parse_url(url).scheme in ("memory", "sqlite")
 
 
 @asynccontextmanager
 async def closing(source: AsyncIterator[_T]) -> AsyncIterator[AsyncIterator[_T]]:
-    """Close a reader of the log that may be left early, while the loop is there to do it."""
+    """Close a reader of the log on exit, even early, while the event loop still runs."""
     try:
         yield source
     finally:
@@ -203,7 +203,7 @@ async def closing(source: AsyncIterator[_T]) -> AsyncIterator[AsyncIterator[_T]]
 
 
 def asynchronous(command: Callable[..., Coroutine[Any, Any, _T]]) -> Callable[..., _T]:
-    """A coroutine function as a command."""
+    """Make a command from a coroutine function."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> _T:

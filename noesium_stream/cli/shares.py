@@ -1,4 +1,4 @@
-"""Which partitions of a projection are in this folder, and who folds the others."""
+"""Distribution of a projection's partitions: those in this folder, and the processes that fold the others."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Final
 
 from noesium_stream.log.port import EventLog, GroupShare, TopicPartition, process_of
-from noesium_stream.projection.folder import SUFFIX
-from noesium_stream.projection.stored import StoredProjection
+from noesium_stream.projection.stored.folder import SUFFIX
+from noesium_stream.projection.stored.stored_projection import StoredProjection
 
 _LOCKS: Final = Path("/proc/locks")
 _MOST: Final = 5
 
 
 def is_this_process(share: GroupShare) -> bool:
-    """Whether a member of a group is of this process."""
+    """Whether a group member belongs to this process."""
     return process_of(share.member) == f"{socket.gethostname()}/{os.getpid()}"
 
 
 def living(shares: Iterable[GroupShare]) -> list[GroupShare]:
-    """Those that read something, without processes of this machine that were killed: their lease runs on."""
+    """Select members that read partitions, without killed processes of this machine (their leases run on)."""
     return [share for share in shares if share.partitions and not _is_dead(process_of(share.member))]
 
 
@@ -35,21 +35,21 @@ def _is_dead(process: str) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        pass  # another user's
+        pass  # the process belongs to another user
     return False
 
 
 def processes(shares: Iterable[GroupShare]) -> str:
-    """`HOST/PID, HOST/PID`, each once."""
+    """Format the processes as `HOST/PID, HOST/PID`, each once."""
     found = sorted({process_of(share.member) for share in shares})
     more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
     return ", ".join(found[:_MOST]) + more
 
 
 async def elsewhere(log: EventLog, stored: StoredProjection) -> str | None:
-    """A sentence about the partitions that this folder lacks, or that others fold now; None: it has all.
+    """Describe the partitions that this folder lacks or that others fold now; None: it has all.
 
-    Known are the topics that this folder or a running process has a part of.
+    Only topics are known of which this folder or a running process has a part.
 
     Raises:
         LogUnavailableError
@@ -74,7 +74,7 @@ async def elsewhere(log: EventLog, stored: StoredProjection) -> str | None:
 
 
 async def left_behind(log: EventLog, stored: StoredProjection) -> frozenset[TopicPartition]:
-    """Partitions whose files stayed here when they went to processes that have other folders.
+    """Find partitions whose files are still here although processes with other folders have taken them.
 
     Raises:
         LogUnavailableError
@@ -88,7 +88,7 @@ async def left_behind(log: EventLog, stored: StoredProjection) -> frozenset[Topi
 def _folded_elsewhere(
     owners: Mapping[TopicPartition, GroupShare], paths: Mapping[TopicPartition, Path]
 ) -> dict[TopicPartition, GroupShare]:
-    """Those whose owner does not write the file that is here."""
+    """Select the partitions whose owner does not write the file in this folder."""
     locks = _locked()
     return {
         tp: share
@@ -107,9 +107,9 @@ def _partition(path: Path) -> TopicPartition | None:
 
 
 def _locked() -> frozenset[int] | None:
-    """Inodes of files that are locked now; None where the system does not tell.
+    """Return the inodes of locked files; None: the system does not tell.
 
-    To try the locks would keep a process that is about to begin from its files.
+    Trying the locks instead could block a process that is about to start.
     """
     try:
         lines = _LOCKS.read_text().splitlines()

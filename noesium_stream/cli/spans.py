@@ -1,4 +1,4 @@
-"""Lengths of time as people type them: `90s`, `10m`, `1h30m`, `2d`."""
+"""Durations as people type them: `90s`, `10m`, `1h30m`, `2d`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 
 
 class Span(click.ParamType[timedelta]):
-    """An option's length of time, longer than nothing; its value is a `timedelta`."""
+    """Click type of a duration greater than zero; its value is a `timedelta`."""
 
     name = "time"
 

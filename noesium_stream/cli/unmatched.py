@@ -1,4 +1,4 @@
-"""What a projection names and nothing answers to: patterns of topics, and event types."""
+"""Warnings about a projection's topic patterns and event types that match nothing."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from noesium_stream.projection.base import FACTS, JOURNALS, AnyProjection
 
 _PATTERNS: Final = 'A pattern is written without the namespace: topics = ("agent.*.journal*", "events.*").'
 _MAY_BE_MISSING: Final = frozenset({JOURNALS, FACTS, "registry", "events.memory"})
-"""Patterns that the package's own projections have, on logs that lack some of these topics."""
+"""Topic patterns of the package's own projections that a log need not have."""
 
 
 def say_unmatched(
     projection: AnyProjection, topics: Iterable[str], topology: Topology, *, end: bool = False
 ) -> None:
-    """Name the patterns that match no topic; the default ones only where none does.
+    """Name the patterns that match no topic; name the default ones only if no pattern matches.
 
     Raises:
-        ProjectionError: with `end`, where none of them matches.
+        ProjectionError: with `end`: no pattern matches.
     """
     names = sorted(topics)
     shown = [name.removeprefix(f"{topology.namespace}.") for name in names]
@@ -42,10 +42,10 @@ def say_unmatched(
 
 
 def say_unknown_types(projection: AnyProjection, known: Collection[str]) -> None:
-    """Name the `event_types` that no known event has: such a projection folds nothing, and fails nowhere."""
+    """Name the `event_types` that no known event has: such a projection folds nothing, without an error."""
     for event_type in projection.event_types or ():
         if (
-            not projection.decodes
+            projection.headers_only
             or event_type in known
             or (event_type.endswith(".") and any(name.startswith(event_type) for name in known))
         ):

@@ -1,28 +1,29 @@
-"""Start, find and follow runs from any program; the log is the only connection to whoever runs them."""
+"""Client: starts, finds and follows runs from any program; only the log connects it to the workers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from noesium_stream.capability import in_range
-from noesium_stream.client.approvals import Approval, open_ones, read_questions
-from noesium_stream.client.effects import OpenEffect, open_effects, open_ledgers
-from noesium_stream.client.following import Since
-from noesium_stream.client.growth import GenerationInfo, generation_infos, grow
-from noesium_stream.client.indexed import RunIndex
+from noesium_stream.client.generations import GenerationInfo, generation_infos, grow
 from noesium_stream.client.run import Run
-from noesium_stream.client.runs import RUN_TYPES, RunInfo, fold_record
-from noesium_stream.client.workers import OwnedPartition, owned_partitions
+from noesium_stream.client.views.approvals import Approval, open_ones, read_questions
+from noesium_stream.client.views.run_index import RunIndex
+from noesium_stream.client.views.run_reader import Since
+from noesium_stream.client.views.runs import RUN_TYPES, RunInfo, fold_record
+from noesium_stream.client.views.unresolved_effects import UnresolvedEffect, open_ledgers, unresolved_effects
+from noesium_stream.client.views.workers import OwnedPartition, owned_partitions
 from noesium_stream.clock import Clock, SystemClock, derived_id, to_ms, to_rfc3339
+from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import ConfigError, RunNotFoundError
-from noesium_stream.event.calls import FAIRNESS_KEY
-from noesium_stream.event.domain import DomainEvent
-from noesium_stream.event.envelope import AgentRef, TraceContext
-from noesium_stream.event.json_value import to_json
+from noesium_stream.event.domain_event import DomainEvent, root_event
+from noesium_stream.event.envelope import AgentRef
+from noesium_stream.event.payload.value import to_json
+from noesium_stream.event.rules.agent_calls import FAIRNESS_KEY
 from noesium_stream.event.standard import ForkRef, RunRequested
 from noesium_stream.log.generations import Generation, generations, open_generations
 from noesium_stream.log.open import open_log
@@ -30,19 +31,19 @@ from noesium_stream.log.port import EventLog, Position
 
 CLIENT_TYPE: Final = "client"
 KNOWN_S: Final = 5.0
-"""For so long a client does not ask again whether an agent type has grown."""
+"""How long a client remembers the newest generation of an agent type, in seconds."""
 
 
 class Client:
-    """A program's side of the log.
+    """Client of a log for programs that start and follow runs.
 
     Args:
-        log: an open log (it stays open), or a URL (it is opened and closed by the context manager); None
-            takes the configured one.
-        agent_id: who this program is, for good; an idempotency key counts per id.
-        clock: time and ids.
-        index: the folder where `noesium project index` keeps its state on this machine, if it does: then runs
-            are found without reading all journals. The answers are the same.
+        log: an open log (it stays open), or a URL (the context manager opens and closes it); None takes the
+            configured log.
+        agent_id: permanent id of this program; idempotency keys are separate for each id.
+        clock: source of time and ids.
+        index: folder in which `noesium project index` keeps its state on this machine, if there is one: runs
+            are then found without reading all journals. The answers are the same.
 
     Use it as an async context manager.
     """
@@ -78,7 +79,7 @@ class Client:
 
     @property
     def log(self) -> EventLog:
-        """The log; only inside the context manager where a URL was given."""
+        """The log; if a URL was given, only inside the context manager."""
         if self._log is None:
             raise RuntimeError("use the client as an async context manager")
         return self._log
@@ -89,33 +90,36 @@ class Client:
         input: Mapping[str, Any],
         *,
         idempotency_key: str | None = None,
-        ttl_ms: int | None = None,
+        ttl: Duration | None = None,
         fork: ForkRef | None = None,
         fairness_key: str | None = None,
-        deadline: timedelta | datetime | None = None,
+        deadline: Duration | datetime | None = None,
         version: str | None = None,
     ) -> Run:
-        """Ask agents of a type to run on `input`; return as soon as the command is on the log.
+        """Start a run of an agent type with `input`; return as soon as the command is on the log.
 
-        With an idempotency key the run's id is derived from (this client's agent id, `agent_type`, key): the
-        same command sent again is the same run, and its result the first one's, whatever its input
-        (`Run.check_input` says whether that was another one). With `fork` it branches off another run (see
-        `noesium_stream.client.replay.fork`). Commands that wait begin in turns, one of each `fairness_key`;
-        without one the client's agent id is it.
+        With an idempotency key the run's id is derived from this client's agent id, `agent_type` and the key.
+        A repeated command then refers to the same run and gives its result, even if the input differs
+        (`Run.check_input` refuses that). With `fork` the run branches off another one (see
+        `client.operate.fork.fork`). Waiting commands start in turns, one of each `fairness_key`; the
+        default key is the client's agent id.
 
-        A run that has not ended by its `deadline`, so long from now or at that moment, is ended: what it did
-        is undone, and `Run.result` raises `DeadlineExceededError`. What it delegates has the same deadline.
+        `deadline` is a duration from now or a point in time. A run that has not ended by then is ended: its
+        effects are compensated, and `Run.result` raises `DeadlineExceededError`. Runs that it calls have the
+        same deadline. A command that has waited longer than its `ttl` is not started. Durations are a
+        `timedelta`, or a number of seconds.
 
-        `version` is a range of the agent's versions, such as `^2` or `>=1.2 <2`: the run begins with one that
-        its worker carries, and is parked until one does.
+        `version` is a range of the agent's versions, such as `^2` or `>=1.2 <2`. The run starts with a
+        version in the range, and is deferred until a worker carries one.
 
         Raises:
             StateError: the input has no JSON form.
-            ConfigError: `agent_type` is no agent type, the deadline is no moment to come, or `version` is no
-                range.
+            ConfigError: `agent_type` is not a valid agent type, the deadline is not in the future, or
+                `version` is not a valid range.
             RecordTooLargeError, LogUnavailableError
         """
-        in_range("0.0.0", version)
+        if version is not None:
+            in_range("0.0.0", version)
         log = self.log
         if idempotency_key is None:
             run_id = self._clock.uuid7()
@@ -129,19 +133,19 @@ class Client:
             deadline_ms=self._moment_ms(deadline),
             agent_version=version,
         )
-        envelope = requested.to_envelope(
+        envelope = root_event(
+            requested,
             self._producer,
-            TraceContext(self._clock.token(16), self._clock.token(8)),
+            self._clock,
             correlation_id=run_id,
             partition_key=run_id,
             idempotency_key=idempotency_key,
-            ttl_ms=ttl_ms,
+            ttl_ms=None if ttl is None else _ttl_ms(ttl),
             metadata={"to": agent_type, **({} if fairness_key is None else {FAIRNESS_KEY: fairness_key})},
-            clock=self._clock,
         )
         newest = await self._newest(agent_type)
         if idempotency_key is not None:
-            # It may have begun long ago, and in an earlier generation, whose owner knows it then.
+            # The run may have started long ago in an earlier generation, whose owner knows it then.
             await log.append([envelope])
             return Run(log, agent_type, run_id, self._producer, self._clock)
         since = Since(newest, await log.end(newest.journal))
@@ -149,7 +153,7 @@ class Client:
         return Run(log, agent_type, run_id, self._producer, self._clock, since=since)
 
     async def _newest(self, agent_type: str) -> Generation:
-        """Where new runs belong; to learn of a growth late does no harm."""
+        """Return the generation for new runs; a slightly old answer does no harm."""
         now_s = self._clock.monotonic()
         known = self._generations.get(agent_type)
         if known is not None and now_s - known[0] < KNOWN_S:
@@ -158,12 +162,12 @@ class Client:
         self._generations[agent_type] = now_s, newest
         return newest
 
-    def _moment_ms(self, deadline: timedelta | datetime | None) -> int | None:
+    def _moment_ms(self, deadline: Duration | datetime | None) -> int | None:
         if deadline is None:
             return None
         now_ms = self._clock.now_ms()
-        if isinstance(deadline, timedelta):
-            moment_ms = now_ms + round(deadline.total_seconds() * 1000)
+        if not isinstance(deadline, datetime):
+            moment_ms = now_ms + round(in_seconds(deadline, "deadline") * 1000)
         elif deadline.tzinfo is None:
             raise ConfigError(f"The deadline {deadline} has no time zone.", hint="Give one: tzinfo=UTC.")
         else:
@@ -175,43 +179,40 @@ class Client:
     async def publish(
         self, event: DomainEvent, *, key: str | None = None, idempotency_key: str | None = None
     ) -> Position:
-        """Say a fact: append it to its domain's topic, `events.DOMAIN`; return where it lies.
+        """Append an event to the topic of its domain, `events.DOMAIN`; return its position.
 
-        Its class need not be registered: `log.catalogue` knows it from here on. Events of one `key` (the
-        partition key) stay in order; one without a key has no order among others. Each call appends.
+        Its class need not be registered: this call adds it to `log.catalogue`. Events of one `key` (the
+        partition key) stay in order; events without a key have no order. Each call appends a new event.
 
         Raises:
-            ConfigError: its class has no type, or the log knows another schema of this type and version.
+            ConfigError: the class has no type, or the log has another schema for this type and version.
             EventValidationError, RecordTooLargeError, LogFullError, LogUnavailableError
-            CommitUnknownError: it was sent and not acknowledged.
+            CommitUnknownError: the event was sent and not acknowledged.
         """
         kind = type(event)
         if kind not in self._published:
             self.log.catalogue.register(kind)
             self._published.add(kind)
-        trace = TraceContext(self._clock.token(16), self._clock.token(8))
         return await self.log.publish(
-            event.to_envelope(
-                self._producer, trace, partition_key=key, idempotency_key=idempotency_key, clock=self._clock
-            )
+            root_event(event, self._producer, self._clock, partition_key=key, idempotency_key=idempotency_key)
         )
 
-    async def run(self, run_id: str) -> Run:
-        """The run of this id, or of the only one that begins with it; `TYPE:ID` is one of this agent type.
+    async def get_run(self, run_id: str) -> Run:
+        """Find a run by its id or a unique prefix of it; `TYPE:ID` finds a run of this agent type.
 
         Raises:
-            RunNotFoundError: there is none, or more than one.
+            RunNotFoundError: no run matches, or several do.
         """
         agent_type, colon, rest = run_id.rpartition(":")
         if colon:
             known = agent_type in await self.agent_types()
-            listed = await self.list(agent_type=agent_type) if known else []
+            listed = await self.list_runs(agent_type=agent_type) if known else []
             run_id = rest
         else:
             indexed = await self._indexed_run(run_id)
             if indexed is not None:
                 return indexed
-            listed = await self.list()
+            listed = await self.list_runs()
         found = [info for info in listed if info.run_id.startswith(run_id)]
         exact = [info for info in found if info.run_id == run_id]
         if exact:
@@ -234,10 +235,10 @@ class Client:
             raise RunNotFoundError(
                 f"{len(found)} runs begin with {run_id}: {ids}.", hint="Give more of the id."
             )
-        return self.handle(found[0].agent_type, found[0].run_id)
+        return self.run_handle(found[0].agent_type, found[0].run_id)
 
-    def handle(self, agent_type: str, run_id: str) -> Run:
-        """A run that is known to be there, without looking for it."""
+    def run_handle(self, agent_type: str, run_id: str) -> Run:
+        """Make the handle of a run that is known to exist, without reading the log."""
         return Run(self.log, agent_type, run_id, self._producer, self._clock, index=self._index)
 
     @property
@@ -245,7 +246,7 @@ class Client:
         return None if self._folder is None else RunIndex(self.log, self._folder)
 
     async def _indexed_run(self, run_id: str) -> Run | None:
-        """The one run whose id begins so, by the index and by what came after it; None: it cannot tell."""
+        """Find a run by a unique prefix, by the index and the later records; None: the index cannot tell."""
         index = self._index
         if index is None:
             return None
@@ -254,12 +255,12 @@ class Client:
             if info.run_id.startswith(run_id):
                 found.add((info.agent_type, info.run_id))
         exact = {(kind, key) for kind, key in found if key == run_id}
-        return self.handle(*next(iter(exact or found))) if len(exact or found) == 1 else None
+        return self.run_handle(*next(iter(exact or found))) if len(exact or found) == 1 else None
 
-    async def list(
+    async def list_runs(
         self, *, agent_type: str | None = None, status: str | None = None, limit: int | None = None
     ) -> list[RunInfo]:
-        """The runs on this log, the latest first."""
+        """List the runs on this log, newest first."""
         runs = await self._runs_from({}, agent_type)
         found = [run for run in runs if status is None or run.status == status]
         found.sort(key=lambda run: (run.requested_ms, run.run_id), reverse=True)
@@ -268,7 +269,7 @@ class Client:
     async def _runs_from(
         self, starts: Mapping[str, Mapping[int, int]], agent_type: str | None = None
     ) -> Sequence[RunInfo]:
-        """The runs whose commands are in an inbox, or in a journal from these offsets on."""
+        """Fold the runs whose commands are in an inbox, or in a journal from these offsets on."""
         found: list[RunInfo] = []
         for kind in [agent_type] if agent_type else await self.agent_types():
             runs: dict[str, RunInfo] = {}
@@ -280,23 +281,23 @@ class Client:
             found += runs.values()
         return found
 
-    async def open_effects(self) -> Sequence[OpenEffect]:
-        """The effects of all runs that wait for a person to decide, the oldest first."""
-        found: Sequence[OpenEffect] = []
+    async def unresolved_effects(self) -> Sequence[UnresolvedEffect]:
+        """List the effects of all runs that wait for a person's decision, oldest first."""
+        found: Sequence[UnresolvedEffect] = []
         for kind in await self.agent_types():
             for ledger in (await open_ledgers(self.log, kind)).values():
-                found = [*found, *open_effects(ledger, kind)]
+                found = [*found, *unresolved_effects(ledger, kind)]
         return sorted(found, key=lambda effect: (effect.since_ms, effect.effect_id))
 
     async def approvals(self, *, agent_type: str | None = None) -> Sequence[Approval]:
-        """What runs on this log wait for people to answer, the oldest first."""
+        """List the questions of runs that wait for people's answers, oldest first."""
         found: list[Approval] = []
         for kind in [agent_type] if agent_type else await self.agent_types():
             found += (await read_questions(self.log, kind)).all()
         return open_ones(found)
 
     async def workers(self, *, agent_type: str | None = None) -> Sequence[OwnedPartition]:
-        """Who owns which partition of the agents' inboxes, and how it stands; by agent type and partition.
+        """List the partitions of all agents with owner and status, by agent type and partition.
 
         Raises `LogUnavailableError`.
         """
@@ -304,13 +305,13 @@ class Client:
         return await owned_partitions(self.log, self._clock, types)
 
     async def grow(self, agent_type: str, partitions: int) -> Generation:
-        """Start a new generation of an agent type's topics; see `noesium_stream.client.growth.grow`."""
+        """Start a new generation of an agent type's topics; see `noesium_stream.client.generations.grow`."""
         generation = await grow(self.log, agent_type, partitions, self._clock, self._producer)
         self._generations.pop(agent_type, None)
         return generation
 
     async def generations(self, *, agent_type: str | None = None) -> Sequence[GenerationInfo]:
-        """The generations of the agents' topics, with their open runs; by agent type and number.
+        """List the generations of the agents' topics with their open runs, by agent type and number.
 
         Raises `LogUnavailableError`.
         """
@@ -318,7 +319,12 @@ class Client:
         return await generation_infos(self.log, types)
 
     async def agent_types(self) -> Sequence[str]:
-        """The agent types that have topics on this log, by name."""
+        """List the agent types that have topics on this log, by name."""
         prefix = f"{self.log.topology.namespace}.agent."
         names = [topic.name for topic in await self.log.topics()]
         return sorted({name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)})
+
+
+def _ttl_ms(ttl: Duration) -> int:
+    """Milliseconds, as the envelope has them; at least one."""
+    return max(1, round(in_seconds(ttl, "ttl", positive=True) * 1000))

@@ -1,7 +1,7 @@
-"""`KernelExecutor`: a LangGraph graph as durable runs, from one program (RFC-1001 §7.1).
+"""`KernelExecutor`: executes a LangGraph graph as durable runs, from one program (RFC-1001 §7.1).
 
-The graph's runs are those of an agent like any other: on its topics, resumed by whoever executes the same
-graph on the same log next, answered from any process.
+The graph becomes an agent like any other. Its runs are on the agent's topics, are resumed by the next process
+that executes the same graph on the same log, and can be answered from any process.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from noesium_stream.agent import AnyGraph, agent_of
+from noesium_stream.agent import AnyGraph, agent_from_graph
 from noesium_stream.agent.base import BaseGraphicAgent
 from noesium_stream.client.client import Client
-from noesium_stream.client.parked import Left, result_of
+from noesium_stream.client.operate.result_or_stranded import StrandedRuns, result_of
 from noesium_stream.client.run import Run
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.config import ExecutionMode, load_config
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.durations import Duration
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.kernel import Durability
-from noesium_stream.kernel.migration import Migration
+from noesium_stream.kernel.migration.migration import Migration
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker import Worker
@@ -35,17 +36,17 @@ class KernelExecutor:
     Args:
         graph: a LangGraph graph, compiled or not; it stays as it is.
         log: an open log (it stays open), a URL, or None for the configured one.
-        agent_ref: the agent type that the graph's runs belong to, for good; of an `AgentRef` its type.
+        agent_ref: permanent agent type of the graph's runs, or an `AgentRef` with that type.
         version: semantic version of the graph; runs are pinned to it and to the graph's shape.
         durability: when a step is on the log.
-        mode: what nodes may do.
+        execution_mode: what nodes may do.
         max_supersteps: LangGraph's `recursion_limit`.
         events: the graph's own event types.
         migrations: older versions of the graph, oldest first, whose open runs are moved to this one.
-        home: folder for what is kept on this machine; default: the configured one.
-        clock: time and ids.
+        home: folder for files on this machine; default: the configured one.
+        clock: source of time and ids.
 
-    Use it as an async context manager; entering it takes up the runs that are open.
+    Use it as an async context manager; entering it resumes the open runs.
     """
 
     def __init__(
@@ -56,19 +57,19 @@ class KernelExecutor:
         *,
         version: str = "1.0.0",
         durability: Durability = Durability.ASYNC,
-        mode: ExecutionMode = ExecutionMode.PRAGMATIC,
+        execution_mode: ExecutionMode = ExecutionMode.PRAGMATIC,
         max_supersteps: int = BaseGraphicAgent.max_supersteps,
         events: tuple[type[DomainEvent], ...] = (),
         migrations: Sequence[Migration] = (),
         home: Path | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._agent = agent_of(
+        self._agent = agent_from_graph(
             graph,
             agent_ref if isinstance(agent_ref, str) else agent_ref.agent_type,
             version=version,
             durability=durability,
-            execution_mode=mode,
+            execution_mode=execution_mode,
             max_supersteps=max_supersteps,
             events=events,
             migrations=migrations,
@@ -79,7 +80,7 @@ class KernelExecutor:
         self._stack = AsyncExitStack()
         self._client: Client | None = None
         self._ended: asyncio.Task[None] | None = None
-        self._left = Left()
+        self._left = StrandedRuns()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -88,8 +89,8 @@ class KernelExecutor:
                 log = await open_log(log, clock=self._clock)
                 stack.push_async_callback(log.close)
             home = self._home or load_config().home
-            left = Left()
-            worker = Worker(log, [(self._agent, None)], home=home, clock=self._clock, progress=left.hear)
+            left = StrandedRuns()
+            worker = Worker(log, [self._agent], home=home, clock=self._clock, progress=left.hear)
             await stack.enter_async_context(worker)
             self._ended = asyncio.create_task(worker.wait())
             stack.push_async_callback(_cancel, self._ended)
@@ -112,11 +113,11 @@ class KernelExecutor:
         return self._client
 
     async def start(self, initial_state: Mapping[str, Any], *, idempotency_key: str | None = None) -> Run:
-        """Begin a run and return its handle.
+        """Start a run and return its handle.
 
         Raises:
-            ConfigError: the graph's state does not take it: a key that it does not have, or what its model
-                refuses.
+            ConfigError: the state is not valid for the graph: an unknown key, or a value that the graph's
+                model refuses.
             StateError: the state has no JSON form.
         """
         self._agent.check_input(dict(initial_state))
@@ -127,35 +128,36 @@ class KernelExecutor:
         initial_state: Mapping[str, Any],
         *,
         idempotency_key: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> Any:
-        """Begin a run and return its final state, as JSON types.
+        """Start a run and return its final state, as JSON types.
 
         Raises:
             ConfigError, StateError: as `start`.
-            InputDiffersError: the run of this idempotency key was asked something else.
-            RunFailedError, RunCancelledError: how it ended otherwise.
-            RunParkedError: its worker cannot go on with it; says why.
-            RunTimeoutError: it has not ended after `timeout` seconds; it goes on.
-            NoesiumError: what ended the worker, such as a `ConfigError` of a migration that names no node.
+            InputDiffersError: the run of this idempotency key has another input.
+            RunFailedError, RunCancelledError: the run ended without a result.
+            RunStrandedError: its worker cannot go on with it; the error says why.
+            RunTimeoutError: the run has not ended after `timeout`; it goes on.
+            NoesiumError: the error that ended the worker, such as a `ConfigError` of a migration that names
+                an unknown node.
         """
         run = await self.start(initial_state, idempotency_key=idempotency_key)
         if idempotency_key is not None:
             await run.check_input(initial_state)
         return await self._result(run, timeout)
 
-    async def resume(self, run_id: str, *, timeout: float | None = None) -> Any:
-        """Go on with a run that was begun before, here or elsewhere, and return its final state.
+    async def resume(self, run_id: str, *, timeout: Duration | None = None) -> Any:
+        """Resume a run that was started before, here or elsewhere, and return its final state.
 
-        A run that has ended gives its result again.
+        If the run has ended, return its result again.
 
         Raises:
             RunNotFoundError: there is no such run.
-            RunFailedError, RunCancelledError, RunParkedError, RunTimeoutError, NoesiumError: as `execute`.
+            RunFailedError, RunCancelledError, RunStrandedError, RunTimeoutError, NoesiumError: as `execute`.
         """
-        return await self._result(await self.client.run(run_id), timeout)
+        return await self._result(await self.client.get_run(run_id), timeout)
 
-    async def _result(self, run: Run, timeout: float | None) -> Any:
+    async def _result(self, run: Run, timeout: Duration | None) -> Any:
         if self._ended is None:
             raise RuntimeError("use the executor as an async context manager")
         return await result_of(run, self._left, self._ended, self._clock or SystemClock(), timeout)
@@ -163,13 +165,13 @@ class KernelExecutor:
     async def stream(
         self, initial_state: Mapping[str, Any], *, idempotency_key: str | None = None
     ) -> AsyncIterator[EventEnvelope]:
-        """Begin a run and yield its events as they are on the log, until it ends."""
+        """Start a run and yield its events as they reach the log, until it ends."""
         run = await self.start(initial_state, idempotency_key=idempotency_key)
         async for event in run.events():
             yield event
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
-    """End a task whose outcome nobody waits for any more."""
+    """Cancel a task and ignore its outcome."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A run as its caller sees it: result, events, signals, cancellation; everything goes over the log."""
+"""Run handle for callers: result, events, signals, approvals and cancellation, all over the log."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
-from noesium_stream.client.approvals import Approval, question_to_answer, read_questions
-from noesium_stream.client.effects import (
+from noesium_stream.client.views.approvals import Approval, question_to_answer, read_questions
+from noesium_stream.client.views.run_index import RunIndex
+from noesium_stream.client.views.run_reader import RunReader, Since, closing
+from noesium_stream.client.views.runs import DEFERRAL_TYPES, RUN_TYPES, RunInfo, fold_record
+from noesium_stream.client.views.unresolved_effects import (
     Decision,
-    OpenEffect,
-    open_effects,
+    UnresolvedEffect,
     open_ledgers,
     resolution,
+    unresolved_effects,
 )
-from noesium_stream.client.following import RunReader, Since, closing
-from noesium_stream.client.indexed import RunIndex
-from noesium_stream.client.runs import ENDED, PARKED_TYPES, RUN_TYPES, RunInfo, fold_record
 from noesium_stream.clock import Clock
+from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import (
     CorruptRecordError,
     DeadlineExceededError,
@@ -29,12 +30,13 @@ from noesium_stream.errors import (
     RunNotFoundError,
     RunTimeoutError,
 )
-from noesium_stream.event.calls import COMMANDS, input_of
-from noesium_stream.event.canonical import canonical_json
-from noesium_stream.event.domain import DomainEvent
-from noesium_stream.event.effects import EffectLedger
-from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.json_value import to_json
+from noesium_stream.event.domain_event import DomainEvent, root_event
+from noesium_stream.event.envelope import AgentRef, EventEnvelope
+from noesium_stream.event.payload.canonical import canonical_json
+from noesium_stream.event.payload.value import to_json
+from noesium_stream.event.rules.agent_calls import COMMANDS, input_of
+from noesium_stream.event.rules.effect_ledger import EffectLedger
+from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.standard import EffectResolved, RunCancelRequested, RunSignalled
 from noesium_stream.log.generations import generations
 from noesium_stream.log.port import EventLog, Types
@@ -45,7 +47,7 @@ _CANCEL: Final = ("run.cancel.requested",)
 
 
 class Run:
-    """A handle of one run; made by `Client.start` and `Client.run`, cheap, and valid in any process."""
+    """A handle of one run, made by `Client.start` and `Client.get_run`; cheap, and valid in any process."""
 
     def __init__(
         self,
@@ -68,53 +70,50 @@ class Run:
 
     @property
     def log(self) -> EventLog:
-        """The log that it is on."""
+        """The log that the run is on."""
         return self._log
 
     def __repr__(self) -> str:
         return f"<Run {self.agent_type} {self.id}>"
 
-    def other(self, agent_type: str, run_id: str) -> Run:
-        """A handle of another run on the same log, which is known to be there."""
-        return Run(self._log, agent_type, run_id, self._producer, self._clock, index=self._index)
-
-    async def result(self, timeout: float | None = None) -> Any:
+    async def result(self, timeout: Duration | None = None) -> Any:
         """Wait for the end of the run and return its result.
 
         Args:
-            timeout: seconds; None waits for ever, 0 looks at what is there.
+            timeout: a `timedelta`, or seconds; None waits for ever, 0 only checks the log.
 
         Raises:
-            RunFailedError: it ended with an error, or its command expired.
-            RunCancelledError: it was cancelled.
+            RunFailedError: the run ended with an error, or its command expired.
+            RunCancelledError: the run was cancelled.
             RunTimeoutError: no outcome in time; the run goes on.
         """
-        waits = timeout != 0
+        timeout_s = None if timeout is None else in_seconds(timeout, "timeout")
+        waits = timeout_s != 0
         try:
-            async with asyncio.timeout(timeout if waits else None):
-                async with aclosing(self._records(follow=waits, types=ENDED)) as records:
+            async with asyncio.timeout(timeout_s if waits else None):
+                async with aclosing(self._records(follow=waits, types=ENDINGS)) as records:
                     async for record in records:
                         return _outcome(record.unchecked)
             if not waits:
                 raise TimeoutError
         except TimeoutError:
             raise RunTimeoutError(
-                f"Run {self.id} of {self.agent_type} has no outcome after {timeout} s.",
+                f"Run {self.id} of {self.agent_type} has no outcome after {timeout_s:g} s.",
                 hint="It goes on by itself once a worker has it; ask again with the same id.",
             ) from None
         raise RunNotFoundError(f"The journal of {self.agent_type} ended without an outcome of {self.id}.")
 
     async def events(self, *, follow: bool = True) -> AsyncGenerator[EventEnvelope, None]:
-        """Yield the run's journal in order, once each; ends after its terminal event.
+        """Yield the run's journal in order, each event once, up to its terminal event.
 
-        With `follow` it waits for what is still to come, without it ends with what is there.
+        With `follow` wait for events to come; without it stop at the present end of the log.
         """
         async with aclosing(self.records(follow=follow)) as records:
             async for record in records:
                 yield record.unchecked
 
     async def records(self, *, follow: bool = True) -> AsyncGenerator[Record, None]:
-        """As `events`, with positions and headers."""
+        """Yield the run's journal as `events` does, with positions and headers."""
         async with aclosing(self._records(follow=follow)) as records:
             async for record in records:
                 yield record
@@ -126,10 +125,10 @@ class Run:
                 yield record
 
     async def info(self) -> RunInfo:
-        """The run at a glance, as the log has it now.
+        """Return the run's summary, as the log has it now.
 
         Raises:
-            RunNotFoundError: neither inbox nor journal know it.
+            RunNotFoundError: neither inbox nor journal has the run.
         """
         runs: dict[str, RunInfo] = {}
         for generation in await generations(self._log, self.agent_type):
@@ -141,7 +140,7 @@ class Run:
         return runs[self.id]
 
     async def commands(self) -> AsyncGenerator[EventEnvelope, None]:
-        """Yield what waits in the inbox to make this run: its only trace before anyone takes it up."""
+        """Yield the commands in the inbox that start this run: its only trace before it has started."""
         async with aclosing(self._in_inbox(COMMANDS)) as commands:
             async for event in commands:
                 yield event
@@ -153,11 +152,11 @@ class Run:
                     try:
                         event = record.unchecked
                     except CorruptRecordError:
-                        continue  # no command: its owner makes it a dead letter
+                        continue  # not a valid command: its owner makes it a dead letter
                     yield event
 
     async def _own(self, topic: str, types: Types) -> AsyncGenerator[Record, None]:
-        """Yield what a topic has for the run now."""
+        """Yield the records of the run that a topic has now."""
         ends = await self._log.end(topic)
         partition = partition_of(self.id, len(ends))
         source = self._log.read(topic, {}, until={partition: ends[partition]}, types=types)
@@ -167,12 +166,12 @@ class Run:
                     yield record
 
     async def check_input(self, input: Mapping[str, Any]) -> None:
-        """Refuse a run that was asked something else under the same idempotency key.
+        """Refuse a run that has another input under the same idempotency key.
 
-        The first command counts, in the order of the inbox: call it after `Client.start`.
+        The first command in inbox order counts: call this after `Client.start`.
 
         Raises:
-            InputDiffersError: the recorded input is another one; names the run.
+            InputDiffersError: the recorded input differs; the error names the run.
             StateError: the input has no JSON form.
         """
         wanted = canonical_json(to_json(dict(input), "input"))
@@ -185,7 +184,7 @@ class Run:
             return
 
     async def _asked(self) -> AsyncGenerator[EventEnvelope, None]:
-        """Yield the run's commands: the journal's copy of the one that counted, then those in the inbox."""
+        """Yield the run's commands: the journal copy of the accepted one, then those in the inbox."""
         async with aclosing(self._records(follow=False, types=COMMANDS)) as records:
             async for record in records:
                 if record.unchecked.payload.get("run_id") == self.id:
@@ -195,21 +194,23 @@ class Run:
                 yield event
 
     async def signal(self, name: str, value: Any = None) -> None:
-        """Send a message to the run; it is delivered once, in the order of sending."""
+        """Send a message to the run; messages are delivered once, in the order of sending."""
         await self._send(RunSignalled(run_id=self.id, name=name, value=value))
 
-    async def open_effects(self) -> list[OpenEffect]:
-        """The effects of this run that wait for a person to decide, the oldest first."""
+    async def unresolved_effects(self) -> list[UnresolvedEffect]:
+        """List the effects of this run that wait for a person's decision, oldest first."""
         ledgers = await open_ledgers(self._log, self.agent_type, self.id)
-        return [effect for ledger in ledgers.values() for effect in open_effects(ledger, self.agent_type)]
+        return [
+            effect for ledger in ledgers.values() for effect in unresolved_effects(ledger, self.agent_type)
+        ]
 
-    async def left_effects(self) -> list[OpenEffect]:
-        """The effects of which nobody knows what came of them, and the run has ended: nothing is decided."""
+    async def abandoned_effects(self) -> list[UnresolvedEffect]:
+        """List the effects whose outcome was unknown when the run ended: no decision is possible any more."""
         ledgers = await open_ledgers(self._log, self.agent_type, self.id, ended=True)
         return [
             effect
             for ledger in ledgers.values()
-            for effect in open_effects(ledger, self.agent_type, ended=True)
+            for effect in unresolved_effects(ledger, self.agent_type, ended=True)
         ]
 
     async def resolve_effect(
@@ -219,35 +220,41 @@ class Run:
         result: Any = None,
         *,
         reason: str | None = None,
-        resolved_by: str | None = None,
+        by: str | None = None,
     ) -> EffectResolved:
-        """Decide about an effect of unknown outcome, or a compensation that failed; return what was sent.
+        """Decide an effect of unknown outcome, or a failed compensation; return the event that was sent.
 
-        `effect_id` may be the beginning of it. "result": it was done and gave `result`; "retry": call it
-        again, under the same idempotency key; "fail": it was not done, and the node gets an
-        `EffectFailedError` (a compensation is given up). `resolved_by`: who decides; default: this client.
+        `effect_id` may be a prefix of the id. Decisions: "result": the effect was done and returned `result`;
+        "retry": call it again with the same idempotency key; "fail": the effect was not done, and the node
+        gets an `EffectFailedError` (a compensation is given up). `by` is the person or program that decides;
+        default: this client's agent id.
 
         Raises:
-            RunNotFoundError: the run is not there.
+            RunNotFoundError: there is no such run.
             RunEndedError: the run has ended.
-            EffectDecisionError: no such effect, or nothing to decide about it, or not in this way.
+            EffectDecisionError: there is no such effect, it waits for no decision, or not for this one.
             StateError: `result` has no JSON form.
         """
         info = await self.info()
-        if info.status in ENDED.values():
+        if info.status in ENDINGS.values():
             raise RunEndedError(
                 f"Run {self.id} has ended already: {info.status}.", hint=f"See: noesium show {self.id}"
             )
         ledgers = await open_ledgers(self._log, self.agent_type, self.id)
-        by = resolved_by or self._producer.agent_id
         event = resolution(
-            ledgers.get(self.id, EffectLedger()), self.id, effect_id, decision, result, reason, by
+            ledgers.get(self.id, EffectLedger()),
+            self.id,
+            effect_id,
+            decision,
+            result,
+            reason,
+            by or self._producer.agent_id,
         )
         await self._send(event)
         return event
 
-    async def cancel_requested(self) -> EventEnvelope | None:
-        """The first request to end the run, whether a worker has it or not; None: nobody has asked."""
+    async def cancel_request(self) -> EventEnvelope | None:
+        """Return the first request to cancel the run, accepted or still in the inbox; None: there is none."""
         async with aclosing(self._records(follow=False, types=_CANCEL)) as records:
             async for record in records:
                 return record.unchecked
@@ -257,35 +264,35 @@ class Run:
         return None
 
     async def cancel(self, reason: str | None = None) -> None:
-        """Ask for the run to end as cancelled, with everything that it has delegated."""
+        """Request that the run, and all runs that it has called, end as cancelled."""
         await self._send(RunCancelRequested(run_id=self.id, reason=reason))
 
     async def approvals(self) -> list[Approval]:
-        """What the run has asked people, in that order, and how it stands."""
+        """List the run's questions to people with their status, in the order of asking."""
         return (await read_questions(self._log, self.agent_type, self.id)).all()
 
     async def approve(
         self, approval_id: str | None = None, *, value: Any = None, by: str | None = None
     ) -> Approval:
-        """Answer a question of the run with yes; it goes on wherever it is.
+        """Answer a question of the run with yes; the run goes on in its worker.
 
         Args:
-            approval_id: which one, or the beginning of it; not needed where one is open.
-            value: what the question asks for, a JSON value; None: nothing beyond the yes.
-            by: who answers; default: this client's agent id.
+            approval_id: id of the question or a prefix of it; optional if only one question is open.
+            value: JSON value that the question asks for; None: no value.
+            by: the person or program that answers; default: this client's agent id.
 
         Raises:
             RunEndedError: the run has ended.
-            ApprovalClosedError: it was answered before, or its deadline has passed.
-            ApprovalError: none is open, several are, there is none of this id, or `by` may not answer it.
-            EventValidationError: the value is not what the question wants; names the field.
+            ApprovalClosedError: the question was answered before, or its deadline has passed.
+            ApprovalError: no question is open, several are, none has this id, or `by` may not answer it.
+            EventValidationError: the value does not match the question's schema; the error names the field.
         """
         return await self._answer(approval_id, True, value, by)
 
     async def reject(
         self, approval_id: str | None = None, *, value: Any = None, by: str | None = None
     ) -> Approval:
-        """As `approve`, with no."""
+        """Answer a question of the run with no; see `approve`."""
         return await self._answer(approval_id, False, value, by)
 
     async def _answer(self, approval_id: str | None, approved: bool, value: Any, by: str | None) -> Approval:
@@ -297,15 +304,14 @@ class Run:
         return question
 
     async def _send(self, event: DomainEvent, causation_id: str | None = None) -> None:
-        trace = TraceContext(self._clock.token(16), self._clock.token(8))
-        envelope = event.to_envelope(
+        envelope = root_event(
+            event,
             self._producer,
-            trace,
-            causation_id,
+            self._clock,
+            causation_id=causation_id,
             correlation_id=self.id,
             partition_key=self.id,
             metadata={"to": self.agent_type},
-            clock=self._clock,
         )
         await self._log.append([envelope])
 
@@ -324,7 +330,7 @@ def _outcome(event: EventEnvelope) -> Any:
         )
     where, hint = payload.get("where"), payload.get("hint")
     late = payload["error_type"] == DeadlineExceededError.__name__
-    if late and "where" not in payload:  # else a node has raised one of its own
+    if late and "where" not in payload:  # else a node has raised this error itself
         raise DeadlineExceededError(f"Run {payload['run_id']} failed: {payload['message']}.")
     raise RunFailedError(
         f"Run {payload['run_id']} failed: {payload['error_type']}: {payload['message']}",
@@ -333,5 +339,5 @@ def _outcome(event: EventEnvelope) -> Any:
 
 
 def _is_about(record: Record, run_id: str) -> bool:
-    """Whether a record of the partition says something of a run's parked requests."""
-    return record.event_type in PARKED_TYPES and record.unchecked.payload.get("run_id") == run_id
+    """Whether a record of the partition concerns a run's deferred requests."""
+    return record.event_type in DEFERRAL_TYPES and record.unchecked.payload.get("run_id") == run_id

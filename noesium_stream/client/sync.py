@@ -1,4 +1,4 @@
-"""The synchronous wrapper: the same calls for programs without an event loop."""
+"""Synchronous client: the same calls for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from typing import Any, Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from noesium_stream.client.approvals import Approval
 from noesium_stream.client.client import Client
-from noesium_stream.client.effects import Decision, OpenEffect
 from noesium_stream.client.run import Run
-from noesium_stream.client.runs import RunInfo
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.client.views.approvals import Approval
+from noesium_stream.client.views.runs import RunInfo
+from noesium_stream.client.views.unresolved_effects import Decision, UnresolvedEffect
+from noesium_stream.durations import Duration
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import EffectResolved
 from noesium_stream.log.port import Position
 
 
 class SyncClient:
-    """`Client` for synchronous programs; its event loop lives in a thread of its own.
+    """`Client` for synchronous programs; its event loop runs in a thread of its own.
 
     Use it as a context manager. Arguments and errors are those of `Client`.
     """
@@ -33,7 +34,7 @@ class SyncClient:
         self._portal: BlockingPortal | None = None
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:  # where the log cannot be opened the portal's thread ends, too
+        with ExitStack() as stack:  # if the log cannot be opened, the portal's thread ends too
             self._portal = stack.enter_context(start_blocking_portal())
             manager: AbstractContextManager[Client] = self._portal.wrap_async_context_manager(self._client)
             stack.enter_context(manager)
@@ -47,7 +48,7 @@ class SyncClient:
 
     @property
     def portal(self) -> BlockingPortal:
-        """The way into the event loop's thread."""
+        """The portal to the event loop's thread."""
         if self._portal is None:
             raise RuntimeError("use the client as a context manager")
         return self._portal
@@ -62,17 +63,17 @@ class SyncClient:
         """See `Client.publish`."""
         return self.portal.call(partial(self._client.publish, event, **options))
 
-    def run(self, run_id: str) -> SyncRun:
-        """See `Client.run`."""
-        return SyncRun(self.portal, self.portal.call(self._client.run, run_id))
+    def get_run(self, run_id: str) -> SyncRun:
+        """See `Client.get_run`."""
+        return SyncRun(self.portal, self.portal.call(self._client.get_run, run_id))
 
-    def list(self, **filters: Any) -> list[RunInfo]:
-        """See `Client.list`."""
-        return self.portal.call(partial(self._client.list, **filters))
+    def list_runs(self, **filters: Any) -> list[RunInfo]:
+        """See `Client.list_runs`."""
+        return self.portal.call(partial(self._client.list_runs, **filters))
 
-    def open_effects(self) -> Sequence[OpenEffect]:
-        """See `Client.open_effects`."""
-        return self.portal.call(self._client.open_effects)
+    def unresolved_effects(self) -> Sequence[UnresolvedEffect]:
+        """See `Client.unresolved_effects`."""
+        return self.portal.call(self._client.unresolved_effects)
 
     def approvals(self, *, agent_type: str | None = None) -> Sequence[Approval]:
         """See `Client.approvals`."""
@@ -88,7 +89,7 @@ class SyncRun:
         self.id = run.id
         self.agent_type = run.agent_type
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: Duration | None = None) -> Any:
         """See `Run.result`."""
         return self._portal.call(self._run.result, timeout)
 
@@ -114,13 +115,13 @@ class SyncRun:
         """See `Run.signal`."""
         self._portal.call(self._run.signal, name, value)
 
-    def open_effects(self) -> Sequence[OpenEffect]:
-        """See `Run.open_effects`."""
-        return self._portal.call(self._run.open_effects)
+    def unresolved_effects(self) -> Sequence[UnresolvedEffect]:
+        """See `Run.unresolved_effects`."""
+        return self._portal.call(self._run.unresolved_effects)
 
-    def left_effects(self) -> Sequence[OpenEffect]:
-        """See `Run.left_effects`."""
-        return self._portal.call(self._run.left_effects)
+    def abandoned_effects(self) -> Sequence[UnresolvedEffect]:
+        """See `Run.abandoned_effects`."""
+        return self._portal.call(self._run.abandoned_effects)
 
     def resolve_effect(
         self, effect_id: str, decision: Decision, result: Any = None, **options: Any

@@ -1,14 +1,15 @@
 """Events: the envelope, typed events, the catalogue, the codec, signatures (RFC-0002, RFC-1001 §6)."""
 
-from noesium_stream.event.canonical import canonical_envelope, canonical_json
 from noesium_stream.event.catalogue import Catalogue
-from noesium_stream.event.codec import EnvelopeCodec, SchemaRegistry
-from noesium_stream.event.compat import Incompatibility, incompatible_changes
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.codec.codec import EnvelopeCodec
+from noesium_stream.event.codec.other_schemas import SchemaRegistry
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, SignatureBlock, TraceContext
-from noesium_stream.event.schema_files import stale_schemas, write_schemas
+from noesium_stream.event.payload.canonical import canonical_envelope, canonical_json
+from noesium_stream.event.schemas.compat import Incompatibility, incompatible_changes
+from noesium_stream.event.schemas.files import stale_schemas, write_schemas
 from noesium_stream.event.signing import Signer, Verifier
-from noesium_stream.event.standard_catalogue import standard_catalogue, standard_events
+from noesium_stream.event.standard.catalogue import standard_catalogue, standard_events
 
 __all__ = [
     "AgentRef",

@@ -1,10 +1,10 @@
-"""The catalogue: which event types and versions are known here, and what their payloads look like.
+"""The catalogue: the known event types and versions, and the schemas of their payloads.
 
-A version is known through its JSON Schema (2020-12), generated from the event's class or registered
-alone. An event is judged by the schema of its own minor version, or, if that is newer than all known
-ones, by the newest known of its major: a higher minor only adds fields, which are kept. Another major
-is another language: it is known through a schema of its own, and upcasters translate old payloads into
-the newest major, one major at a time (RFC-0002: at least two majors are readable at once).
+Each version has a JSON Schema (2020-12), generated from the event's class or registered alone. An event is
+validated against the schema of its own minor version. If that is newer than all known ones, the newest known
+minor of its major is used: a higher minor only adds fields, which are kept. Each other major has a schema of
+its own, and upcasters convert old payloads to the newest major, one major at a time (RFC-0002: at least two
+majors are readable at once).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import jsonschema_rs
 from pydantic import ValidationError
 
 from noesium_stream.errors import ConfigError, EventValidationError, UnknownSchemaError
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.json_schema import JsonSchema, class_schema, meaning, refuse_remote_references
-from noesium_stream.event.json_text import refuse_non_json
-from noesium_stream.event.parts import check_kind
+from noesium_stream.event.envelope_fields import check_kind
+from noesium_stream.event.payload.schema import JsonSchema, class_schema, meaning, refuse_remote_references
+from noesium_stream.event.payload.value import refuse_non_json
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
-"""Takes a copy of a payload of one major version and returns it in the words of the next."""
+"""Converts a copy of a payload of one major version to the next major version."""
 
 EventClass = TypeVar("EventClass", bound=type[DomainEvent])
 _Version = tuple[int, int, int]
@@ -32,7 +32,7 @@ _MAX_MESSAGE = 300
 
 
 class _Entry:
-    """One version of a type; its schema is made when it is first wanted, for start-up's sake."""
+    """One version of a type; its schema is generated on first use, for a fast start-up."""
 
     def __init__(
         self, version: _Version, event_class: type[DomainEvent] | None, schema: JsonSchema | None = None
@@ -59,7 +59,7 @@ class _Entry:
 
 
 class _Claim(NamedTuple):
-    """What of an envelope the catalogue judges."""
+    """The envelope fields that the catalogue validates."""
 
     event_type: str
     event_version: str
@@ -67,7 +67,7 @@ class _Claim(NamedTuple):
 
 
 class Catalogue:
-    """Event types by name and version; makes and compiles each schema once."""
+    """Event types by name and version; generates and compiles each schema once."""
 
     def __init__(self) -> None:
         self._entries: dict[str, dict[_Version, _Entry]] = {}
@@ -78,14 +78,15 @@ class Catalogue:
         """Grows with each type or version that becomes known: others may be judged by it, too."""
 
     def register(self, event_class: EventClass, *, lazily: bool = False) -> EventClass:
-        """Make a class known under its type and version; returns it, so that it serves as a decorator.
+        """Register a class under its type and version; returns it, so that it serves as a decorator.
 
-        Its own `upcast` translates payloads of the major before it, where `register_upcaster` says no other.
-        `lazily` puts off making its schema until the first event of this type, and with that the errors.
+        Its own `upcast` converts payloads of the previous major, unless `register_upcaster` sets another
+        upcaster. `lazily` defers generating its schema, and with it the errors, until the first event of this
+        type.
 
         Raises:
-            ConfigError: it has no type, no schema can be made of it, or this type and version is known
-                with another schema.
+            ConfigError: it has no type, no schema can be generated from it, or this type and version is
+                registered with another schema.
         """
         name, version = event_class.event_type(), event_class.event_version()
         checked = _checked(name, version, event_class.__name__)
@@ -95,15 +96,16 @@ class Catalogue:
         return event_class
 
     def register_schema(self, event_type: str, version: str, schema: JsonSchema) -> None:
-        """Make a type and version known by its JSON Schema alone: no class of it is needed to read it.
+        """Register a type and version by its JSON Schema alone: it can be read without a class.
 
         Raises:
-            ConfigError: it is no self-contained JSON Schema, or the version is known with another one.
+            ConfigError: it is not a self-contained JSON Schema, or the version is registered with another
+                one.
         """
         self._add(event_type, _Entry(_checked(event_type, version, "a schema"), None, schema), False)
 
     def register_upcaster(self, event_type: str, from_major: int, upcaster: Upcaster) -> None:
-        """Translate payloads of `from_major` into those of the next major.
+        """Register a conversion of payloads of `from_major` to the next major.
 
         Raises:
             ConfigError: there is one already.
@@ -116,34 +118,34 @@ class Catalogue:
         return tuple(sorted(self._entries))
 
     def versions(self, event_type: str) -> tuple[str, ...]:
-        """The known versions of a type, oldest first; none for an unknown type."""
+        """The known versions of a type, oldest first; empty for an unknown type."""
         return tuple(_dotted(version) for version in sorted(self._entries.get(event_type, ())))
 
     def schemas(self) -> Iterator[tuple[str, str, JsonSchema]]:
-        """Type, version and JSON Schema of everything known, sorted."""
+        """Type, version and JSON Schema of every known version, sorted."""
         for event_type in self.types():
             for version, entry in sorted(self._entries[event_type].items()):
                 yield event_type, _dotted(version), entry.schema
 
     def schema_for(self, event_type: str, version: str) -> JsonSchema:
-        """What payloads of this type and version are judged by; raises `UnknownSchemaError`."""
+        """The schema that validates payloads of this type and version; raises `UnknownSchemaError`."""
         return self._find(event_type, version).schema
 
     def upcasts(self, event_type: str, from_major: int) -> bool:
-        """Whether payloads of this major can be brought to the newest known one."""
+        """Whether payloads of this major can be converted to the newest known major."""
         newest = max(self._entries.get(event_type, {(from_major, 0, 0): None}))[0]
         return all((event_type, major) in self._upcasters for major in range(from_major, newest))
 
     def check(self, event_type: str, version: str, payload: dict[str, Any]) -> None:
-        """As `validate`, before there is an envelope."""
+        """Validate a payload, as `validate`, before its envelope exists."""
         self.validate(_Claim(event_type, version, payload))
 
     def validate(self, envelope: EventEnvelope | _Claim) -> None:
-        """Check the payload against the schema of its type and version.
+        """Validate the payload against the schema of its type and version.
 
         Raises:
             UnknownSchemaError: the type, or this major version of it, is not known here.
-            EventValidationError: the payload is not as its schema wants it; names the field.
+            EventValidationError: the payload violates its schema; names the field.
         """
         kind = envelope.event_type, envelope.event_version
         validate = self._judges.get(kind)
@@ -154,18 +156,18 @@ class Catalogue:
         except jsonschema_rs.ValidationError as error:
             raise _refusal(error) from None
         except ValueError as error:
-            # The validator met something that is no JSON; it does not say where.
+            # The validator met a value that is not JSON; it does not say where.
             refuse_non_json(envelope.payload, "payload")
             raise EventValidationError("payload", str(error)[:_MAX_MESSAGE]) from None
 
     def upcast(self, envelope: EventEnvelope) -> EventEnvelope:
-        """The event in the newest known major version of its type; itself where it is that already.
+        """The event in the newest known major version of its type; unchanged if it is that already.
 
-        What it says afterwards was not signed by anybody, so that a signature is left behind.
+        The converted content was not signed, so the signature is dropped.
 
         Raises:
-            UnknownSchemaError: the major version is not known here, or no upcaster leads on from it.
-            EventValidationError: an upcaster made a payload that its schema refuses, or failed.
+            UnknownSchemaError: the major version is not known here, or no upcaster converts it.
+            EventValidationError: an upcaster failed, or made a payload that violates its schema.
         """
         event_type = envelope.event_type
         kind = (event_type, envelope.event_version)
@@ -193,11 +195,11 @@ class Catalogue:
         return event
 
     def parse(self, envelope: EventEnvelope) -> DomainEvent:
-        """The typed event, after upcasting; fields that its class does not know are kept on it.
+        """The typed event, after upcasting; it keeps fields that its class does not know.
 
         Raises:
             UnknownSchemaError: no class of this type and major version is known here.
-            EventValidationError: the payload does not fit; names the field.
+            EventValidationError: the payload is invalid; names the field.
         """
         event = self.upcast(envelope)
         entry = self._find(event.event_type, event.event_version)
@@ -219,9 +221,9 @@ class Catalogue:
         known = entries.get(entry.version)
         again = known is not None and known.event_class is not None and known.event_class is entry.event_class
         if known is not None and again:
-            entry = known  # with the validator that is made already
+            entry = known  # with its compiled validator
         if not lazily:
-            entry.validator  # noqa: B018 - a schema that is none is refused here
+            entry.validator  # noqa: B018 - refuse an invalid schema here
         if again:
             return
         if known is None:
@@ -254,12 +256,12 @@ class Catalogue:
                 "event_version",
                 f"{event_type} {version} has a major version that is not known here ({known})",
             )
-        # The newest that is not newer than the event; where all are, the oldest: minors only add.
+        # The newest version up to the event's; if all are newer, the oldest: minors only add fields.
         older = [number for number in same_major if number[:2] <= wanted[:2]]
         return entries[older[-1] if older else same_major[0]]
 
     def _judge(self, kind: tuple[str, str]) -> Callable[[Any], None]:
-        """What refuses payloads of a type and version, remembered."""
+        """The cached function that refuses invalid payloads of a type and version."""
         judge: Callable[[Any], None] = self._find(*kind).validator.validate
         if len(self._judges) < 4096:
             self._judges[kind] = judge
@@ -304,7 +306,7 @@ def _translated(upcaster: Upcaster, payload: dict[str, Any], what: str) -> dict[
 
 
 def _copied(value: Any) -> Any:
-    """A copy of JSON values that an upcaster may change."""
+    """A copy of JSON values that an upcaster may modify."""
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,18 +1,17 @@
 """Ed25519 signatures over canonical envelopes (RFC-0002).
 
-A signature is over values (the RFC 8785 form of everything but the signature itself), an event on a log
-is bytes; many bytes could stand for the same values. So that no bit of a signed event can be changed
-unnoticed, a signed event has exactly one encoding:
+A signature covers values (the RFC 8785 form of everything but the signature itself), but an event on a log is
+bytes, and many byte sequences could encode the same values. A signed event therefore has exactly one
+encoding, so that no bit of it can be changed unnoticed:
+- Its payload, metadata and extensions travel as canonical JSON, extensions sorted by name. The signature is
+verified over their texts as received, so other text does not verify.
+- After verification the event is encoded again, and every byte must be the same.
+- The signature block, which the signature does not cover, has one form too: the algorithm is `Ed25519`, a
+verifier knows each key under one id only, and base64 is url-safe, unpadded, with zero spare bits.
 
-- its payload, metadata and extensions travel as canonical JSON, extensions in the order of their names;
-  the signature is verified over their texts as they came, so that other text does not verify;
-- after the signature has been verified, the event is encoded again, and every byte has to be the same;
-- what the signature does not cover, its own block, has one form too: the algorithm is `Ed25519`, a
-  verifier knows each key under one id only, and base64 is url-safe, unpadded, its spare bits zero.
-
-The codec verifies before the catalogue, or anybody else, sees the event. A signature that cannot be
-verified (bad, of an unknown key, or because the codec was given no keys) is refused: RFC-0002 wants a
-signature that is present to hold.
+The codec verifies an event before the catalogue or any other code sees it. A signature that cannot be
+verified (invalid, with an unknown key, or because the codec has no keys) is refused: RFC-0002 requires a
+present signature to be valid.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from noesium_stream.errors import ConfigError, SignatureError
-from noesium_stream.event.canonical import canonical_envelope
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.parts import SignatureBlock, short
+from noesium_stream.event.envelope_fields import SignatureBlock, short
+from noesium_stream.event.payload.canonical import canonical_envelope
 
 ALGORITHM: Final = "Ed25519"
 
@@ -39,10 +38,10 @@ class Signer:
     """Signs events with one private key.
 
     `private_key` is an `Ed25519PrivateKey` or its 32 raw bytes; `public_key_id` is the name under which
-    verifiers know the public half.
+    verifiers know the public key.
 
     Raises:
-        ConfigError: the key or its id is not one.
+        ConfigError: the key or its id is invalid.
     """
 
     def __init__(self, private_key: Ed25519PrivateKey | bytes, public_key_id: str) -> None:
@@ -58,10 +57,10 @@ class Signer:
 
     @classmethod
     def from_file(cls, path: Path) -> Signer:
-        """The key of a JSON file `{"id": "base64 of 32 bytes"}`, which holds one.
+        """Load the key from a JSON file `{"id": "base64 of 32 bytes"}` with one entry.
 
         Raises:
-            ConfigError: the file cannot be read, or holds something else.
+            ConfigError: the file cannot be read, or has other content.
         """
         keys = _keys_in(path, "private key", '{"ops-2026": "base64 of the 32 bytes"}')
         if len(keys) != 1:
@@ -71,11 +70,11 @@ class Signer:
 
     @property
     def public_key(self) -> Ed25519PublicKey:
-        """The half that verifiers need."""
+        """The public key, for verifiers."""
         return self._key.public_key()
 
     def sign(self, event: EventEnvelope) -> EventEnvelope:
-        """The same event with a signature, in place of any that it had.
+        """The event with a signature, which replaces any earlier one.
 
         Raises:
             EventValidationError: it has no canonical form (whole numbers beyond ±(2^53-1), NaN, ...).
@@ -84,7 +83,7 @@ class Signer:
         return event.replace(signature=SignatureBlock(ALGORITHM, self.public_key_id, text))
 
     def sign_bytes(self, data: bytes) -> str:
-        """The signature of any bytes: unpadded url-safe base64."""
+        """The signature of any bytes, in unpadded url-safe base64."""
         return base64.urlsafe_b64encode(self._key.sign(data)).rstrip(b"=").decode()
 
 
@@ -95,7 +94,7 @@ class Verifier:
     refused as well.
 
     Raises:
-        ConfigError: a key is not one, or two ids name the same key (see the module's text).
+        ConfigError: a key is invalid, or two ids name the same key (see the module's docstring).
     """
 
     def __init__(
@@ -113,10 +112,10 @@ class Verifier:
 
     @classmethod
     def from_file(cls, path: Path | None, *, required: bool = False) -> Verifier:
-        """The keys of a JSON file `{"id": "base64 of 32 bytes"}`; without a file no key is known.
+        """Load the keys from a JSON file `{"id": "base64 of 32 bytes"}`; without a file no key is known.
 
         Raises:
-            ConfigError: the file cannot be read, or holds something else.
+            ConfigError: the file cannot be read, or has other content.
         """
         if path is None:
             return cls(required=required)
@@ -127,7 +126,7 @@ class Verifier:
         """Check the event's signature, if it has one; `texts` as for `canonical_envelope`.
 
         Raises:
-            SignatureError: it does not hold, its key is not known, or there is none and one is required.
+            SignatureError: it is invalid, its key is unknown, or it is missing although required.
         """
         block = event.signature
         if block is None:
@@ -147,7 +146,7 @@ class Verifier:
         """Check a signature of any bytes, as `Signer.sign_bytes` writes it.
 
         Raises:
-            SignatureError: it does not hold, or its key is not known.
+            SignatureError: it is invalid, or its key is unknown.
         """
         key = self._keys.get(key_id)
         if key is None:
@@ -182,7 +181,7 @@ def _keys_in(path: Path, what: str, example: str) -> dict[str, bytes]:
 
 
 def _padded(text: str) -> str:
-    """Base64 in the url-safe alphabet, padded."""
+    """Add the padding to url-safe base64."""
     return text.replace("+", "-").replace("/", "_") + "=" * (-len(text) % 4)
 
 

@@ -1,21 +1,20 @@
 """The deterministic kernel: steps of LangGraph graphs on a run's journal (RFC-0003)."""
 
-from noesium_stream.kernel.checkpointer import LogCheckpointer
+from noesium_stream.kernel.checkpointer.log_checkpointer import LogCheckpointer
 from noesium_stream.kernel.decorators import NodeMeta, kernel_compensation, kernel_node
-from noesium_stream.kernel.durable import DurableGraph
-from noesium_stream.kernel.fingerprint import graph_ref
-from noesium_stream.kernel.history import TERMINAL, RunHistory
+from noesium_stream.kernel.graph.durable_graph import DurableGraph
+from noesium_stream.kernel.graph.durable_node import NO_LONGER_OWNER
+from noesium_stream.kernel.graph_fingerprint import graph_ref
 from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunJournal
-from noesium_stream.kernel.migration import Migration
-from noesium_stream.kernel.node import NO_LONGER_OWNER
+from noesium_stream.kernel.migration.migration import Migration
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.kernel.run_context import Durability
-from noesium_stream.kernel.step import Step, current_step
-from noesium_stream.kernel.values import NodeResult
+from noesium_stream.kernel.run_history import RunHistory
+from noesium_stream.kernel.state.node_values import NodeResult
+from noesium_stream.kernel.step.step import Step, current_step
 
 __all__ = [
     "NO_LONGER_OWNER",
-    "TERMINAL",
     "Destination",
     "Durability",
     "DurableGraph",

@@ -1,4 +1,4 @@
-"""What a run does in this process right now: whether something works, or all of it waits for others."""
+"""Activity of a run in this process: whether a step works, or all of them wait on the log."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from noesium_stream.event.standard import EffectReported
 
 
 class Heir(Protocol):
-    """Who takes over what a run leaves under way in this process."""
+    """The receiver of calls that a run leaves under way in this process."""
 
     def keep(self, call: asyncio.Task[Any]) -> None:
-        """Hold on to a call that goes on."""
+        """Hold a reference to a call that continues."""
 
     def report(self, event: EffectReported) -> None:
-        """Tell the run's next owner what came of one."""
+        """Report a call's outcome to the run's next owner."""
 
 
 class Activity:
-    """The steps of a run that are under way, and which of them wait.
+    """The open steps of a run, and which of them wait on the log.
 
-    A step waits while one of its tasks waits for others (an answer, a signal, a timer). What else it may have
-    under way at the same time without an effect (nothing on the log says so) does not count here: whoever
-    drops a run from memory looks for it (the worker's `rest`).
+    A step waits while one of its tasks is in `RunJournal.until` (for an answer, a signal, a timer). Its other
+    tasks do not count meanwhile, unless one is an effect.
 
     Attributes:
-        changes: grows with everything that happens: the same number later means that nothing did.
+        changes: a counter of events: the same number later means that nothing happened.
         begun: the effects that were begun here, in this stay of the run.
-        heir: takes what calls come to that end after the run was given up; None: it was not, or nobody does.
-        assured: returns when it is known, as of this moment, that the run is still this process's; raises
-            where it is not. None: there is nobody who could take it.
-        owned: whether that is known without asking; from any thread.
+        heir: receives calls that end after the run was given up; None: the run was not given up, or nobody
+            receives them.
+        assured: returns when it is known, as of this moment, that this process still owns the run; raises if
+            it does not. None: no other process could own it.
+        owned: whether ownership is known without asking; may be called from any thread.
     """
 
     __slots__ = (
@@ -65,31 +65,37 @@ class Activity:
         self.owned: Callable[[], bool] = lambda: True
 
     def enter(self, step: object, within: object | None) -> None:
-        """A step begins, perhaps within another one's node (a subgraph)."""
+        """Note that a step begins, perhaps within another step's node (a subgraph)."""
         self._steps[step] = within
         self.changes += 1
 
     def leave(self, step: object) -> None:
-        """It ends, one way or the other."""
+        """Note that a step ends, with or without success."""
         self._steps.pop(step, None)
         self.changes += 1
 
     @contextmanager
     def waiting(self, step: object | None) -> Iterator[None]:
-        """A task of this step waits for others; None: the run itself, outside of any step."""
-        self._waits[step] += 1
+        """Count a task of this step as waiting until `wake`; None: the run itself, outside of any step."""
+        waits = self._waits
+        waits[step] += 1
         self.changes += 1
         try:
             yield
         finally:
-            self._waits[step] -= 1
-            if not self._waits[step]:
-                del self._waits[step]
+            waits[step] -= 1
+            if not waits[step]:
+                del waits[step]
             self.changes += 1
+
+    def wake(self) -> None:
+        """Count no task as waiting until it waits again: all of them are about to look for new records."""
+        self._waits = defaultdict(int)
+        self.changes += 1
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Something is done or waited for that nothing on the log would bring back: a pause, a timeout."""
+        """Count a running timeout that no record would wake."""
         self._working += 1
         self.changes += 1
         try:
@@ -102,7 +108,7 @@ class Activity:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """An effect is under way, from before its intent is on the log until its outcome is staged."""
+        """Count an effect as under way, from before its intent is on the log until its outcome is staged."""
         self._calls += 1
         try:
             yield
@@ -113,7 +119,7 @@ class Activity:
 
     @property
     def calls(self) -> int:
-        """How many effects are under way."""
+        """The number of effects under way."""
         return self._calls
 
     async def calls_ended(self) -> None:
@@ -123,12 +129,12 @@ class Activity:
             await self._calls_ended.wait()
 
     def shut(self) -> None:
-        """The run is about to be given up: no step and no effect begins any more."""
+        """Prepare to give the run up: no step and no effect begins any more."""
         if self._gate is None:
             self._gate = asyncio.Event()
 
     def given_up(self) -> None:
-        """Who waits in `may_begin` goes on, and finds the journal closed."""
+        """Wake the tasks that wait in `may_begin`; they find the journal closed."""
         if self._gate is not None:
             self._gate.set()
 
@@ -139,8 +145,8 @@ class Activity:
 
     @property
     def only_waits(self) -> bool:
-        """Whether nothing can happen before something comes from outside, or a deadline."""
-        holding = set(self._steps.values())
+        """Whether each open step waits on the log, or contains steps that do."""
+        containing = set(self._steps.values())
         if self._working or not self._waits:
             return False
-        return all(step in self._waits or step in holding for step in self._steps)
+        return all(step in self._waits or step in containing for step in self._steps)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from noesium_stream.errors import KernelError
-from noesium_stream.kernel.reference import Undo, reference
+from noesium_stream.durations import Duration, in_seconds
+from noesium_stream.errors import ConfigError, KernelError
+from noesium_stream.kernel.callable_reference import Undo, reference
 from noesium_stream.kernel.retry import Retries
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,16 +20,11 @@ _COMPENSATION: Final = "_kernel_compensation"
 
 @dataclass(frozen=True, slots=True)
 class NodeMeta:
-    """What the kernel knows of a node: a deterministic one has no sources of entropy.
-
-    `declared` tells the word of the author from the default, which is not relied on: then the code has to
-    show that the node only computes (see `Durability`).
-    """
+    """A node's declarations; a deterministic node has no sources of entropy."""
 
     deterministic: bool = True
     entropy_sources: tuple[str, ...] = ()
     timeout_s: float | None = None
-    declared: bool = False
     compensation: str | None = None
 
 
@@ -36,29 +32,29 @@ def kernel_node(
     *,
     deterministic: bool = True,
     entropy_sources: Sequence[str] = (),
-    timeout: timedelta | float | None = None,
+    timeout: Duration | None = None,
     compensate: Undo | None = None,
 ) -> Callable[[F], F]:
-    """Say of a node whether it is deterministic, and if not, where its entropy comes from.
+    """Declare whether a node is deterministic, and if not, its sources of entropy.
 
-    `timeout` (a number: seconds) bounds one attempt of the body, also of a sync node: that one's thread goes
-    on, and nothing that it returns or asks for counts any more.
+    `timeout` (a number: seconds) limits one attempt of the body, also of a sync node: its thread goes on, but
+    its result and its further requests are ignored.
 
-    `compensate` undoes the whole node, should the run fail or be cancelled after it: a function of a module,
+    `compensate` undoes the whole node if the run fails or is cancelled afterwards: a function of a module,
     or a method of the agent (itself or its name), called with the node's recorded delta; or the name of a
     graph. See `Step.effect`.
 
-    The function itself stays as it is; the annotation travels into `kernel.node.entered`.
+    The function itself stays unchanged; the annotation is recorded in `kernel.node.entered`.
 
     Raises:
         ValueError: a deterministic node cannot have sources of entropy.
-        KernelError: another process could not find the compensation by its name; `timeout` is no time.
+        KernelError: another process could not find the compensation by its name, or `timeout` is not valid.
     """
     if deterministic and entropy_sources:
         raise ValueError("a deterministic node has no sources of entropy: say deterministic=False")
     seconds = None if timeout is None else _seconds(timeout, "kernel_node")
     undo = None if compensate is None else reference(compensate, "a node", defined=False)
-    meta = NodeMeta(deterministic, tuple(entropy_sources), seconds, declared=True, compensation=undo)
+    meta = NodeMeta(deterministic, tuple(entropy_sources), seconds, compensation=undo)
 
     def annotate(function: F) -> F:
         setattr(function, _ATTRIBUTE, meta)
@@ -69,20 +65,20 @@ def kernel_node(
 
 @dataclass(frozen=True, slots=True)
 class CompensationMeta:
-    """How a function that undoes is called: how often, and how long it may take."""
+    """The retries and the timeout of a compensation function."""
 
     retries: Retries | None = None
     timeout: timedelta | None = None
 
 
 def kernel_compensation(
-    *, retries: Retries | None = None, timeout: timedelta | float | None = None
+    *, retries: Retries | None = None, timeout: Duration | None = None
 ) -> Callable[[F], F]:
-    """Say of a function that undoes how often it is tried before a person is asked, and how long it may take.
+    """Declare the retries of a compensation function, after which a person decides, and its timeout.
 
-    Each try that is recorded as failed is followed by one with another idempotency key. One that has not
-    ended after `timeout` has failed if it is pure or idempotent; of an external one it is not known what came
-    of it, and a person decides at once. Without this a function is called once, for as long as it takes.
+    Each retry after a recorded failure has another idempotency key. An attempt that exceeds `timeout` has
+    failed if it is pure or idempotent; the outcome of an external one is unknown, and a person decides at
+    once. Without this decorator a function is called once, without a time limit.
 
     Raises:
         KernelError: `timeout` is neither a timedelta nor a number of seconds, or not above zero.
@@ -97,18 +93,18 @@ def kernel_compensation(
     return annotate
 
 
-def _seconds(timeout: Any, who: str) -> float:
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+def _seconds(timeout: Duration, who: str) -> float:
+    try:
+        return in_seconds(timeout, "timeout", positive=True)
+    except ConfigError as error:
         raise KernelError(
-            f"{who} was given timeout={timeout!r}, which is no time above zero.",
-            hint="Give a timedelta, or seconds as a number; leave it out for no timeout.",
-        )
-    return float(seconds)
+            f"{who} was given {error.message}",
+            hint="Give a timedelta, or a number of seconds, above zero; leave it out for no timeout.",
+        ) from error
 
 
 def compensation_meta(function: Any) -> CompensationMeta:
-    """The annotation of a function that undoes, or the default."""
+    """The annotation of a compensation function, or the default."""
     meta = getattr(function, _COMPENSATION, None)
     return meta if isinstance(meta, CompensationMeta) else CompensationMeta()
 

@@ -1,4 +1,4 @@
-"""What the kernel needs of whoever owns a run's partition."""
+"""The kernel's interface to the owner of a run's partition."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from noesium_stream.clock import Clock
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.history import RunHistory
+from noesium_stream.kernel.run_history import RunHistory
 
 
 class Provider(NamedTuple):
-    """Who was chosen for a call, and on how much of the registry the choice rests."""
+    """The provider that was chosen for a call, and the registry offset that the choice is based on."""
 
     agent_id: str
     agent_type: str
@@ -25,7 +25,7 @@ class Provider(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """What does not change in a run. `correlation_id` is the id of the run at the root of its tree."""
+    """The constant properties of a run. `correlation_id` is the id of the run at the root of its tree."""
 
     run_id: str
     agent: AgentRef
@@ -42,15 +42,15 @@ class Destination(NamedTuple):
 
 
 class RunJournal(Protocol):
-    """The journal of one run, as its owner lets the kernel write it."""
+    """The journal of one run, in the form in which its owner lets the kernel write it."""
 
     @property
     def identity(self) -> RunIdentity:
-        """Who the run is."""
+        """The identity of the run."""
 
     @property
     def history(self) -> RunHistory:
-        """What is on the log (and staged) of this run."""
+        """The run's records, on the log and staged."""
 
     @property
     def clock(self) -> Clock:
@@ -58,7 +58,7 @@ class RunJournal(Protocol):
 
     @property
     def activity(self) -> Activity:
-        """What the run does in this process; steps tell it when they begin and end."""
+        """The run's activity in this process; steps report their beginning and end to it."""
 
     def stage(
         self,
@@ -69,33 +69,33 @@ class RunJournal(Protocol):
         idempotency_key: str | None = None,
         to: Destination | None = None,
     ) -> EventEnvelope:
-        """Put an event into the run's next commit, and into another's inbox with it.
+        """Stage an event for the run's next commit, and for another inbox in the same commit.
 
         Raises `EventValidationError`, `RecordTooLargeError`; nothing is staged then.
         """
 
     def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
-        """Refuse an event that the log would refuse; nothing is staged.
+        """Refuse an event that the log would refuse; stages nothing.
 
-        Raises `EventValidationError`; `UnknownSchemaError` where the log does not know its type.
+        Raises `EventValidationError`; `UnknownSchemaError` if the log does not know its type.
         """
 
     def flush(self) -> None:
-        """Send what is staged to the log without waiting for it; what becomes of it shows in `commit`."""
+        """Send staged events to the log without waiting for them; `commit` reports the result."""
 
     def savepoint(self) -> int:
-        """What is staged now; no commit may come between it and its `rollback`."""
+        """A mark for the currently staged events; no commit may come between it and its `rollback`."""
 
     def rollback(self, savepoint: int) -> None:
-        """Unstage what came after; only domain events, which change nothing in `history`."""
+        """Unstage later events; only domain events, which change nothing in `history`."""
 
     async def commit(self) -> None:
-        """Return when all that was staged is on the log.
+        """Return when all staged events are on the log.
 
-        Raises `FencedError`, `CommitUnknownError`: the run goes on with another owner, or after another
-        acquisition; the caller has to stop. `EventValidationError`, `RecordTooLargeError`: something was
-        refused; from then on every commit of the run raises this, because what was staged on top of it is
-        not on the log either.
+        Raises `FencedError`, `CommitUnknownError`: the run continues with another owner, or after another
+        acquisition; the caller has to stop. `EventValidationError`, `RecordTooLargeError`: an event was
+        refused; from then on every commit of the run raises this, because events staged on top of it are not
+        on the log either.
         """
 
     async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
@@ -105,7 +105,7 @@ class RunJournal(Protocol):
         """
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
-        """Commit, then wait for what others send to this run, until `ready()`; it looks at `history`.
+        """Commit, then wait for records from others until `ready()`, which looks at `history`.
 
-        With a deadline (milliseconds since the epoch, by `clock`) it is asked again then.
+        With a deadline (milliseconds since the epoch, by `clock`), `ready` is called again then.
         """

@@ -1,8 +1,9 @@
-"""What the execution modes ask of a step (RFC-1001 §12.3, RFC-0003 §7): helpers without effects.
+"""Requirements of the execution modes on a step (RFC-1001 §12.3, RFC-0003 §7): helpers without effects.
 
-STRICT: effects only by event, deterministic nodes are executed twice and compared, nothing that is not
-the same twice may be read (`guard.py`), the graph declares what it does (`graph_check.py`), models say
-how they sample. PRAGMATIC: direct calls, journaled. SANDBOX: nothing enforced, everything logged.
+STRICT: effects only by event; deterministic nodes are executed twice and compared; nothing that differs
+between executions may be read (`guard.py`); the graph declares its writes and edges (`graph_check.py`);
+models declare their sampling. PRAGMATIC: direct calls, journaled. SANDBOX: nothing enforced, everything
+logged.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from noesium_stream.config import VARIABLES, ExecutionMode
 from noesium_stream.errors import StrictModeError
 
 _WIDTH: Final = 80
-_MODE: Final[ContextVar[ExecutionMode]] = ContextVar("noesium_mode", default=ExecutionMode.PRAGMATIC)
+MODE: Final[ContextVar[ExecutionMode]] = ContextVar("noesium_mode", default=ExecutionMode.PRAGMATIC)
+"""The mode of the calling code."""
 
 
 _SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
@@ -26,19 +28,19 @@ _SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
     "temperature": ("agent.llm_config", '{"temperature": 0}'),
     "seed": ("agent.llm_config", '{"seed": 1}'),
 }
-"""What a model's call has to say in STRICT mode: the setting that says it, and a value of it."""
+"""Required settings of a model call in STRICT mode: the setting's name, and an example value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelParameters:
-    """How a model samples, as its calls record it (RFC-0003 §7.3); None is what is not known.
+    """The sampling parameters of a model, as its calls record them (RFC-0003 §7.3); None if unknown.
 
     Attributes:
         model: `provider:name`.
         version: the provider's version of the model, a date or a fingerprint.
-        temperature: as given to the provider; 0 takes the likeliest.
-        seed: as given to the provider.
-        more: what else the provider is given, as the event may have it: JSON, without secrets.
+        temperature: as passed to the provider; 0 takes the likeliest.
+        seed: as passed to the provider.
+        more: the provider's other parameters, as the event may have them: JSON, without secrets.
     """
 
     model: str | None
@@ -49,26 +51,26 @@ class ModelParameters:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """The first four."""
+        """The first four parameters."""
         return {name: getattr(self, name) for name in _SETTINGS}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, as it stands in the event; `more` where there is any."""
+        """All parameters, as in the event; `more` only if it is not empty."""
         return {**self.sampling, "more": dict(self.more)} if self.more else self.sampling
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Names of those of the four that are not known."""
+        """Names of the unknown ones among those four."""
         return tuple(name for name, value in self.sampling.items() if value is None)
 
 
 def current_mode() -> ExecutionMode:
-    """The mode that the calling code runs in; PRAGMATIC outside any run."""
-    return _MODE.get()
+    """The mode of the calling code; PRAGMATIC outside any run."""
+    return MODE.get()
 
 
 class in_mode:
-    """Run what is inside in `mode`, with the tasks and threads that it starts."""
+    """Run a block in `mode`, with the tasks and threads that it starts."""
 
     __slots__ = ("_mode", "_token")
 
@@ -76,19 +78,19 @@ class in_mode:
         self._mode = mode
 
     def __enter__(self) -> None:
-        """It counts from here on."""
-        self._token = _MODE.set(self._mode)
+        """Set the mode."""
+        self._token = MODE.set(self._mode)
 
     def __exit__(self, *raised: object) -> None:
-        """The one before counts again."""
-        _MODE.reset(self._token)
+        """Restore the previous mode."""
+        MODE.reset(self._token)
 
 
 def check_model_parameters(parameters: ModelParameters, mode: ExecutionMode) -> None:
-    """Refuse a model call in STRICT mode that does not say how the model samples.
+    """Refuse a model call in STRICT mode whose sampling is not declared.
 
     Raises:
-        StrictModeError: names what is missing.
+        StrictModeError: names the missing settings.
     """
     if mode is not ExecutionMode.STRICT or not parameters.missing:
         return
@@ -109,11 +111,11 @@ def check_model_parameters(parameters: ModelParameters, mode: ExecutionMode) -> 
 
 
 def compare_runs(first: Any, second: Any, path: str = "delta") -> str | None:
-    """Where two executions of a deterministic node differ; None if they do not.
+    """The first difference between two executions of a deterministic node; None if there is none.
 
-    Both are JSON values as the kernel records them. Numbers of another type differ (`1` and `1.0` are not
-    the same bytes), the order of keys does not matter. Of several differences the first is told, in the
-    order of the first value: `delta.items[3].score: 0.1 then 0.2`.
+    Both are JSON values as the kernel records them. Numbers of different types differ (`1` and `1.0` are not
+    the same bytes); the order of keys does not matter. Reports the first of several differences, in the order
+    of the first value: `delta.items[3].score: 0.1 then 0.2`.
     """
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return _compare_objects(first, second, path)
@@ -147,7 +149,7 @@ def _compare_lists(first: Any, second: Any, path: str) -> str | None:
 
 
 def _text(value: Any, other: Any = None) -> str:
-    """A value on one line; of a long text the part where it begins to differ from `other`."""
+    """A value on one line; for a long text, the part where it begins to differ from `other`."""
     text = json.dumps(value, ensure_ascii=False, default=repr)
     if len(text) <= _WIDTH:
         return text

@@ -1,4 +1,4 @@
-"""Which run the code runs in: set once per execution of a graph, seen by its wrapped nodes.
+"""The run of the calling code: set once per execution of a graph, read by its wrapped nodes.
 
 A compiled graph is wrapped once and executes many runs at a time; its nodes find theirs here.
 """
@@ -6,39 +6,43 @@ A compiled graph is wrapped once and executes many runs at a time; its nodes fin
 from __future__ import annotations
 
 import asyncio
-from contextvars import Context, ContextVar
+from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
+from langgraph._internal._constants import CONFIG_KEY_READ
 
 from noesium_stream.config import ExecutionMode
 from noesium_stream.event.standard import CheckpointCreated
 from noesium_stream.kernel.journal import RunJournal
-from noesium_stream.kernel.modes import in_mode
-from noesium_stream.kernel.state_hash import Reader, StateHash, state_reader
-from noesium_stream.kernel.typed import encode
+from noesium_stream.kernel.modes import MODE
+from noesium_stream.kernel.state.state_hash import Reader, StateHash
+from noesium_stream.kernel.state.typed_json import encode
 
 SHARE_S: Final = 0.01
-"""How long a step may wait for others to share its commit with."""
+"""How long a step may wait for others to share its commit."""
 
 MAX_UNSETTLED: Final = 64
-"""How many steps may wait for the log at once."""
+"""Largest number of steps that wait for the log at once."""
 
 _RUN: ContextVar[RunContext | None] = ContextVar("noesium_run", default=None)
 
 
 class Durability(StrEnum):
-    """When a step is on the log. Whatever is chosen: a step's intent to do something outside, what it sends
-    to others, a question and the end of the run are on the log before anybody can see them, and together
-    with everything before them.
+    """The moment at which a step is on the log.
 
-    SYNC: every step, before the next one begins. A crash repeats at most the steps that were running.
-    ASYNC: as SYNC, but nobody waits for a step that touches nothing outside, being declared deterministic
-        or of code that only computes (`plain_code`): it goes to the log within 10 ms, and shares its commit
-        with those that come meanwhile. A crash may repeat the last few of these.
-    EXIT: steps are kept back until something outside depends on them, or the run ends. A crash repeats all
-        since then. The fewest commits, and nobody can watch the run meanwhile.
+    In every case the intent of an effect, a message to others, a question and the end of the run are on the
+    log before anybody can see them, together with everything before them.
+
+    SYNC: each step is on the log before the next one begins. A crash repeats at most the steps that were
+        running.
+    ASYNC: the next step does not wait for a step that caused no effect, call, question or message, whatever
+        it computes. Such steps are sent to the log within 10 ms, and share a commit. A crash also repeats
+        those of them that came after the last commit.
+    EXIT: such steps are sent to the log with the next step that causes something, or with the end of the
+        run. A crash repeats all of them since then. This takes the fewest commits, and nobody can watch the
+        run meanwhile.
     """
 
     SYNC = "sync"
@@ -47,7 +51,7 @@ class Durability(StrEnum):
 
 
 class RunContext:
-    """One execution of a graph for a run; `within`: a graph that undoes, and what its task paths begin with.
+    """One execution of a graph for a run; `within`: the prefix of the task paths of a graph that undoes.
 
     Such a graph leaves no checkpoints: it is walked from its beginning.
     """
@@ -80,12 +84,12 @@ class RunContext:
             return False
 
     def superstep(self, number: int, config: RunnableConfig | None = None) -> None:
-        """A node of this superstep begins: the superstep before it is complete."""
+        """Note that a node of this superstep begins: the superstep before it is complete."""
         before = self._current
         if number == before:
             return
-        self._current, self._read = number, state_reader(config)
-        # Nothing has to be known of the state before a node's body can run.
+        self._current, self._read = number, (config or {}).get("configurable", {}).get(CONFIG_KEY_READ)
+        # A node's body can run before the state is known.
         known = number in self.journal.history.checkpoints
         state_hash = None if known else self._hash(before)
         if before is not None and number > before:
@@ -93,11 +97,11 @@ class RunContext:
 
     @property
     def reached_step(self) -> int:
-        """The last superstep that is complete; 0: none is."""
+        """The last complete superstep; 0: none."""
         return (self._current or 1) - 1
 
     def state(self) -> dict[str, Any]:
-        """The state that the superstep which runs began with, in its recorded form.
+        """The state at the beginning of the running superstep, in its recorded form.
 
         Raises:
             StateError: a part of it cannot be recorded.
@@ -107,13 +111,17 @@ class RunContext:
         return {name: encode(value, name) for name, value in self._state.read(self._read).items()}
 
     def end(self) -> None:
-        """The graph has ended."""
+        """Note that the graph has ended."""
         if self._current is not None:
             self._checkpoint(self._current, self._hash(self._current))
 
-    async def reached(self, pure: bool) -> None:
-        """A step is complete and staged; return when that is as safe as the run's durability says."""
-        if self._durability is Durability.SYNC or not pure:
+    async def reached(self, caused_nothing: bool) -> None:
+        """Return when a complete and staged step is as safe as the run's durability promises.
+
+        Args:
+            caused_nothing: whether the step caused no effect, call, question or message.
+        """
+        if self._durability is Durability.SYNC or not caused_nothing:
             return await self.settled()
         self._unsettled += 1
         if self._durability is Durability.ASYNC:
@@ -124,13 +132,13 @@ class RunContext:
         return None
 
     async def settled(self) -> None:
-        """Return when all that was staged is on the log."""
+        """Return when all staged events are on the log."""
         self._unsettled = 0
         self.stop()
         await self.journal.commit()
 
     def stop(self) -> None:
-        """Nothing is sent by itself any more."""
+        """Stop sending staged events automatically."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -140,7 +148,7 @@ class RunContext:
         self.journal.flush()
 
     def _hash(self, number: int | None) -> str | None:
-        """The hash of the state, which superstep `number` has come to."""
+        """The hash of the state after superstep `number`."""
         if self._state is None or self._read is None:
             return None
         return self._state.take(self._read, self.journal.history.steps.get(number or 0, ()))
@@ -166,13 +174,8 @@ class RunContext:
 
 
 def current_run() -> RunContext | None:
-    """The run that the calling code belongs to; None outside."""
+    """The run of the calling code; None outside a run."""
     return _RUN.get()
-
-
-def run_of(context: Context) -> RunContext | None:
-    """The run that code in this context belongs to; None: to none."""
-    return context.get(_RUN)
 
 
 class running:
@@ -182,14 +185,13 @@ class running:
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
-        self._mode = in_mode(run.mode)
 
     def __enter__(self) -> None:
-        """It is the current one from here on."""
+        """Set the current run."""
         self._token = _RUN.set(self._run)
-        self._mode.__enter__()
+        self._mode = MODE.set(self._run.mode)
 
     def __exit__(self, *raised: object) -> None:
-        """The one before is current again."""
-        self._mode.__exit__()
+        """Restore the previous run."""
+        MODE.reset(self._mode)
         _RUN.reset(self._token)

@@ -1,7 +1,7 @@
 """Language models behind one small interface (RFC-1001 §5 `llm/`); every call is an effect of its step.
 
-The call's event says how the model samples: `model`, `version`, `temperature`, `seed` (RFC-0003 §7), and in
-`more` what else the provider is given. STRICT mode refuses a call that leaves one of the four out.
+The call's event contains the sampling settings: `model`, `version`, `temperature`, `seed` (RFC-0003 §7), and
+in `more` the provider's other settings. STRICT mode refuses a call without one of the four.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from noesium_stream.event.standard import SideEffectClass
-from noesium_stream.kernel import current_step
 from noesium_stream.kernel.modes import ModelParameters, check_model_parameters, current_mode
+from noesium_stream.kernel.step.effects import Effects
+from noesium_stream.kernel.step.position import this_step
 
 
 class BaseLLMClient(Protocol):
@@ -22,17 +23,17 @@ class BaseLLMClient(Protocol):
 
     @property
     def parameters(self) -> ModelParameters:
-        """How it samples; None for what it does not fix."""
+        """The sampling settings; None for settings that it does not fix."""
 
     async def generate(self, prompt: str, *, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Ask the model outside any run; return `{"text", "model", "tokens"}` and more.
+        """Call the model outside any run; return `{"text", "model", "tokens"}` and more.
 
-        `parameters` are the client's own, as the event has them.
+        `parameters` are the client's own, as in the event.
         """
 
 
 class JournaledLLM:
-    """A model as nodes use it: the answer is recorded, and a replay reads it instead of asking again."""
+    """A model for nodes: the answer is recorded, and a replay reads it instead of calling again."""
 
     def __init__(self, client: BaseLLMClient) -> None:
         self._client = client
@@ -47,13 +48,13 @@ class JournaledLLM:
 
         Raises:
             KernelError: called outside a node.
-            StrictModeError: the client does not fix seed, temperature, name and version, in STRICT mode.
-            Exception: what the provider's client raises, after it is recorded.
+            StrictModeError: in STRICT mode, the client does not fix seed, temperature, name and version.
+            Exception: any error of the provider's client, after it is recorded.
         """
-        step = current_step()
+        place = this_step()
         parameters = self._client.parameters
         check_model_parameters(parameters, current_mode())
-        answer = await step.journaled(
+        answer = await Effects(place).perform(
             f"model:{self.model}",
             self._client.generate,
             prompt,

@@ -1,4 +1,4 @@
-"""Any provider that LangChain knows, through `init_chat_model`."""
+"""LLM client for any provider that LangChain supports, through `init_chat_model`."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _HIDDEN: Final = "***"
 
 
 class LangChainLLM:
-    """A LangChain chat model, at temperature 0 unless told otherwise.
+    """A LangChain chat model, by default at temperature 0.
 
     Args:
         model: `provider:name`.
-        temperature: given to the provider; None gives none, which STRICT mode refuses.
-        seed: given to the provider; None gives none, which STRICT mode refuses.
-        version: the provider's version of the model, for the event; STRICT mode requires it. What the
-            provider itself says of its version is in the answer.
-        more: goes to the provider's client as it is, and, without secrets, into the event.
+        temperature: passed to the provider; None passes none, which STRICT mode refuses.
+        seed: passed to the provider; None passes none, which STRICT mode refuses.
+        version: the provider's version of the model, for the event; STRICT mode requires it. The version that
+            the provider reports is in the answer.
+        more: passed to the provider's client unchanged and, without secrets, written to the event.
 
     Raises:
         ConfigError: the extra is not installed, the provider or model is not known, or the provider's client
-            does not take what it is given.
+            does not accept a setting.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class LangChainLLM:
             given["seed"] = seed
         try:
             self._chat: Any = models.init_chat_model(model, **given, **more)
-        except Exception as error:  # a provider's client raises what it likes
+        except Exception as error:  # each provider's client has its own error types
             raise ConfigError(
                 f"The model {model} cannot be used: {_reason(error)}",
                 hint="Give it as PROVIDER:NAME, install the provider's package, and see "
@@ -68,7 +68,7 @@ class LangChainLLM:
             chosen = [name for name, value in given.items() if name != "temperature" or value != 0]
             _refuse_unknown(model, type(self._chat).__name__, known, [*chosen, *more])
             if "temperature" not in known:
-                temperature = None  # nobody was told of it
+                temperature = None  # it was not passed on
         self._parameters = ModelParameters(model, version, temperature, seed, _recordable(more))
 
     @classmethod
@@ -76,7 +76,7 @@ class LangChainLLM:
         """The model with an agent's `llm_config` (see `AgentConfig`).
 
         Raises:
-            ConfigError: as the class; or a setting has a value that it cannot have.
+            ConfigError: as the class; or the value of a setting is not allowed.
         """
         problem = llm_config_problem(settings)
         if problem is not None:
@@ -92,11 +92,11 @@ class LangChainLLM:
 
     @property
     def parameters(self) -> ModelParameters:
-        """See `BaseLLMClient.parameters`."""
+        """As `BaseLLMClient.parameters`."""
         return self._parameters
 
     async def generate(self, prompt: str, *, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
-        """See `BaseLLMClient.generate`; `answered_by` is what the provider says of model and version."""
+        """As `BaseLLMClient.generate`; `answered_by` is the model and version that the provider reports."""
         message = await self._chat.ainvoke(prompt)
         usage = getattr(message, "usage_metadata", None)
         if usage:
@@ -110,7 +110,7 @@ class LangChainLLM:
 
 
 def _names_of(client: type[Any]) -> frozenset[str] | None:
-    """What a client can be given; None where it does not tell."""
+    """The names of a client's settings; None if it does not declare them."""
     fields = getattr(client, "model_fields", None)
     if fields is None:
         return None
@@ -118,7 +118,10 @@ def _names_of(client: type[Any]) -> frozenset[str] | None:
 
 
 def _refuse_unknown(model: str, client: str, known: frozenset[str], names: list[str]) -> None:
-    """A client drops what it does not know, or sends it to a provider that refuses every call."""
+    """Refuse settings that a client does not know.
+
+    A client drops them, or sends them to a provider that refuses every call.
+    """
     unknown = [name for name in names if name not in known]
     if not unknown:
         return
@@ -137,9 +140,9 @@ def _refuse_unknown(model: str, client: str, known: frozenset[str], names: list[
 
 
 def _recordable(more: Mapping[str, Any]) -> dict[str, Any]:
-    """What the event may have of a provider's settings: names that look secret have no text in it."""
+    """Provider settings for the event: strings under names that look secret are removed."""
     found: dict[str, Any] = hide_secrets({name: _plain(value, name) for name, value in more.items()})
-    # `max_tokens` is no secret, and what is no text cannot be one.
+    # Only strings can be secrets: `max_tokens` is a number.
     return {
         name: more[name] if isinstance(more[name], bool | int | float) else value
         for name, value in found.items()
@@ -147,7 +150,7 @@ def _recordable(more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """A setting as JSON; what is no JSON is told by its type."""
+    """A setting as JSON; a value that is not JSON is represented by its type."""
     if _PRIVATE.search(name) and value is not None:
         return _HIDDEN
     if isinstance(value, Mapping):
@@ -158,7 +161,7 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """What a client's error says, without the values that it was given: one may be a key."""
+    """The message of a client's error without the given values: one may be a key."""
     if isinstance(error, ValidationError):
         parts = (f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in error.errors())
         return "; ".join(parts)

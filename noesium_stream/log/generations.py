@@ -1,23 +1,25 @@
 """The generations of an agent type's topics: a partition count never changes, so an agent type grows by new
 topics, `….inbox.g2` and `….journal.g2`.
 
-Decision record. A run lies in one generation, from its command to its outcome. Who sends does not have to
-know in which: the inbox of the first generation is the door of all. An owner there deals with what is its
-own; what it does not know goes on to the next generation, in the commit that says so in its journal
-(`request.forwarded`), and so on. Hence what holds within a partition holds across a growth:
+Decision record. A run lies in one generation, from its command to its outcome. A sender does not have to
+know which one: the inbox of the first generation is the door of all generations. An owner there handles the
+requests of its own runs. It forwards requests for unknown runs to the next generation, in the commit that
+records the forwarding in its journal (`request.forwarded`); the next owner does the same. So the guarantees
+within a partition also hold across a growth:
 
-- A command that may come twice (its run's id is derived, from an idempotency key or a call) goes through the
-  door. If its run began before the growth, the owner there knows it, for as long as it would have without;
-  otherwise both go on to the same partition of the next generation, and meet there.
-- All that is sent to a run that is there goes through the door, so it stays in order. Only a command with a
-  fresh id, which nobody can have sent before, goes to the newest generation at once.
-- Who does not know of a growth writes to the door, as everybody does.
-- What comes through the door for a run of a later generation has come when it was handed on. An answer that
-  lies in the run's own inbox when its owner comes is ahead of the question's deadline, though that has passed
-  by then; one that still lies at the door is not: how far that is read its owner alone knows.
+- A command that may arrive twice (its run's id is derived from an idempotency key or a call) goes through the
+  door. If its run began before the growth, the owner there knows it, for as long as without a growth.
+  Otherwise both copies go to the same partition of the next generation and meet there.
+- Everything that is sent to an existing run goes through the door, so it stays in order. Only a command with
+  a fresh id, which nobody can have sent before, goes to the newest generation at once.
+- A sender that does not know of a growth writes to the door, as everybody does.
+- A request that comes through the door for a run of a later generation counts as received when it was
+  forwarded. An answer that already lies in the run's own inbox when its owner takes over comes before the
+  question's deadline, even if the deadline has passed by then. An answer that still lies at the door does
+  not: only the door's owner knows how far that inbox is read.
 
 An owner learns of a growth from its inbox (`partition.outgrown`, written to all partitions in one transaction
-before anybody can know the new inbox): nobody who sent what lies before it can have known of the growth.
+before anybody can know the new inbox). So no sender of an earlier record can have known of the growth.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ class Generation(NamedTuple):
 
 
 def generations_in(layout: Mapping[str, TopicShape], topology: Topology, agent_type: str) -> list[Generation]:
-    """Those that are open, the first one first; none where the agent type has no inbox.
+    """The open generations, oldest first; none if the agent type has no inbox.
 
     A generation opens with its inbox, which is made last.
 
     Raises:
-        ConfigError: `agent_type` is no agent type.
+        ConfigError: `agent_type` is not a valid agent type.
     """
     found: list[Generation] = []
     while True:
@@ -58,8 +60,8 @@ def generations_in(layout: Mapping[str, TopicShape], topology: Topology, agent_t
 
 
 def fitting_spec(topology: Topology, layout: Mapping[str, TopicShape], topic: str) -> TopicSpec:
-    """As `Topology.spec`; an inbox that is made new gets as many partitions as its journal has, and a journal
-    as its inbox.
+    """The spec of `Topology.spec`; a new inbox gets as many partitions as its journal has, and a new journal
+    as many as its inbox.
     """
     spec = topology.spec(topic)
     head, _, kind = topic.rpartition(".")
@@ -69,36 +71,36 @@ def fitting_spec(topology: Topology, layout: Mapping[str, TopicShape], topic: st
 
 
 async def generations(log: EventLog, agent_type: str) -> list[Generation]:
-    """As `generations_in`, of a log as it is now; topics of the first one that are missing are made.
+    """The generations of `generations_in`, read from the log now; creates missing topics of the first one.
 
     Raises:
-        ConfigError: `agent_type` is no agent type.
-        TopicConfigError: also where a journal has not as many partitions as its inbox.
-        LogUnavailableError: nobody answers.
+        ConfigError: `agent_type` is not a valid agent type.
+        TopicConfigError: as in `ensure_topics`, or a journal has not as many partitions as its inbox.
+        LogUnavailableError: no broker answers.
     """
     topology, layout = log.topology, await log.layout()
     inbox = fitting_spec(topology, layout, topology.inbox(agent_type))
     journal = fitting_spec(topology, layout, topology.journal(agent_type))
     if inbox.name not in layout:
         await log.ensure_topics([inbox])
-    # The inbox decides: somebody who wants another number of partitions may have made it.
+    # The inbox decides: somebody may have created it with another number of partitions.
     count = layout[inbox.name].partitions if inbox.name in layout else len(await log.end(inbox.name))
     await log.ensure_topics([inbox, replace(journal, partitions=count)])
     made = layout[journal.name].partitions if journal.name in layout else len(await log.end(journal.name))
     if made != count:
-        # A run is written to the partition of its command's number, and looked for by its key.
+        # A run is written to the partition number of its command, and looked up by its key.
         raise TopicConfigError(
             f"{journal.name} has {made} partitions and {inbox.name} {count}: they need equally many.",
             hint="Somebody made one of them by itself. Delete the one that is empty: it is made again like "
             "the other one. Or use another namespace.",
         )
     found = generations_in(await log.layout(), topology, agent_type)
-    # A broker may be a moment late to tell of topics that were just made.
+    # A broker may report new topics with a short delay.
     return found or [Generation(1, inbox.name, journal.name, count)]
 
 
 async def open_generations(log: EventLog, agent_type: str) -> list[Generation]:
-    """As `generations_in`, of a log as it is now: nothing is made, so that who only looks leaves no trace.
+    """The generations of `generations_in`, read from the log now; creates no topics.
 
     Raises `LogUnavailableError`.
     """
@@ -108,7 +110,7 @@ async def open_generations(log: EventLog, agent_type: str) -> list[Generation]:
 def next_specs(
     topology: Topology, agent_type: str, number: int, partitions: int
 ) -> tuple[TopicSpec, TopicSpec]:
-    """Inbox and journal of generation `number`, to be made like those of the one before."""
+    """Specs of the inbox and journal of generation `number`, created like those of the previous one."""
     inbox = TopicSpec(
         topology.inbox(agent_type, number),
         TopicKind.INBOX,

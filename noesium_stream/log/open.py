@@ -1,11 +1,12 @@
-"""`open_log`: from a URL to an `EventLog`; the backend's libraries are imported when it is opened."""
+"""`open_log`: opens an `EventLog` by its URL; a backend's libraries are imported when it is opened."""
 
 from __future__ import annotations
 
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.config import load_config
 from noesium_stream.event.catalogue import Catalogue
-from noesium_stream.event.codec import EnvelopeCodec, SchemaRegistry
+from noesium_stream.event.codec.codec import EnvelopeCodec
+from noesium_stream.event.codec.other_schemas import SchemaRegistry
 from noesium_stream.event.signing import Verifier
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import Topology
@@ -21,25 +22,25 @@ async def open_log(
     verifier: Verifier | None = None,
     registry: SchemaRegistry | None = None,
 ) -> EventLog:
-    """Open the log at `url`; without one, the log that the configuration names.
+    """Open the log at `url`, or by default the log that the configuration names.
 
     - `memory://[name]`: in this process; a name shares it, `?seed=N` interleaves operations reproducibly.
     - `sqlite:///path` (relative, four slashes: absolute): one durable file, several processes.
     - `kafka://host:port[,host:port]`: a broker.
 
     Args:
-        url: where; parameters `namespace` and `partitions` stand above the configured ones.
-        topology: names and partition counts; stands above both.
+        url: the address; its parameters `namespace` and `partitions` override the configured ones.
+        topology: names and partition counts; overrides both.
         catalogue: event types that are validated; default: the standard ones.
         clock: time and ids; default: the machine's.
-        verifier: the keys for signed events; default: the configured ones. Without a key a signed event is
-            refused by `Record.envelope`.
+        verifier: the keys for signed events; default: the configured ones. Without a key, `Record.envelope`
+            refuses a signed event.
         registry: a schema registry; records are then in the Confluent wire format. Default: the configured
             one.
 
     Raises:
         LogUrlError: the URL cannot be read.
-        LogUnavailableError: nobody answers there, or the file cannot be opened.
+        LogUnavailableError: no broker answers at this address, or the file cannot be opened.
         LogCorruptError: the file is torn, foreign or damaged.
     """
     config = load_config()
@@ -54,20 +55,20 @@ async def open_log(
 
 
 def _registry(url: str) -> SchemaRegistry:
-    from noesium_stream.event.registry import ConfluentRegistry  # noqa: PLC0415
+    from noesium_stream.event.codec.confluent_registry import ConfluentRegistry  # noqa: PLC0415
 
     return ConfluentRegistry(url)
 
 
 async def _open(url: LogUrl, topology: Topology, codec: EnvelopeCodec, clock: Clock) -> EventLog:
     if url.scheme == "memory":
-        from noesium_stream.log.memory import open_memory  # noqa: PLC0415
+        from noesium_stream.log.memory.open import open_memory  # noqa: PLC0415
 
         return await open_memory(url, topology, codec, clock)
     if url.scheme == "sqlite":
-        from noesium_stream.log.sqlite import open_sqlite  # noqa: PLC0415
+        from noesium_stream.log.sqlite.store import open_sqlite  # noqa: PLC0415
 
         return await open_sqlite(url, topology, codec, clock)
-    from noesium_stream.log.kafka import open_kafka  # noqa: PLC0415
+    from noesium_stream.log.kafka.log import open_kafka  # noqa: PLC0415
 
     return await open_kafka(url, topology, codec, clock)

@@ -1,8 +1,8 @@
 """The port: an append-only, partitioned log of envelopes that is also the bus (RFC-1001 §6.3, §6.4).
 
-`EventStore` and `EnvelopeBridge` of RFC-1001 are one thing here, because the log is the bus: `publish`
-is `append`, and nothing is ever appended twice. Backends: `memory`, `sqlite`, `kafka`, one file each;
-one contract suite (`tests/contract`) holds for all of them.
+`EventStore` and `EnvelopeBridge` of RFC-1001 are one thing here, because the log is the bus: `publish` is
+`append`, and nothing is ever appended twice. Each backend (`memory`, `sqlite`, `kafka`) has a folder of its
+own; one contract suite (`tests/contract`) runs against all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TopicPartition(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a record lies; offsets grow within a partition and may have gaps."""
+    """The place of a record; offsets grow within a partition and may have gaps."""
 
     topic: str
     partition: int
@@ -39,18 +39,18 @@ class Position(NamedTuple):
 
 
 Cursor = Mapping[int, int]
-"""The next offset to read, per partition of one topic; a partition that is missing starts at its first."""
+"""The next offset to read, per partition of one topic; a missing partition starts at its first offset."""
 
 Only = Collection[int] | None
 """The partitions to read; None reads all."""
 
 
 class Outgoing(NamedTuple):
-    """A record that a writer is to commit.
+    """A record for a writer to commit.
 
     `key` orders it (in a journal: the run it belongs to, which is not always the envelope's own
-    `partition_key`); `partition` is explicit, because an owner writes to the partition that it owns.
-    `headers` come on top of those that every record has.
+    `partition_key`). `partition` is explicit, because an owner writes to the partition that it owns.
+    `headers` are added to the standard headers of every record.
     """
 
     envelope: EventEnvelope
@@ -63,17 +63,17 @@ class Outgoing(NamedTuple):
 outgoing_of: Final = cast(
     Callable[[tuple[EventEnvelope, str, int, str, Headers]], Outgoing], partial(tuple.__new__, Outgoing)
 )
-"""A record of its fields, at a third of the cost of calling the class."""
+"""Make a record from its fields, at a third of the cost of calling the class."""
 
 
 def outgoing(envelope: EventEnvelope, topic: str, partition: int, key: str) -> Outgoing:
-    """A record without more headers, at half the cost of calling its class: one is made for each event."""
+    """A record without extra headers, at half the cost of calling its class: one is made for each event."""
     return outgoing_of((envelope, topic, partition, key, ()))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as it is. `bytes` and `retention_ms` are None where unknown or unlimited.
+    """A topic and its size. `bytes` is None if unknown, `retention_ms` is None if unlimited.
 
     `records` counts retained offsets: on Kafka each transaction takes one more in each of its partitions.
     """
@@ -86,7 +86,7 @@ class TopicInfo:
 
 
 class TopicShape(NamedTuple):
-    """What a reader has to know of a topic; `topic_id` is that of `EventLog.topic_id`."""
+    """The properties of a topic that readers need; `topic_id` is that of `EventLog.topic_id`."""
 
     partitions: int
     topic_id: str
@@ -96,9 +96,9 @@ class GroupShare(NamedTuple):
     """A member of a consumer group, as others see it.
 
     Attributes:
-        member: its name, `host/pid/…`: which process it is, and something that no other member has. A
-            program of another kind is named by what it calls itself.
-        partitions: what it reads now.
+        member: its name, `host/pid/…`: the process, and a part that no other member has. A program of another
+            kind appears under the name that it chose.
+        partitions: the partitions that it reads now.
     """
 
     member: str
@@ -111,15 +111,16 @@ def process_of(member: str) -> str:
 
 
 class Tenure(Protocol):
-    """That a group has given a partition to one of its members, and since when: an epoch or a generation.
+    """Proof that a group has assigned a partition to a member, with its epoch or generation.
 
-    It ends when the group has given the partition to somebody else, also while the member does not know. Two
-    are equal that say the same. Made by `Subscription.tenure`, for `EventLog.writer` of the same log.
+    It ends when the group gives the partition to another member, even before the member knows. Two tenures
+    are equal if they have the same content. Made by `Subscription.tenure`, for `EventLog.writer` of the same
+    log.
     """
 
     @property
     def partition(self) -> TopicPartition:
-        """Of which partition."""
+        """The assigned partition."""
 
 
 class Transaction(Protocol):
@@ -133,7 +134,7 @@ class Transaction(Protocol):
         """
 
     async def commit(self) -> list[Position]:
-        """Make all records visible at once; return where each lies, in the order written.
+        """Make all records visible at once; return the position of each, in the order written.
 
         Raises `FencedError`, `CommitUnknownError`, `LogFullError`, `LogUnavailableError`.
         """
@@ -143,29 +144,29 @@ class Transaction(Protocol):
 
 
 class LogWriter(Protocol):
-    """A fenced transactional writer: at most one of an id is alive at any time."""
+    """A fenced transactional writer: at most one writer of an id is alive at any time."""
 
     @property
     def writer_id(self) -> str:
-        """The id that it was opened with."""
+        """The id under which it was opened."""
 
     tells_positions: bool
-    """Whether `commit` returns positions, as it does unless somebody sets this to False: to hear of each
-    record where it lies can cost as much as to send it. `commit` may return an empty list then."""
+    """Whether `commit` returns positions; True unless its user sets it to False. Delivery reports for each
+    record can cost as much as sending it. If False, `commit` may return an empty list."""
 
     @property
     def epoch(self) -> int:
-        """Grows with each opening of the same id."""
+        """The writer's epoch; it grows with each opening of the same id."""
 
     async def commit(self, outgoing: Sequence[Outgoing]) -> list[Position]:
-        """Commit records to any topics, all or none; return where each lies, in order.
+        """Commit records to any topics, all or none; return the position of each, in order.
 
-        Every record gets the header `noesium_commit` (`<commit id>:<index>:<count>`, counted per
-        partition), so that a torn commit can be told apart on the log.
+        Every record gets the header `noesium_commit` (`<commit id>:<index>:<count>`, counted per partition),
+        so that readers of the log can detect a torn commit.
 
         Raises:
             FencedError: another writer of this id was opened; nothing of this commit is visible.
-            CommitUnknownError: it may or may not be on the log; open a new writer and read.
+            CommitUnknownError: the outcome is unknown; open a new writer and read the log.
             EventValidationError, RecordTooLargeError: refused before anything was written.
             LogFullError, LogUnavailableError: nothing was written; the same call may succeed later.
         """
@@ -174,18 +175,19 @@ class LogWriter(Protocol):
         """Open a transaction that is written in parts; a writer has one at a time."""
 
     async def close(self) -> None:
-        """Abort what is open and let go; does not fence anybody."""
+        """Abort an open transaction and release the client; fences nobody."""
 
 
 Handler = Callable[[Sequence[Record]], Awaitable[None]]
-"""Takes the next records of the assigned partitions; what it raises ends the subscription."""
+"""Handles the next records of the assigned partitions; an error that it raises ends the subscription."""
 
 OnAssigned = Callable[[frozenset[TopicPartition]], Awaitable[Mapping[TopicPartition, int] | None]]
-"""Told of new partitions before their first record; may say where to start in each."""
+"""Called with new partitions before their first record; may return the start offset of each."""
 
 OnRevoked = Callable[[frozenset[TopicPartition]], Awaitable[None]]
-"""Told of partitions that go, after their last record was handled and before somebody else has them; of those
-that others have already as soon as that is known, also while records of them are handled."""
+"""Called with revoked partitions, after their last record was handled and before another member takes them.
+Called with lost partitions, which others hold already, as soon as the loss is known, even while their records
+are being handled."""
 
 
 class Subscription(Protocol):
@@ -197,44 +199,44 @@ class Subscription(Protocol):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What this member reads now."""
+        """The partitions that this member reads now."""
 
     async def wait(self) -> None:
-        """Return when it is closed; raise what the handler (or the log) raised, to whoever waits here."""
+        """Return when the subscription is closed; raise the error of the handler or of the log."""
 
     def position(self, tp: TopicPartition) -> int | None:
-        """The offset below which everything was handled, or is not wanted; None: it is not read here."""
+        """The offset below which every wanted record was handled; None: the partition is not read here."""
 
     def behind(self, tp: TopicPartition) -> int:
-        """How many offsets lie behind the records that were handed over last, as far as that is known here.
+        """The known number of offsets after the last delivered records.
 
-        A guess for those who would rather take many at once: 0 where nothing is known.
+        An estimate for handlers that prefer large batches: 0 if nothing is known.
         """
 
     def seek(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Go on elsewhere in these partitions: no record from before is handed over after this call.
+        """Continue from other offsets in these partitions: no earlier record is delivered after this call.
 
-        Of partitions that this member does not read nothing is done. To be called on the event loop, also
-        by the handler itself.
+        Ignores partitions that this member does not read. Call it on the event loop; the handler may call it
+        too.
         """
 
     def change_topics(self, topics: Sequence[str]) -> None:
         """Read these topics from now on; partitions of topics that stay are not disturbed.
 
-        Raises `TopicNotFoundError`, where that can be told at once.
+        Raises `TopicNotFoundError` if it is known at once that a topic is missing.
         """
 
     async def tenure(self, tp: TopicPartition) -> Tenure:
-        """What this member knows of its tenure of a partition; from `on_assigned` on, until `on_revoked`.
+        """This member's tenure of a partition; valid to ask from `on_assigned` on, until `on_revoked`.
 
         The group may have ended it already: a writer that is opened under it finds out.
 
         Raises:
-            TenureEndedError: the partition is not this member's.
+            TenureEndedError: this member does not hold the partition.
         """
 
     async def close(self) -> None:
-        """Leave the group: the last batch ends, `on_revoked` is called, others take over at once."""
+        """Leave the group: finish the last batch, call `on_revoked`, and let others take over at once."""
 
 
 class EventLog(Protocol):
@@ -250,33 +252,33 @@ class EventLog(Protocol):
 
     @property
     def decoder(self) -> Decoder:
-        """What decodes the records of this log; for records that were kept elsewhere."""
+        """The decoder of this log's records; for records that were stored elsewhere."""
 
     @property
     def catalogue(self) -> Catalogue:
         """The event types that this log validates; a program may register its own."""
 
     async def append(self, envelopes: Sequence[EventEnvelope], *, topic: str | None = None) -> list[Position]:
-        """Append all or none to where `route` says (or to `topic`); return where each one lies, in order.
+        """Append all or none, to the topics of `route` (or to `topic`); return the positions in order.
 
-        Topics that do not exist are created as `topology` wants them. Never into a journal: that takes a
-        writer.
+        Missing topics are created with the settings of `topology`. Journals are refused: only a writer may
+        write to them.
 
         Raises:
             EventValidationError, RecordTooLargeError: refused before anything was written.
             LogFullError, LogUnavailableError: nothing was written; retriable.
-            CommitUnknownError: sent and not acknowledged: append the same events again, or read.
+            CommitUnknownError: sent but not acknowledged: append the same events again, or read.
         """
 
     async def publish(self, envelope: EventEnvelope) -> Position:
-        """`append` of one: the bus is the log (RFC-1001 §6.4)."""
+        """Append one event: the bus is the log (RFC-1001 §6.4)."""
 
     async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> LogWriter:
-        """Open the transactional writer of this id, fencing whoever holds it and aborting what it left.
+        """Open the transactional writer of this id; fence the current holder and abort its open transaction.
 
         Under a tenure its first commit succeeds only while the group leaves the partition to that member
-        (KIP-447): one that is late fences whoever has the partition by now, and then cannot get past its
-        own first commit. Where it shows at once that the tenure has ended, nobody is fenced.
+        (KIP-447). A late member fences the partition's new holder, and then fails at its own first commit. If
+        the tenure is already known to have ended, nobody is fenced.
 
         Raises `LogUnavailableError`; `TenureEndedError`.
         """
@@ -292,11 +294,10 @@ class EventLog(Protocol):
     ) -> AsyncIterator[Record]:
         """Yield committed records from `cursor`, in offset order within each partition.
 
-        With `until` (the next offset per partition, as `end` gives it) it ends when every partition named
-        there is read that far; partitions that `until` does not name are not read. Without `until` it
-        reads all partitions and goes on for ever, waiting for new records. Of the others than `partitions`
-        nothing is read, whatever `cursor` and `until` say of them; where none is left it ends at once.
-        `types` are judged on headers.
+        With `until` (the next offset per partition, as `end` returns it) it ends when every partition named
+        there is read that far; other partitions are not read. Without `until` it reads all partitions for
+        ever and waits for new records. With `partitions`, only those are read, whatever `cursor` and `until`
+        say; if none is left, it ends at once. `types` are judged on headers.
 
         Raises:
             LogTruncatedError: the cursor lies below the first retained offset.
@@ -313,10 +314,10 @@ class EventLog(Protocol):
         types: Types = None,
         partitions: Only = None,
     ) -> AsyncIterator[Sequence[Record]]:
-        """As `read`, in batches as they come; for folds."""
+        """As `read`, in batches as they arrive; for folds."""
 
     async def end(self, topic: str) -> dict[int, int]:
-        """The high watermark of every partition: what a fold has to reach (not the last stable offset).
+        """The high watermark of every partition: the end of a fold (not the last stable offset).
 
         Raises `TopicNotFoundError`, `LogUnavailableError`.
         """
@@ -331,7 +332,7 @@ class EventLog(Protocol):
         """The number of offsets used in all partitions of `topic` together (RFC-1001 §6.3)."""
 
     def read_by_correlation(self, correlation_id: str, topics: Sequence[str]) -> AsyncIterator[Record]:
-        """Yield what `topics` hold now with this correlation id, by partition and offset."""
+        """Yield the records that `topics` hold now with this correlation id, by partition and offset."""
 
     async def subscribe(
         self,
@@ -343,39 +344,40 @@ class EventLog(Protocol):
         on_revoked: OnRevoked | None = None,
         types: Types = None,
     ) -> Subscription:
-        """Join a consumer group; partitions are shared among its members.
+        """Join a consumer group; its members share the partitions.
 
-        A partition starts where `on_assigned` says, else where the group has committed, else at its
+        A partition starts at the offset from `on_assigned`, else at the group's committed offset, else at its
         beginning. The group's offset is committed after the handler has returned (at least once).
         """
 
     async def members(self, group: str) -> list[GroupShare]:
-        """Who reads which partition in a consumer group now, by name.
+        """The members of a consumer group with their partitions, by name.
 
-        A partition that nobody is said to have is just changing hands, or nobody reads it. A member that
-        was killed is listed until its lease (on Kafka its session) has run out: some seconds.
+        A partition that no member lists is either changing hands or read by nobody. A killed member is listed
+        until its lease (on Kafka its session) expires: some seconds.
 
         Raises `LogUnavailableError`.
         """
 
     async def ensure_topics(self, specs: Sequence[TopicSpec]) -> None:
-        """Create topics that are missing; check those that exist.
+        """Create the missing topics; check the existing ones.
 
         Raises:
-            TopicConfigError: one exists with settings that lose or reorder events; says which and why.
+            TopicConfigError: a topic has settings that lose or reorder events; names the setting and the
+                reason.
         """
 
     async def topics(self) -> list[TopicInfo]:
         """The topics of this namespace, by name."""
 
     async def layout(self) -> dict[str, TopicShape]:
-        """The topics of this namespace by name, with what readers have to know of them; cheap.
+        """The topics of this namespace by name, with the properties that readers need; cheap.
 
         Raises `LogUnavailableError`.
         """
 
     async def topic_id(self, topic: str) -> str:
-        """An id that changes when a topic is deleted and made anew under its old name.
+        """An id that changes when a topic is deleted and created again under its old name.
 
         Raises `TopicNotFoundError`.
         """

@@ -1,4 +1,4 @@
-"""A record as it lies in the log; its envelope is decoded when somebody asks for it."""
+"""A record of the log; its envelope is decoded on first access."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _VALUE_OF: Final = attrgetter("value")
 
 
 def bytes_of(records: Iterable[Record]) -> int:
-    """How many bytes the values of records have together."""
+    """Total size of the values of records, in bytes."""
     return sum(map(len, map(_VALUE_OF, records)))
 
 
 class Decoder(Protocol):
-    """Turns bytes into envelopes; see `noesium_stream.event.codec.EnvelopeCodec`."""
+    """Decodes bytes to envelopes; see `noesium_stream.event.codec.codec.EnvelopeCodec`."""
 
     def decode(self, data: bytes) -> EventEnvelope:
         """Decode and validate; raises `EventValidationError`."""
@@ -79,11 +79,11 @@ class Record:
         return headers
 
     def release(self) -> None:
-        """Forget the decoded event; whoever asks for it again has it decoded again."""
+        """Drop the decoded event; the next access decodes it again."""
         self._envelope = None
 
     def header(self, name: str) -> bytes | None:
-        """The first header of this name."""
+        """The first value of the header with this name."""
         for key, value in self.headers:
             if key == name:
                 return value
@@ -91,7 +91,7 @@ class Record:
 
     @property
     def event_type(self) -> str:
-        """The type as the header has it; decodes the envelope only where there is no header."""
+        """The type from the header; decodes the envelope only if there is no header."""
         value = self.header(CE_TYPE)
         return value.decode() if value is not None else self.envelope.event_type
 
@@ -111,10 +111,10 @@ class Record:
 
     @property
     def newest(self) -> EventEnvelope:
-        """The event in the newest major version of its type that is known here.
+        """The event in the newest major version of its type that this process knows.
 
         Raises:
-            CorruptRecordError: it cannot be decoded, is not valid, or no upcaster leads on from its version.
+            CorruptRecordError: it cannot be decoded, is not valid, or its version has no upcaster.
         """
         event = self._envelope
         try:
@@ -126,7 +126,7 @@ class Record:
 
     @property
     def unchecked(self) -> EventEnvelope:
-        """The event as it is written, also where its type is not known here; for tools that only show it.
+        """The event as written, even if its type is unknown here; for tools that only show it.
 
         Raises:
             CorruptRecordError: it cannot be decoded at all.

@@ -1,4 +1,4 @@
-"""Log URLs: read once, refused with a hint, never printed with a secret in them."""
+"""Log URLs: parsed once, refused with a hint, never printed with a secret in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from noesium_stream.log.topics import Topology
 
 SCHEMES: Final = ("memory", "sqlite", "kafka")
 COMMON_PARAMETERS: Final = frozenset({"namespace", "partitions"})
-"""What every backend understands: the namespace of topics, and partitions of a new topic."""
+"""Parameters that every backend accepts: the namespace of topics, and the partition count of new topics."""
 
 _EXAMPLES: Final = {
     "memory": "memory://",
@@ -23,7 +23,7 @@ _EXAMPLES: Final = {
 }
 _SECRET: Final = re.compile(r"pass|secret|token|credential|api_?key|(?:^|[._-])key$", re.IGNORECASE)
 _UNQUOTED: Final = re.compile(r"((?<!sqlite)://[^:/?@\[,]*):(?!\d*(?:[,/?]|$)).*")
-"""No port stands there: most likely a password with a `?` in it, which ends the address too early."""
+"""An invalid port: most likely a password with a `?` in it, which ends the address too early."""
 _HIDDEN: Final = "***"
 
 
@@ -31,7 +31,7 @@ _HIDDEN: Final = "***"
 class LogUrl:
     """A log URL in parts: `scheme://user:password@host:port,host:port/path?parameters`.
 
-    `hosts` is empty where the scheme has none; `name` is what stands between `//` and `?` or `/`.
+    `hosts` is empty if the scheme has none; `name` is the text between `//` and `?` or `/`.
     """
 
     scheme: str
@@ -49,7 +49,7 @@ class LogUrl:
         return f"{self.scheme}://{login}{self.name}{self.path}{'?' if query else ''}{query}"
 
     def check_parameters(self, known: Collection[str]) -> None:
-        """Refuse parameters that neither the backend (`known`) nor every log understands.
+        """Refuse parameters that neither the backend (`known`) nor every log accepts.
 
         Raises:
             LogUrlError: names the parameter and the one that it resembles.
@@ -63,10 +63,10 @@ class LogUrl:
                 )
 
     def topology(self, default: Topology | None = None) -> Topology:
-        """The topology that the common parameters ask for; what they do not say is as in `default`.
+        """The topology from the common parameters; values that they do not set are taken from `default`.
 
         Raises:
-            LogUrlError: a value cannot be used.
+            LogUrlError: a value is invalid.
         """
         try:
             partitions = self.whole_number("partitions", 1, 100_000)
@@ -79,10 +79,10 @@ class LogUrl:
             raise LogUrlError(f"{self}: {error.message}", hint=error.hint) from error
 
     def whole_number(self, key: str, low: int, high: int) -> int | None:
-        """The parameter as a number from `low` to `high`; None where it is not given.
+        """The parameter as an integer from `low` to `high`; None if it is not given.
 
         Raises:
-            LogUrlError: it is no such number.
+            LogUrlError: the value is not such an integer.
         """
         text = self.parameters.get(key)
         if text is None:
@@ -95,7 +95,7 @@ class LogUrl:
         """The parameter as one of `choices` (in upper case), or `default`.
 
         Raises:
-            LogUrlError: it is none of them.
+            LogUrlError: the value is not one of them.
         """
         value = self.parameters.get(key, default).upper()
         if value not in choices:
@@ -110,8 +110,8 @@ def parse_url(text: str) -> LogUrl:
     """Read a log URL.
 
     Raises:
-        LogUrlError: no URL, an unknown scheme (with the one that it resembles), no host or path where one
-            is needed, the same parameter twice.
+        LogUrlError: not a URL, an unknown scheme (with the one that it resembles), a missing host or path, or
+            a parameter that is given twice.
     """
     scheme, separator, rest = text.strip().partition("://")
     if not separator:
@@ -140,7 +140,7 @@ def parse_url(text: str) -> LogUrl:
 
 
 def redact(url: str) -> str:
-    """`url` without passwords, also where it cannot be read as a URL; for messages."""
+    """`url` without passwords, even if it cannot be parsed as a URL; for messages."""
     url = re.sub(r"(://[^:/?@]*):[^?]*@", r"\1@", url)
     url = _UNQUOTED.sub(rf"\1:{_HIDDEN}", url)
     return re.sub(

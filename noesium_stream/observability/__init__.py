@@ -1,4 +1,4 @@
-"""What the package tells monitoring (RFC-1001 §15)."""
+"""Metrics and traces for monitoring (RFC-1001 §15)."""
 
 from noesium_stream.observability.metrics import (
     capability_resolution_duration,

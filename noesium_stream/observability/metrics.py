@@ -1,18 +1,18 @@
 """The metrics of RFC-1001 §15.2, through OpenTelemetry's API.
 
-Where a process has no OpenTelemetry SDK they cost next to nothing and go nowhere; with one (see `otel` among
-the extras, or a program's own `MeterProvider`) they go where it sends them. Durations are in seconds, as
-OpenTelemetry's conventions want them. Attributes have few values: never ids of runs, keys or texts.
+Without an OpenTelemetry SDK they cost next to nothing and are dropped; an SDK (the extra `otel`, or a
+program's own `MeterProvider`) exports them. Durations are in seconds, according to OpenTelemetry's
+conventions. Attributes have few values: never ids of runs, keys or texts.
 
- - `noesium.events.emitted`: events that are on the log (`noesium.log`: kafka, sqlite or memory).
- - `noesium.events.processed`: events dealt with (`noesium.reader`: worker or projection, `noesium.name`: the
+ - `noesium.events.emitted`: events written to the log (`noesium.log`: kafka, sqlite or memory).
+ - `noesium.events.processed`: events processed (`noesium.reader`: worker or projection, `noesium.name`: the
    agent's type or the projection's name).
- - `noesium.kernel.node.duration`: attempts of nodes that ran, not those read back (`noesium.agent_type`,
+ - `noesium.kernel.node.duration`: executed attempts of nodes, not replayed ones (`noesium.agent_type`,
    `noesium.node`, `noesium.outcome`: completed or failed).
  - `noesium.projection.rebuild.duration`: whole rebuilds (`noesium.name`).
- - `noesium.capability.resolution.duration`: from asking for a provider to having one, or giving up
+ - `noesium.capability.resolution.duration`: from the request for a provider to its choice or failure
    (`noesium.capability`, `noesium.outcome`: resolved or unresolved).
- - `noesium.llm.tokens.used`: tokens that providers say a call took (`noesium.model`).
+ - `noesium.llm.tokens.used`: tokens of a call as reported by the provider (`noesium.model`).
 """
 
 from __future__ import annotations

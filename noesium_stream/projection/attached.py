@@ -1,6 +1,6 @@
-"""A projection attached to a log as a consumer group: what its readers ask (RFC-0004 §4).
+"""A projection attached to a log as a member of a consumer group, with its queries (RFC-0004 §4).
 
-`member.py` is the group's side of it: which partitions this process has, and how they are folded.
+`group/member.py` is the group's side: which partitions this process owns, and how they are folded.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import KeyElsewhereError, ProjectionError, StateFileError, TopicNotFoundError
 from noesium_stream.log.port import EventLog, Position, TopicPartition, process_of
 from noesium_stream.log.topics import partition_of
 from noesium_stream.projection.base import AnyProjection, require_instance
-from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.folder import Report, having, merged, merged_rows
-from noesium_stream.projection.member import GroupMember
+from noesium_stream.projection.fold.partition_fold import PartitionFold
+from noesium_stream.projection.group.member import GroupMember
+from noesium_stream.projection.stored.folder import Report, having, merged, merged_rows
 
 DISCOVER_S: Final = 5.0
-"""How often topics are looked for that the projection's patterns match and that it does not read yet."""
+"""Interval between searches for new topics that match the projection's patterns, in seconds."""
 _LEFT_S: Final = 0.05
 _ASK_S: Final = 0.2
 _SEE_S: Final = 0.01
@@ -35,18 +36,19 @@ _ASK_ALL: Final = (
 class AttachedProjection:
     """One process's share of a projection.
 
+    `start` it, `wait` for its end and `close` it, or use it as an asynchronous context manager.
+
     Args:
-        log: what is folded.
-        projection: its patterns say which topics.
-        folder: where states are kept; a partition that moves away keeps its file there.
-        report: told in one sentence when a state file had to be discarded, or the log is away.
+        log: the log to fold.
+        projection: the projection; its patterns select the topics.
+        folder: where state files are stored; the file of a partition that moves away stays there.
+        report: called with one sentence when a state file had to be discarded, or the log is unavailable.
         call: how `key` and `apply` are called; see `PartitionFold`.
-        discover_s: how often new topics are looked for, in seconds.
+        discover_interval: interval between searches for new topics.
 
     Raises:
-        ProjectionLoadError: it is no projection, or declares what cannot be; see `BaseProjection.check`.
-
-    `start` it, `wait` for its end, `close` it; or use it as an asynchronous context manager.
+        ProjectionLoadError: it is not a projection, or its declaration is invalid; see
+            `BaseProjection.check`.
     """
 
     def __init__(
@@ -57,13 +59,15 @@ class AttachedProjection:
         *,
         report: Report = lambda text: None,
         call: Callable[..., Any] | None = None,
-        discover_s: float = DISCOVER_S,
+        discover_interval: Duration = DISCOVER_S,
     ) -> None:
         require_instance(projection)
         projection.check()
         self.projection = projection
         self._log = log
-        self._member = GroupMember(log, projection, Path(folder), report, call, discover_s)
+        self._member = GroupMember(
+            log, projection, Path(folder), report, call, in_seconds(discover_interval, "discover_interval")
+        )
         self.group = self._member.group
 
     @property
@@ -73,7 +77,7 @@ class AttachedProjection:
 
     @property
     def folds(self) -> Mapping[TopicPartition, PartitionFold[Any]]:
-        """Their folds."""
+        """The folds of those partitions."""
         return self._member.folds
 
     async def __aenter__(self) -> AttachedProjection:
@@ -84,7 +88,7 @@ class AttachedProjection:
         await self.close()
 
     async def start(self) -> None:
-        """Join the group; topics may come later.
+        """Join the group. Topics may be created later.
 
         Raises:
             LogUnavailableError
@@ -92,35 +96,37 @@ class AttachedProjection:
         await self._member.start()
 
     async def wait(self) -> None:
-        """Return when it is closed, or its log is.
+        """Return when the projection or its log is closed.
 
         Raises:
-            EventHeldError, SequenceGapError, ProjectionError: what stopped the fold; see `PartitionFold`.
-            LogTruncatedError: the log lacks events that were not folded yet; nothing is skipped.
-            StateBusyError: another process goes on writing a state file that is this one's now.
+            EventHeldError, SequenceGapError, ProjectionError: the error that stopped the fold; see
+                `PartitionFold`.
+            LogTruncatedError: the log has lost events that were not folded yet; nothing is skipped.
+            StateBusyError: another process still writes a state file of a partition that this process now
+                owns.
         """
         await self._member.wait()
 
     async def close(self) -> None:
-        """Write what is folded and leave the group; harmless when repeated. `wait` tells what had failed."""
+        """Write what is folded and leave the group. Idempotent; `wait` raises earlier failures."""
         await self._member.close()
 
     def flush(self) -> None:
         """Write what is folded.
 
         Raises:
-            ProjectionError: as `PartitionFold.flush`, and the projection stops; a damaged file is made anew
-                instead.
+            ProjectionError: as `PartitionFold.flush`, and the projection stops. A damaged file does not
+                raise: it is rebuilt.
         """
         self._member.flush()
 
-    async def barrier(self, position: Position) -> None:
-        """Return when the state has seen this position: read your own writes.
+    async def wait_for(self, position: Position) -> None:
+        """Return when the state includes this position (read your own writes).
 
-        A partition that is changing hands is waited for.
+        Waits while the partition moves between processes.
 
         Raises:
-            KeyElsewhereError: its partition is folded by another process; names it.
+            KeyElsewhereError: another process folds the partition; the message names it.
             ProjectionError: the projection does not fold this partition, or has stopped.
             LogUnavailableError
         """
@@ -135,8 +141,10 @@ class AttachedProjection:
                 await self._member.change(_SEE_S)
                 self._member.check_running()
 
-    async def caught_up(self) -> None:
-        """Return when what the log holds now was folded: here, or left to the other processes of the group.
+    async def wait_until_caught_up(self) -> None:
+        """Return when what the log holds now is folded, here or by the other members of the group.
+
+        Only this process's own partitions are waited for.
 
         Raises:
             ProjectionError: the projection has stopped.
@@ -164,12 +172,13 @@ class AttachedProjection:
                 await self._member.change(_LEFT_S)
 
     async def query(self, key: str) -> Any | None:
-        """The state of a row, as of what is folded now; None if there is no such row.
+        """The state of a row with everything folded so far; None if there is no such row.
 
         Raises:
-            KeyElsewhereError: it may have been folded by another process; names it.
-            ProjectionError: it has parts in several partitions, and no `merge` is declared.
-            StateFileError: a file is damaged; it is made anew, and asked again it may lack what comes later.
+            KeyElsewhereError: another process may have folded the row; the message names it.
+            ProjectionError: the row has parts in several partitions, and `merge` is not declared.
+            StateFileError: a file is damaged. It is rebuilt; until that is done, queries may miss later
+                events.
         """
         await self._here(lambda: self._partitions_of(key), f"The key {key!r} may live elsewhere: a part is")
         states = []
@@ -186,7 +195,7 @@ class AttachedProjection:
         return merged(self.projection, found, key, partial(having, self.folds, key))
 
     def scan(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
-        """Rows of this process's partitions, in the order of their keys' UTF-8 bytes.
+        """The rows of this process's partitions, ordered by the UTF-8 bytes of their keys.
 
         Raises:
             ProjectionError: as `query`.
@@ -200,7 +209,7 @@ class AttachedProjection:
 
     @contextmanager
     def _mending(self, tp: TopicPartition) -> Iterator[None]:
-        """A file that a reader finds damaged is made anew."""
+        """Rebuild a file that a reader finds damaged."""
         fold = self.folds[tp]
         try:
             yield
@@ -214,8 +223,10 @@ class AttachedProjection:
         return shape is not None and tp.partition < shape.partitions
 
     async def _has_seen(self, tp: TopicPartition, offset: int) -> bool:
-        """Whether the fold has passed this offset of the topic as it is now: one that was made anew has the
-        old one's offsets too."""
+        """Whether the fold has passed this offset of the current topic.
+
+        A topic that was deleted and created again reuses the offsets of the old one.
+        """
         if not self._member.has_passed(tp, offset):
             return False
         with suppress(TopicNotFoundError):
@@ -233,7 +244,7 @@ class AttachedProjection:
         return {tp}
 
     def _partitions_of(self, key: str) -> set[TopicPartition]:
-        """Where a row's parts may be."""
+        """The partitions that may hold parts of a row."""
         if self.projection.keyed() and not self.projection.merges():
             return {
                 TopicPartition(topic, partition_of(key, shape.partitions))
@@ -246,10 +257,10 @@ class AttachedProjection:
         }
 
     async def _here(self, wanted: Callable[[], set[TopicPartition]], what: str) -> None:
-        """Return when this process has these partitions.
+        """Return when this process owns these partitions.
 
         Raises:
-            KeyElsewhereError: another one has some of them.
+            KeyElsewhereError: another process owns some of them.
         """
         self._member.check_running()
         while missing := wanted() - self.folds.keys():

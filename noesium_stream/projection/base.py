@@ -1,4 +1,4 @@
-"""Projections (RFC-0004 §4, RFC-1001 §8.1): local state as a pure function of the events before it."""
+"""Projections (RFC-0004 §4, RFC-1001 §8.1): local state as a pure function of the events so far."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from noesium_stream.errors import ImpureProjectionError, ProjectionLoadError
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import Cursor, EventLog
-from noesium_stream.projection.folding import FOLDING, Nondeterministic
+from noesium_stream.projection.fold_guard import FOLDING, Nondeterministic
 
 TState = TypeVar("TState")
 
@@ -24,31 +24,33 @@ FACTS = "events.*"
 
 
 class BaseProjection(ABC, Generic[TState]):
-    """P : (State, Event) → State. No clock, chance, network, model or unordered iteration (law 6).
+    """Pure fold (State, Event) → State. No clock, randomness, I/O, model or unordered iteration (law 6).
 
-    With `key` the state is a table: `apply` is given one row's state, or `initial_state()` for a key that
-    has none, and returns the row's new state; None removes the row. Without `key` there is one state per
-    partition. The type argument says how a state is stored: anything that pydantic can validate (models,
-    dataclasses, TypedDicts, ints, lists, …), else plain JSON values.
+    With `key` the state is a table: `apply` gets the state of one row, or `initial_state()` for a new key,
+    and returns the row's new state; None removes the row. Without `key` there is one state per partition. The
+    type argument defines how a state is stored: any type that pydantic can validate (models, dataclasses,
+    TypedDicts, ints, lists, …), otherwise plain JSON values.
 
     Attributes:
-        name: of the projection; lower-case letters, digits, `-` and `_`.
-        version: another one is another projection, built beside this one.
-        events: domain events of a program's own that it reads; the standard ones are known.
-        event_types: what it needs (exact, or a prefix ending in `.`); None takes everything. Others are
-            skipped by their headers, undecoded.
-        topics: patterns of topics without the namespace; the default is every journal and all facts.
-        reads: major versions of event types that it is written for (`{"invoice.created": "1"}`): where the
-            newest known one is another, it does not start. Types that are not named come in their newest.
-        decodes: False gives `key` and `apply` the record's place and headers (`EventHeaders`), at several
-            times the speed; what is wrong inside of an event that nobody asks for is then not noticed.
-        copies: whether a journal's copies of what a run received from other runs are folded as well. Then
-            each run's journal is whole, and what one run sent another is seen in both.
-        in_place: whether `apply` changes the state that it is given, and returns it.
-        on_error: what an event does that `apply` cannot take: `hold` its key's later events back as dead
-            letters, or `stop` the projection.
-        before: the class of the version before this one, where a migration event may let this one take over
-            its state (`migration.py`); keep it as it is. Without such an event all is folded by this one.
+        name: the projection's name; lower-case letters, digits, `-` and `_`.
+        version: the version; another version is another projection, built beside this one.
+        events: domain events of the user's own program that it reads; the standard events are always known.
+        event_types: the event types that it needs (exact, or a prefix ending in `.`); None takes all. Other
+            types are skipped by their headers, without decoding.
+        topics: topic patterns without the namespace; the default is every journal and all facts.
+        event_versions: the major versions of event types that it is written for (`{"invoice.created": "1"}`).
+            It refuses to start if the newest known version is another one. Types not listed come in their
+            newest version.
+        headers_only: passes `key` and `apply` only the record's position and headers (`EventHeaders`), which
+            is several times faster. Invalid content of an event that nobody decodes then stays unnoticed.
+        include_copies: whether to fold a journal's copies of events that a run received from other runs. Then
+            each run's journal is complete, and an event from one run to another is seen in both.
+        in_place: whether `apply` changes the given state and returns it.
+        on_error: the reaction to an event that `apply` cannot take: `hold` the later events of its key as
+            dead letters, or `stop` the projection.
+        previous_version: the class of the previous version, where a migration event may let this version take
+            over its state (`versions/migration_event.py`); keep that class unchanged. Without such an event
+            this version folds everything.
     """
 
     name: ClassVar[str]
@@ -56,12 +58,12 @@ class BaseProjection(ABC, Generic[TState]):
     events: ClassVar[tuple[type[DomainEvent], ...]] = ()
     event_types: ClassVar[tuple[str, ...] | None] = None
     topics: ClassVar[tuple[str, ...]] = (JOURNALS, FACTS)
-    reads: ClassVar[Mapping[str, str]] = {}
-    decodes: ClassVar[bool] = True
-    copies: ClassVar[bool] = False
+    event_versions: ClassVar[Mapping[str, str]] = {}
+    headers_only: ClassVar[bool] = False
+    include_copies: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
     on_error: ClassVar[str] = "hold"
-    before: ClassVar[type[BaseProjection[Any]] | None] = None
+    previous_version: ClassVar[type[BaseProjection[Any]] | None] = None
 
     @abstractmethod
     def initial_state(self) -> TState:
@@ -72,15 +74,15 @@ class BaseProjection(ABC, Generic[TState]):
         """The state after one more event."""
 
     def key(self, event: EventEnvelope) -> str | None:
-        """The row that this event belongs to; None passes the event over.
+        """The row that this event belongs to; None skips the event.
 
-        Where it is not the event's partition key, one row may have parts in several partitions: declare
+        If the key is not the event's partition key, one row may have parts in several partitions: declare
         `merge`.
         """
         return ""
 
     def keys(self, event: EventEnvelope) -> Sequence[str]:
-        """The rows that this event belongs to, each once; declare it instead of `key` where it has several.
+        """The rows that this event belongs to, each once. Declare it instead of `key` if there are several.
 
         An event is folded into all of its rows or into none, so `on_error` has to be `stop`.
         """
@@ -88,34 +90,34 @@ class BaseProjection(ABC, Generic[TState]):
         return () if key is None else (key,)
 
     def merge(self, a: TState, b: TState) -> TState:
-        """One state from those of two partitions; associative and commutative.
+        """The merged state of two partitions; associative and commutative.
 
         Raises:
-            NotImplementedError: it is not declared.
+            NotImplementedError: the projection does not declare it.
         """
         raise NotImplementedError
 
     def migrate(self, key: str, state: Any) -> TState | None:
-        """A row of the version `before`, as this version's; None leaves it out. Pure, as `apply`.
+        """Convert a row of `previous_version` to this version; None drops the row. Pure, as `apply`.
 
         Raises:
-            NotImplementedError: it is not declared.
+            NotImplementedError: the projection does not declare it.
         """
         raise NotImplementedError
 
     def of_version(self, version: int) -> AnyProjection:
-        """The one of this version, of itself and those that were before it; itself where there is none."""
+        """The projection of this version, among itself and its predecessors; itself if none matches."""
         found: AnyProjection = self
-        while found.version > version and found.before is not None:
-            found = found.before()
+        while found.version > version and found.previous_version is not None:
+            found = found.previous_version()
         return found if found.version == version else self
 
     def check(self) -> None:
-        """Judge what the class declares.
+        """Validate the declarations of the class.
 
         Raises:
-            ProjectionLoadError: it has no usable name or version, `topics` or `event_types` is no collection
-                of texts, `on_error` is none that it can have, or a method of the fold has to be awaited.
+            ProjectionLoadError: the name or version is invalid, `topics` or `event_types` is not a collection
+                of strings, `on_error` has an unknown value, or a method of the fold is asynchronous.
             ImpureProjectionError: it holds a semantic index.
         """
         name = getattr(self, "name", None)
@@ -153,7 +155,7 @@ class BaseProjection(ABC, Generic[TState]):
         self._check_before()
 
     def _check_plain(self, method: str) -> None:
-        """A fold calls and goes on: it awaits nothing, and would store the generator."""
+        """Refuse an asynchronous or generator method: its result would be stored as the state."""
         function = getattr(type(self), method)
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             what, hint = "is async", f"Write `def {method}`: what has to be awaited, the event has to say."
@@ -164,7 +166,7 @@ class BaseProjection(ABC, Generic[TState]):
         raise ProjectionLoadError(f"{type(self).__name__}.{method} {what}.", hint=hint)
 
     def _check_before(self) -> None:
-        before = self.before
+        before = self.previous_version
         if before is None:
             return
         if not (isinstance(before, type) and issubclass(before, BaseProjection)):
@@ -178,13 +180,13 @@ class BaseProjection(ABC, Generic[TState]):
         else:
             return
         raise ProjectionLoadError(
-            f"{type(self).__name__}.before is {what}.",
-            hint="Let `before` be the class of the version before, of the same name, and declare "
+            f"{type(self).__name__}.previous_version is {what}.",
+            hint="Let `previous_version` be the class of the version before, of the same name, and declare "
             "`migrate(self, key, state)`; or leave both out.",
         )
 
     def _check_texts(self, attribute: str, value: object) -> None:
-        """A text is a collection of its letters: `("events.*")` has lost its comma."""
+        """Refuse a string where a collection is expected: `("events.*")` lacks its comma."""
         if attribute == "event_types" and value is None:
             return
         is_text = isinstance(value, str | bytes)
@@ -209,15 +211,15 @@ class BaseProjection(ABC, Generic[TState]):
 
     @classmethod
     def merges(cls) -> bool:
-        """Whether the states of partitions can be made one."""
+        """Whether the states of several partitions can be merged."""
         return cls.merge is not BaseProjection.merge
 
     def unmerged(self) -> tuple[str, ...]:
-        """Of what is composed, the names of the parts that have no `merge`; else none."""
+        """The names of composed parts without `merge`; empty if not composed."""
         return ()
 
     def fold(self, events: Iterable[EventEnvelope]) -> TState:
-        """The state after all of `events`, in their order; of a table, of one row's events."""
+        """The state after all of `events`, in order. With a table, `events` are those of one row."""
         state = self.initial_state()
         with FOLDING:
             for event in events:
@@ -226,10 +228,11 @@ class BaseProjection(ABC, Generic[TState]):
 
 
 def require_instance(projection: object) -> None:
-    """Refuse what is no projection, or the class of one.
+    """Refuse anything but a projection instance.
 
     Raises:
-        ProjectionLoadError: it says which.
+        ProjectionLoadError: it is not a projection, or a class instead of an instance; the message says
+            which.
     """
     if isinstance(projection, BaseProjection):
         return
@@ -243,7 +246,6 @@ def require_instance(projection: object) -> None:
     )
 
 
-Projection = BaseProjection
 AnyProjection = BaseProjection[Any]
 
 
@@ -251,15 +253,16 @@ def _or_initial(projection: BaseProjection[TState], state: TState | None) -> TSt
     return projection.initial_state() if state is None else state
 
 
-async def catch_up(
+async def fold_to_end(
     log: EventLog, topic: str, projection: BaseProjection[TState], state: TState, cursor: Cursor
 ) -> tuple[TState, dict[int, int]]:
-    """Fold what `topic` holds beyond `cursor` now into a state in memory; return the new state and cursor.
+    """Fold what `topic` holds now after `cursor` into a state in memory; return the new state and cursor.
 
     Events come in offset order within a partition; the order between partitions is not defined.
 
     Raises:
-        CorruptRecordError: a record cannot be decoded; names its position. The state is unchanged.
+        CorruptRecordError: a record cannot be decoded; the message names its position. The state is
+            unchanged.
         LogTruncatedError, LogUnavailableError, TopicNotFoundError
     """
     until = await log.end(topic)

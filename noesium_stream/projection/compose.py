@@ -1,4 +1,4 @@
-"""Several projections as one (RFC-0004 §6.3): one fold, one file per partition, the states side by side."""
+"""Composition of projections (RFC-0004 §6.3): one fold, one file per partition, states side by side."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from noesium_stream.errors import ProjectionError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.headers import TypeFilter
 from noesium_stream.projection.base import AnyProjection, BaseProjection, require_instance
-from noesium_stream.projection.state_codec import state_type
+from noesium_stream.projection.state.codec import state_type
 
 States = dict[str, Any]
-"""By the parts' names, in their order; a part that has no such row is missing."""
+"""States by part name, in the order of the parts; a part without a row is missing."""
 
 
 _VERSIONS: Final = "@versions"
@@ -33,13 +33,13 @@ class FederatedProjection(BaseProjection[States]):
         }
 
     def initial_state(self) -> States:
-        """No part's row; without keys, the initial states of all."""
+        """An empty row; without keys, the initial states of all parts."""
         if self.keyed():
             return {}
         return {name: part.initial_state() for name, part in self.parts.items()}
 
     def apply(self, state: States, event: EventEnvelope) -> States | None:
-        """Every part that wants the event is given it."""
+        """Apply the event to every part that wants it."""
         new: States = {}
         for name, part in self.parts.items():
             found = state.get(name)
@@ -50,7 +50,7 @@ class FederatedProjection(BaseProjection[States]):
         return new or None
 
     def unmerged(self) -> tuple[str, ...]:
-        """The parts that have no `merge`."""
+        """The names of the parts without `merge`."""
         return tuple(name for name, part in self.parts.items() if not part.merges())
 
     def _wanted(self, name: str, event: EventEnvelope) -> bool:
@@ -81,15 +81,15 @@ class FederatedProjection(BaseProjection[States]):
 
 
 def compose(name: str, version: int = 1, /, **parts: AnyProjection) -> FederatedProjection:
-    """One projection whose state holds those of `parts`, by their names here.
+    """One projection whose state holds the states of `parts`, by their names here.
 
-    All see the same events in the same order, and are written together: what is read of them at any time is
-    of one position. Count `version` up when parts come or go; a part whose own version is counted up is
-    noticed, and all are folded again.
+    All parts see the same events in the same order and are written together, so a read always shows them at
+    one position. Increment `version` when parts are added or removed. A change of a part's own version is
+    detected, and everything is folded again.
 
     Raises:
-        ProjectionLoadError: one of them is no projection.
-        ProjectionError: they cannot be folded together; says which and why.
+        ProjectionLoadError: a part is not a projection.
+        ProjectionError: the parts cannot be folded together; the message says which and why.
     """
     if not parts:
         raise ProjectionError(f"{name} is composed of nothing.")
@@ -99,8 +99,8 @@ def compose(name: str, version: int = 1, /, **parts: AnyProjection) -> Federated
     first = next(iter(ordered.values()))
     for what, differs in (
         ("topics", lambda part: set(part.topics) != set(first.topics)),
-        ("decodes", lambda part: part.decodes != first.decodes),
-        ("copies", lambda part: part.copies != first.copies),
+        ("headers_only", lambda part: part.headers_only != first.headers_only),
+        ("include_copies", lambda part: part.include_copies != first.include_copies),
         ("keys", lambda part: part.spreads()),
         ("key", lambda part: part.keyed() != first.keyed()),
     ):
@@ -115,10 +115,10 @@ def compose(name: str, version: int = 1, /, **parts: AnyProjection) -> Federated
         "name": name,
         "version": version,
         "events": tuple(dict.fromkeys(event for part in ordered.values() for event in part.events)),
-        "reads": _reads(name, ordered),
+        "event_versions": _reads(name, ordered),
         "topics": first.topics,
-        "decodes": first.decodes,
-        "copies": first.copies,
+        "headers_only": first.headers_only,
+        "include_copies": first.include_copies,
         "in_place": any(part.in_place for part in ordered.values()),
         "on_error": "stop" if any(part.on_error == "stop" for part in ordered.values()) else "hold",
         "event_types": None
@@ -137,7 +137,7 @@ def compose(name: str, version: int = 1, /, **parts: AnyProjection) -> Federated
 def _reads(name: str, parts: dict[str, AnyProjection]) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in parts.values():
-        for event_type, major in part.reads.items():
+        for event_type, major in part.event_versions.items():
             if found.setdefault(event_type, major) != major:
                 raise ProjectionError(
                     f"The parts of {name} cannot be folded together: they read different versions of "
@@ -148,13 +148,16 @@ def _reads(name: str, parts: dict[str, AnyProjection]) -> dict[str, str]:
 
 
 def _made(name: str, parts: dict[str, AnyProjection], members: dict[str, Any]) -> FederatedProjection:
-    """Its state's type has those of the parts, and their versions: a file of others is not used."""
+    """Create the composed projection.
+
+    Its state type contains the parts' types and versions, so a file of other parts is not used.
+    """
     fields: dict[str, Any] = {}
     for part, projection in parts.items():
         kind = state_type(type(projection))
         fields[part] = NotRequired[Any if kind is None else kind]
     versions = ", ".join(f"{part} {projection.version}" for part, projection in parts.items())
-    fields[_VERSIONS] = NotRequired[Literal[versions]]  # never set
+    fields[_VERSIONS] = NotRequired[Literal[versions]]  # never set; makes the versions part of the type
     states: Any = cast(Any, TypedDict)("States", fields)
     members["__orig_bases__"] = (BaseProjection[states],)  # where `state_type` looks
     kind = new_class(f"Federated_{name}", (FederatedProjection,), exec_body=lambda s: s.update(members))

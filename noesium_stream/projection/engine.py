@@ -1,7 +1,7 @@
-"""Projections of one process: registered, caught up on demand, asked (RFC-1001 §8.2).
+"""Projections of one process: register, catch up on demand, query (RFC-1001 §8.2).
 
-The engine folds all partitions itself, whenever it is asked. To share the partitions of a projection among
-processes, and to follow the log, attach it (`attached.py`).
+The engine folds all partitions itself, each time it is asked. To share a projection's partitions among
+processes and to follow the log, attach the projection (`attached.py`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import EventLog, Position, TopicPartition, TopicShape
 from noesium_stream.log.topics import TopicKind
 from noesium_stream.projection.base import AnyProjection, require_instance
-from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.folder import Report, having, matching, merged, merged_rows, state_path
-from noesium_stream.projection.manifest import Manifest
-from noesium_stream.projection.migration import migration_of
-from noesium_stream.projection.opening import open_migrated
-from noesium_stream.projection.same_log import other_logs
-from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import StateFile, discard, locked
+from noesium_stream.projection.fold.partition_fold import PartitionFold
+from noesium_stream.projection.state.codec import StateCodec
+from noesium_stream.projection.state.manifest import Manifest
+from noesium_stream.projection.state.same_log import other_logs
+from noesium_stream.projection.state.state_file import StateFile
+from noesium_stream.projection.stored.folder import Report, having, matching, merged, merged_rows, state_path
+from noesium_stream.projection.versions.migration_event import migration_of
+from noesium_stream.projection.versions.open_migrated import open_migrated
+from noesium_stream.state_file.claim import discard, locked
 
 Folds = dict[TopicPartition, PartitionFold[Any]]
 
@@ -57,15 +58,15 @@ class _Registered:
 
 
 class ProjectionEngine:
-    """Builds, keeps and asks projections over one log.
-
-    Args:
-        log: what is folded.
-        folder: where states are kept; None keeps them until the engine is closed.
-        report: told in one sentence when a state file had to be discarded.
-        call: how `key` and `apply` are called; see `PartitionFold`.
+    """Folds, stores and queries projections over one log.
 
     Use it as a context manager, or `close` it.
+
+    Args:
+        log: the log to fold.
+        folder: where state files are stored; None stores them until the engine is closed.
+        report: called with one sentence when a state file had to be discarded.
+        call: how `key` and `apply` are called; see `PartitionFold`.
     """
 
     def __init__(
@@ -94,12 +95,13 @@ class ProjectionEngine:
         self.close()
 
     def register(self, name: str, projection: AnyProjection) -> None:
-        """Make a projection known under a name.
+        """Register a projection under a name.
 
         Raises:
-            ProjectionLoadError: it is no projection, or declares what cannot be; see `BaseProjection.check`.
-            ProjectionError: the name is taken, or the state cannot be stored; or it is of the same name and
-                version as a registered one, whose files would be its own.
+            ProjectionLoadError: it is not a projection, or its declaration is invalid; see
+                `BaseProjection.check`.
+            ProjectionError: the name is taken, the state cannot be stored, or a registered projection has the
+                same name and version and thus the same files.
         """
         require_instance(projection)
         projection.check()
@@ -114,11 +116,11 @@ class ProjectionEngine:
         self._registered[name] = _Registered(projection)
 
     async def get_state(self, name: str) -> Any:
-        """The state as of the log's end now: of a table a dict of its rows, else the one state.
+        """The state as of the log's current end: a dict of rows for a table, else the single state.
 
         Raises:
-            LogTruncatedError: the log lacks events that were not folded yet.
-            ProjectionError: no such projection; or as `catch_up`.
+            LogTruncatedError: the log has lost events that were not folded yet.
+            ProjectionError: there is no such projection; or as `catch_up`.
         """
         await self.catch_up(name)
         found = self._find(name)
@@ -128,16 +130,16 @@ class ProjectionEngine:
         return found.projection.initial_state() if state is None else state
 
     def query(self, name: str, key: str) -> Any | None:
-        """A row's state as of the last `catch_up`; None if there is no such row.
+        """The state of a row as of the last `catch_up`; None if there is no such row.
 
         Raises:
-            ProjectionError: it has parts in several partitions, and no `merge` is declared.
+            ProjectionError: the row has parts in several partitions, and `merge` is not declared.
         """
         found = self._asked(name)
         return merged(found.projection, self._states(found, key), key, lambda: having(found.folds, key))
 
     def scan(self, name: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
-        """Rows whose keys begin with `prefix`, in the order of their keys' UTF-8 bytes.
+        """Rows whose keys begin with `prefix`, ordered by the UTF-8 bytes of their keys.
 
         Raises:
             ProjectionError: as `query`.
@@ -146,11 +148,11 @@ class ProjectionEngine:
         parts = (fold.rows(prefix) for fold in found.folds.values())
         yield from merged_rows(found.projection, parts, found.folds)
 
-    async def barrier(self, name: str, position: Position) -> None:
-        """Return when the projection's state has seen this position: read your own writes.
+    async def wait_for(self, name: str, position: Position) -> None:
+        """Return when the projection's state includes this position (read your own writes).
 
         Raises:
-            ProjectionError: it does not fold this topic, or the log has no such position.
+            ProjectionError: the projection does not fold this topic, or the log has no such position.
         """
         await self.catch_up(name)
         fold = self._find(name).folds.get(TopicPartition(position.topic, position.partition))
@@ -161,7 +163,7 @@ class ProjectionEngine:
             )
 
     async def apply_event(self, event: EventEnvelope) -> None:
-        """Bring every projection to the log's end, after `event` was appended: nothing is folded twice."""
+        """Catch all projections up with the log after `event` was appended; nothing is folded twice."""
         for name in self._registered:
             await self.catch_up(name)
 
@@ -179,14 +181,14 @@ class ProjectionEngine:
     async def catch_up(
         self, name: str, until: Mapping[str, Mapping[int, int]] | None = None
     ) -> list[Manifest]:
-        """Fold what the log holds now, and write it; return how far each partition is.
+        """Fold what the log holds now and write it; return the manifest of each partition.
 
-        With `until`, the next offset per topic and partition, it goes no further than that; what is further
-        already stays.
+        `until` limits the fold to these next offsets per topic and partition; a partition that is already
+        further stays.
 
         Raises:
             EventHeldError, SequenceGapError, ProjectionError: see `PartitionFold.take`.
-            LogTruncatedError: the log lacks events that were not folded yet; nothing is skipped.
+            LogTruncatedError: the log has lost events that were not folded yet; nothing is skipped.
             StateBusyError: another process writes the state.
         """
         found = self._find(name)
@@ -214,7 +216,7 @@ class ProjectionEngine:
             return [fold.manifest for _, fold in sorted(found.folds.items())]
 
     def file(self, name: str, tp: TopicPartition) -> StateFile | None:
-        """The state file of a partition; None where none was folded."""
+        """The state file of a partition; None if the partition was never folded."""
         fold = self._find(name).folds.get(tp)
         return None if fold is None else fold.file
 
@@ -226,14 +228,14 @@ class ProjectionEngine:
         await self._open(found, topic, topic_id, until)
         folds = {partition: found.folds[TopicPartition(topic, partition)] for partition in until}
         if any(fold.cursor > now[partition] for partition, fold in folds.items()):
-            now = await self.log.end(topic)  # the file's last owner may have folded on since
+            now = await self.log.end(topic)  # the file's previous owner may have folded more
         for partition, fold in folds.items():
             with _naming(TopicPartition(topic, partition)):
                 _check_log(fold, topic_id, now[partition])
         behind = {p: fold.cursor for p, fold in folds.items() if fold.cursor < until[p]}
         if behind:
             await self._read(found.projection, topic, folds, behind, until)
-        for partition, fold in folds.items():  # also what was taken when another one turned out damaged
+        for partition, fold in folds.items():  # includes records taken before another file was found damaged
             with _naming(TopicPartition(topic, partition)):
                 if partition in behind:
                     fold.advance(until[partition])
@@ -257,9 +259,9 @@ class ProjectionEngine:
                     with _naming(TopicPartition(topic, partition)):
                         folds[partition].take(list(records))
         except _BrokenError:
-            raise  # the others go on from where they are
+            raise  # the other partitions continue where they are
         except BaseException:
-            for fold in folds.values():  # what came before is kept
+            for fold in folds.values():  # write what was folded before the error
                 fold.flush()
             raise
 
@@ -297,13 +299,13 @@ class ProjectionEngine:
             await self._open(found, topic, topic_id, end)
 
     def _forget(self, found: _Registered, tps: Collection[TopicPartition]) -> None:
-        """Discard files while they are locked: afterwards they may be another process's."""
+        """Discard files while they are locked: after unlocking, another process may own them."""
         for tp in tps:
             discard(state_path(self._folder, found.projection, tp))
             found.folds.pop(tp).file.close()
 
     def _let_go_of_gone(self, found: _Registered, layout: Mapping[str, TopicShape]) -> None:
-        """Forget topics that were deleted, and partitions that one made anew has no more."""
+        """Drop deleted topics, and partitions that a recreated topic no longer has."""
         for tp in list(found.folds):
             shape = layout.get(tp.topic)
             if shape is None:
@@ -341,7 +343,7 @@ class ProjectionEngine:
         return self._registered[name]
 
     def close(self) -> None:
-        """Close all state files; harmless when repeated."""
+        """Close all state files. Idempotent."""
         self._closed = True
         for found in self._registered.values():
             for fold in found.folds.values():
@@ -352,10 +354,10 @@ class ProjectionEngine:
 
 
 def _check_log(fold: PartitionFold[Any], topic_id: str, end: int) -> None:
-    """Whether the log is still the one that was folded.
+    """Check that the log is the one that was folded.
 
     Raises:
-        StateFileError: it is not.
+        StateFileError: it is another log.
     """
     identity = fold.manifest.identity
     if identity.topic_id != topic_id:
@@ -367,10 +369,10 @@ def _check_log(fold: PartitionFold[Any], topic_id: str, end: int) -> None:
 
 
 def begin(fold: PartitionFold[Any], first: int, report: Report) -> None:
-    """Let a new state begin at the first retained offset; where that is not the very first, say so.
+    """Start a new state at the first retained offset; report it if that is not offset 0.
 
     Raises:
-        LogTruncatedError: events that the state has not seen are gone.
+        LogTruncatedError: the log has lost events that the state has not seen.
     """
     if fold.cursor >= first:
         return

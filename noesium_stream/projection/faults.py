@@ -1,4 +1,4 @@
-"""Whose fault it is that an event was not folded, and how that is said."""
+"""Classification of fold errors, and the errors that report them with the event's position."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from noesium_stream.log.record import Record
 
 
 def is_no_fault_of_the_event(error: Exception) -> bool:
-    """A damaged file, an impure projection, no memory, no registry: another time the event may be taken."""
+    """Whether a retry of the event may succeed.
+
+    Examples: a damaged file, an impure projection, no memory, no registry.
+    """
     retriable = isinstance(error, NoesiumError) and error.retriable
     stored = isinstance(error, ProjectionError) and not isinstance(error, StateNotStoredError)
     return retriable or stored or isinstance(error, MemoryError)
 
 
 def located(error: ImpureProjectionError, record: Record) -> ImpureProjectionError:
-    """The error, which names the event too."""
+    """The error with the event's position added."""
     return ImpureProjectionError(
         f"{record.topic}/{record.partition}@{record.offset}: {error.message}", hint=error.hint
     )
 
 
 def stopped_by(name: str, record: Record, error: Exception) -> EventHeldError:
-    """The error of a projection of this name that stops at an event which it cannot take."""
+    """The error of a projection that stops at an event which it cannot take."""
     return EventHeldError(
         f"The projection {name} cannot take the event at {place_of(record)}: "
         f"{type(error).__name__}: {brief(error, 500)}",
@@ -38,7 +41,7 @@ def stopped_by(name: str, record: Record, error: Exception) -> EventHeldError:
 
 
 def failed_again(name: str, record: Record, error: Exception) -> ImpureProjectionError:
-    """The error of an event that the projection took once, and not when its row was made again."""
+    """The error of an event that was folded once and fails when its row is rebuilt."""
     return ImpureProjectionError(
         f"The projection {name} took the event at {place_of(record)} once and failed the second time: "
         f"{type(error).__name__}: {brief(error, 300)}"
@@ -46,6 +49,6 @@ def failed_again(name: str, record: Record, error: Exception) -> ImpureProjectio
 
 
 def place_of(record: Record) -> str:
-    """Where an event is, and what: `TOPIC/PARTITION@OFFSET (TYPE)`."""
+    """An event's position and type: `TOPIC/PARTITION@OFFSET (TYPE)`."""
     event_type = (record.header(CE_TYPE) or b"unknown type").decode(errors="replace")
     return f"{record.topic}/{record.partition}@{record.offset} ({event_type})"

@@ -1,4 +1,4 @@
-"""From `MODULE:NAME` to a projection."""
+"""Resolution of `MODULE:NAME` references to projections."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from typing import Any, Final
 
 from noesium_stream.errors import ProjectionLoadError, brief
 from noesium_stream.event.catalogue import Catalogue
-from noesium_stream.event.standard_catalogue import standard_catalogue
+from noesium_stream.event.standard.catalogue import standard_catalogue
 from noesium_stream.projection.base import AnyProjection, BaseProjection
-from noesium_stream.projection.places import with_line
+from noesium_stream.projection.source_line import with_line
 
-_SHIPPED: Final = "noesium_stream.projection.shipped"
+_SHIPPED: Final = "noesium_stream.projection.builtin"
 SHIPPED: Final[Mapping[str, str]] = {
     "execution": f"{_SHIPPED}:ExecutionProjection",
     "cognitive": f"{_SHIPPED}:CognitiveProjection",
     "index": f"{_SHIPPED}:IndexProjection",
 }
-"""Projections that come with the package, by short names."""
+"""The package's own projections by short name."""
 
 
 def load_projection(reference: str) -> AnyProjection:
     """Import a projection: `invoices:Invoices`, a subclass of `BaseProjection` or an instance of one.
 
-    The current folder is importable. The names in `SHIPPED` stand for the package's own.
+    Modules in the current folder can be imported. The names in `SHIPPED` refer to the package's own
+    projections.
 
     Raises:
-        ProjectionLoadError: there is no such module, it fails to import, or it holds no projection.
+        ProjectionLoadError: there is no such module, its import fails, or it holds no projection.
     """
     module_name, _, name = SHIPPED.get(reference, reference).partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
@@ -75,7 +76,7 @@ def _imported(module_name: str, name: str) -> Any:
 
 
 def _projections_of(module: ModuleType) -> list[str]:
-    """The names of the projections that a module itself declares."""
+    """The names of the projections defined in the module itself."""
     return sorted(
         name
         for name, value in vars(module).items()
@@ -100,10 +101,10 @@ def _made(kind: type[AnyProjection], reference: str) -> AnyProjection:
 
 
 def catalogue_for(projection: AnyProjection) -> Catalogue:
-    """The standard events and those that the projection names in `events`.
+    """The standard events and the events that the projection declares in `events`.
 
     Raises:
-        EventValidationError: two events have one type and version and differ.
+        EventValidationError: two events have the same type and version but differ.
     """
     catalogue = standard_catalogue()
     for event in projection.events:

@@ -1,9 +1,9 @@
-"""Building a projection anew beside what readers take (RFC-0004 §8.3).
+"""Rebuild of a projection beside the state that readers use (RFC-0004 §8.3).
 
-Everything is folded from the log's beginning into a folder of its own. Where the old and the new state should
-agree, they are compared at the very positions that the old one has reached. Only then the files change place,
-one by one; each is whole at any time. Where that was broken off some are old and some are new, each right as
-far as its own position goes, and another rebuild replaces them all.
+Everything is folded from the log's beginning into a separate folder. If the old and the new state should
+agree, they are compared at the positions that the old state has reached. Only then the files are swapped, one
+by one; each file is whole at any time. After an interruption some files are old and some are new: each is
+correct up to its own position, and another rebuild replaces them all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -22,22 +22,23 @@ from noesium_stream.errors import ProjectionError, RebuildDiffersError, StateBus
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.observability import projection_rebuild_duration
 from noesium_stream.projection.base import AnyProjection
-from noesium_stream.projection.changed import STATE
 from noesium_stream.projection.engine import ProjectionEngine
-from noesium_stream.projection.folder import SUFFIX, Report, is_written, version_folder
-from noesium_stream.projection.snapshots import drop_copies, move_copies
-from noesium_stream.projection.state_db import not_writable, require_whole
-from noesium_stream.projection.state_file import StateFile, discard, locked
-from noesium_stream.projection.stored import current_version, make_current
+from noesium_stream.projection.fold.changed_rows import STATE
+from noesium_stream.projection.state.snapshots import drop_copies, move_copies
+from noesium_stream.projection.state.state_file import StateFile
+from noesium_stream.projection.stored.folder import SUFFIX, Report, is_written, version_folder
+from noesium_stream.projection.stored.stored_projection import current_version, make_current
+from noesium_stream.state_file.claim import discard, locked
+from noesium_stream.state_file.sqlite import not_writable, require_whole
 
 _SIDE: Final = ".rebuild"
 
 
 class Rebuilt(NamedTuple):
-    """What a rebuild has done: events folded, partitions, dead letters, and rows that were compared.
+    """The result of a rebuild: events folded, partitions, dead letters, and compared rows.
 
-    `replaced` is False where the state of the same version was found to be the same, and is one that another
-    process writes: it stays.
+    `replaced` is False if the state of the same version was found equal while another process writes it: that
+    state stays.
     """
 
     events: int
@@ -50,14 +51,14 @@ class Rebuilt(NamedTuple):
 async def rebuild(
     log: EventLog, projection: AnyProjection, folder: Path, *, verify: bool, report: Report
 ) -> Rebuilt:
-    """Fold everything again, compare if asked, and let the new state take over.
+    """Fold everything again, compare if requested, and replace the state.
 
-    With `verify` the state of the version that is current now has to be the same.
+    With `verify` the current state of the same version must equal the new one.
 
     Raises:
-        RebuildDiffersError: it is not; nothing was replaced.
-        StateBusyError: another process follows the same version on this machine, and it was not compared with
-            that one; stop it first.
+        RebuildDiffersError: the states differ; nothing was replaced.
+        StateBusyError: another process on this machine follows the same version, and the states were not
+            compared; stop it first.
         ProjectionError: as `ProjectionEngine.catch_up`.
     """
     old = folder / projection.name / f"v{current_version(folder / projection.name)}"
@@ -74,8 +75,8 @@ async def rebuild(
             shutil.rmtree(side, ignore_errors=True)
 
 
-def _alone(side: Path) -> IO[bytes]:
-    """Keep other rebuilds of the same projection away."""
+def _alone(side: Path) -> ExitStack:
+    """Lock out other rebuilds of the same projection."""
     try:
         side.parent.mkdir(parents=True, exist_ok=True)
         return locked(side)
@@ -89,7 +90,7 @@ async def _rebuilt(
     compared = 0
     with ProjectionEngine(log, folder / _SIDE, report=report) as engine, ExitStack() as stack:
         engine.register(projection.name, projection)
-        if not verify and _is_followed(projection, folder):  # before the work is done for nothing
+        if not verify and _is_followed(projection, folder):  # before any work is done
             raise _followed(projection, built=False)
         if verify:
             before = _readers(old, stack)
@@ -151,7 +152,7 @@ def _cursors(files: list[StateFile]) -> dict[str, dict[int, int]]:
 
 
 def _compare(projection: AnyProjection, engine: ProjectionEngine, before: list[StateFile]) -> int:
-    """Raise at the first row that differs; return how many there are."""
+    """Raise at the first row that differs; return the number of rows."""
     count = 0
     for file in before:
         at = file.manifest.identity
@@ -174,7 +175,7 @@ def _rows(file: StateFile | None) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _parted(old: tuple[bytes, bytes] | None, new: tuple[bytes, bytes] | None) -> tuple[str, Any, Any]:
-    """The key at which two ordered tables part, and its old and new state; None where it has none."""
+    """The first key at which two ordered tables differ, with its old and new state; None if missing."""
     key = min(row[0] for row in (old, new) if row is not None)
 
     def value(row: tuple[bytes, bytes] | None) -> Any:
@@ -198,14 +199,14 @@ def _take_over(projection: AnyProjection, folder: Path, built: Path) -> None:
             names = {path.name for place in (target, built) for path in place.glob(f"*{SUFFIX}")}
             for name in sorted(names):
                 stack.enter_context(locked(target / name))
-            # 1. Copies of earlier states are of the old code: they must not outlive a state of it.
+            # 1. Delete the old code's snapshots: they must not outlive its state.
             drop_copies(target, names)
-            # 2. Whoever dies here leaves a file that is whole, or none, which is folded from the log.
+            # 2. Replace each file. A crash leaves a whole file, or none, which is then folded from the log.
             for name in sorted(names):
                 discard(target / name)
                 if (built / name).exists():
                     (built / name).replace(target / name)
-            # 3.
+            # 3. Move the new snapshots.
             move_copies(built, target)
         make_current(folder, projection)
     except OSError as error:

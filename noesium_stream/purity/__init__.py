@@ -1,1 +1,1 @@
-"""What a pure function may not read, and whose doing it is when it is read."""
+"""Detection of impure calls in functions that must be pure, and of the code that caused them."""

@@ -1,13 +1,13 @@
-"""Whose doing a call in a guarded node is, and on which line of the node's own code.
+"""Attribution of a call in a guarded node: which code caused it, and on which line of the node's code.
 
-The stack from the call up to the guard is judged by where its code lies:
-
-- Code of this package on the way (except `clock.py`, which a node may not use directly), imports,
-  logging, warnings and time zone data: the kernel's or the interpreter's own doing.
-- asyncio and the like, which need a clock to wait: theirs, if they ask themselves.
-- LangGraph, LangChain, tracing and logging libraries: clock, ids and threads of their own bookkeeping;
-  what they call in other packages (HTTP clients, the user's functions) is the node's doing.
-- Everything else is the node's doing, however deep in libraries.
+The stack from the call up to the guard is judged by the location of its code:
+- Code of this package (except `clock.py`, which a node may not use directly), imports, logging, warnings and
+time zone data: caused by the kernel or the interpreter.
+- asyncio and the like, which need a clock to wait: exempt if they make the call themselves.
+- LangGraph, LangChain, tracing and logging libraries: exempt for clock, ids and threads of their own
+bookkeeping. Calls that they make in other packages (HTTP clients, the user's functions) are caused by the
+node.
+- Everything else is caused by the node, however deep in libraries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from noesium_stream.purity.entropy import Kind
 
 
 class Origin(Enum):
-    """Where code lies, as far as it matters here."""
+    """Location of code, as far as it matters here."""
 
     EXEMPT = auto()
     WAITING = auto()
@@ -43,7 +43,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A node's own code: the files it lies in, and where it begins (`FILE:LINE`)."""
+    """A node's own code: its files, and its first line (`FILE:LINE`)."""
 
     files: frozenset[str]
     begins: str
@@ -51,8 +51,10 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """A stack judged. `where` is the innermost line of the node's code on it, `through` the innermost
-    line of other code of the user; `reached` whether the guard itself was met.
+    """The attribution of a stack.
+
+    `where` is the innermost line of the node's code on it, `through` the innermost line of the user's other
+    code; `reached` tells whether the guard itself was found.
     """
 
     exempt: bool
@@ -62,7 +64,7 @@ class Blame:
 
 
 def body_of(function: Any) -> Body:
-    """The node's own code behind partials, decorators, methods and callable objects."""
+    """The node's own code, behind partials, decorators, methods and callable objects."""
     codes = []
     for _ in range(20):
         if isinstance(function, partial):
@@ -84,7 +86,7 @@ def body_of(function: Any) -> Body:
 
 
 def call_of(function: Any) -> Any:
-    """What runs when a callable object is called."""
+    """The code that a call of a callable object executes."""
     return getattr(function, "__call__", None)  # noqa: B004
 
 
@@ -98,8 +100,8 @@ def blame(
 ) -> Blame:
     """Judge the stack from `frame` up to the first frame of `guard_file`.
 
-    `kind` is what was read; None asks only whether the stack is exempt as a whole. With `also_ours` the
-    guarded code is judged also where it is of this package.
+    `kind` is the kind of read; None asks only whether the stack is exempt as a whole. With `also_ours`
+    guarded code of this package is judged too.
     """
     where = through = None
     first: Origin | None = None
@@ -124,7 +126,7 @@ def blame(
 
 
 def _collecting(frame: FrameType) -> bool:
-    """Whether the garbage collector came by: when it does is nobody's doing."""
+    """Whether the garbage collector is running: the time of its runs is not the node's choice."""
     code = frame.f_code
     return code.co_name == "__del__" or any(
         getattr(callback, "__code__", None) is code for callback in gc.callbacks
@@ -132,8 +134,9 @@ def _collecting(frame: FrameType) -> bool:
 
 
 def awaiting(coroutine: Any, files: frozenset[str]) -> Blame:
-    """The line of the node's code at which a suspended coroutine waits, and whether it waits for the
-    kernel.
+    """The line of the node's code where a suspended coroutine waits.
+
+    The result also tells whether it waits for the kernel.
     """
     where = None
     exempt = False
@@ -153,7 +156,7 @@ def shown(file: str, line: int) -> str:
 
 @cache
 def origin_of(file: str) -> Origin:
-    """Where the code of a file lies."""
+    """The origin of a file's code."""
     if file.startswith("<frozen importlib") or file.startswith("<frozen zipimport"):
         return Origin.EXEMPT
     for folders, origin in _ORIGINS:

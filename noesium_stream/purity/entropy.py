@@ -1,14 +1,14 @@
-"""Which calls read the clock, chance, the network or files: what a STRICT node may not do (RFC-0003 §7).
+"""Calls that read the clock, randomness, the network or files, which a STRICT node may not do (RFC-0003 §7).
 
-Two sources say that such a call is about to be made, and no third one is needed:
+Two sources report that such a call is about to be made, and no third one is needed:
+- `called`: calls of C functions as reported by the interpreter's profiler. They are filtered by name first,
+because only that is fast enough for every call of a node.
+- `audited`: the interpreter's audit events (PEP 578), which are also raised when C code calls C code.
 
-- `called`: calls of C functions as the interpreter's profiler reports them. They are judged by name
-  first, because that is the only test that may be done at every call of a node.
-- `audited`: the interpreter's audit events (PEP 578), which are also raised where C code calls C code.
-
-Not seen: C code that reads the clock or chance without a Python call (`functools.partial(time.time)()`,
-a pydantic `default_factory=time.time`, NumPy's global generator), and handles of C libraries that were
-opened before. Running a deterministic node twice and comparing finds most of that.
+Not detected: C code that reads the clock or randomness without a Python call
+(`functools.partial(time.time)()`, a pydantic `default_factory=time.time`, NumPy's global generator), and
+handles of C libraries that were opened before. Running a deterministic node twice and comparing finds most of
+these.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 
 class Kind(Enum):
-    """What is read, as a verb, and what to do instead."""
+    """The kind of read, as a verb, with the recommended alternative."""
 
     CLOCK = (
         "reads the clock",
@@ -70,19 +70,19 @@ class Kind(Enum):
 
 
 class Entropy(NamedTuple):
-    """One call: what kind, and its name for people (`time.time`)."""
+    """One call: its kind, and its name for messages (`time.time`)."""
 
     kind: Kind
     what: str
 
 
 def called(function: Any, frame: FrameType) -> Entropy | None:
-    """What the call of a C function from `frame` reads, if anything; for names in `NAMES`."""
+    """The read that a call of a C function from `frame` makes, if any; for names in `NAMES`."""
     return _JUDGES[function.__name__](function, frame)
 
 
 def audited(event: str, arguments: tuple[Any, ...]) -> Entropy | None:
-    """What an audit event says is about to be read, if anything."""
+    """The read that an audit event announces, if any."""
     kind = _EVENTS.get(event)
     if kind is None or _harmless(event, arguments):
         return None
@@ -94,7 +94,7 @@ def audited(event: str, arguments: tuple[Any, ...]) -> Entropy | None:
 
 
 def _harmless(event: str, arguments: tuple[Any, ...]) -> bool:
-    """A database in memory, and time zone data, which C code opens by itself."""
+    """Whether the event is for an in-memory database or for time zone data, which C code opens by itself."""
     subject = arguments[0] if arguments else None
     if event == "sqlite3.connect":
         return subject == ":memory:"
@@ -116,7 +116,7 @@ def _from_module(kind: Kind, *modules: str) -> Callable[[Any, FrameType], Entrop
 
 
 def _formatted(arguments: int) -> Callable[[Any, FrameType], Entropy | None]:
-    """Reads the clock only if it is called with fewer than `arguments` arguments."""
+    """A judge that reports a clock read only for calls with fewer than `arguments` arguments."""
 
     def judge(function: Any, frame: FrameType) -> Entropy | None:
         if function.__self__ is not time or _arguments(frame) >= arguments:
@@ -127,7 +127,7 @@ def _formatted(arguments: int) -> Callable[[Any, FrameType], Entropy | None]:
 
 
 def _arguments(frame: FrameType) -> int:
-    """How many arguments the call has that `frame` is making; 0 if its bytecode does not say."""
+    """Number of arguments of the call that `frame` is making; 0 if its bytecode does not tell."""
     code = frame.f_code.co_code
     operation = dis.opname[code[frame.f_lasti]]
     return code[frame.f_lasti + 1] if operation in ("CALL", "PRECALL", "CALL_KW") else 0
@@ -184,7 +184,7 @@ def _tls(function: Any, frame: FrameType) -> Entropy | None:
 def _put(function: Any, frame: FrameType) -> Entropy | None:
     if not isinstance(function.__self__, SimpleQueue) or frame.f_code is not _SUBMIT:
         return None
-    # asyncio looks names up in a thread: the caller of `run_in_executor` tells.
+    # asyncio resolves host names in a thread: check the caller of `run_in_executor`.
     caller = frame.f_back.f_back if frame.f_back is not None else None
     if caller is not None and caller.f_code.co_name in ("getaddrinfo", "getnameinfo"):
         return Entropy(Kind.NETWORK, f"socket.{caller.f_code.co_name}")
@@ -226,7 +226,7 @@ def _by_name() -> dict[str, Callable[[Any, FrameType], Entropy | None]]:
 _JUDGES: Final = _by_name()
 
 NAMES: Final = frozenset(_JUDGES)
-"""Names of the C functions that `called` has to see."""
+"""Names of the C functions that `called` has to check."""
 
 _NETWORK: Final = (
     "socket.connect socket.bind socket.getaddrinfo socket.gethostbyname socket.gethostbyaddr "

@@ -1,8 +1,9 @@
-"""Calls of functions that have to be pure: whatever they read besides their arguments is found (law 6).
+"""Calls of functions that must be pure, with detection of reads other than their arguments (law 6).
 
-The means are those of the kernel's guard (`kernel/guard.py`), for one plain call: the profiler of the thread
-sees C functions, the audit hook what C code does by itself. Besides clock, chance, network and files, pure
-functions read no environment, and take no `hash()` or `id()`: these differ from process to process.
+The means are those of the kernel's guard (`kernel/strict/guard.py`), for one plain call: the thread's
+profiler sees C functions, the audit hook sees reads within C code. Besides clock, randomness, network and
+files, pure functions may not read the environment nor use `hash()` or `id()`: these differ from process to
+process.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _BUILTINS: Final = {
 
 
 class ImpureCallError(Exception):
-    """What a pure function has read; `where` is the line."""
+    """An impure read of a function; `where` is the line."""
 
     def __init__(self, entropy: Entropy, where: str) -> None:
         super().__init__(f"{entropy.kind.verb} at {where} ({entropy.what})")
@@ -44,7 +45,7 @@ _hooked: Final[list[bool]] = []
 
 
 class PureCall:
-    """Calls one function under watch; not for a function that calls itself through this.
+    """Calls one function under watch. The function must not call itself through this object.
 
     Args:
         function: a plain function or a method.
@@ -56,11 +57,11 @@ class PureCall:
         self._found: ImpureCallError | None = None
 
     def __call__(self, *args: Any) -> Any:
-        """What the function returns.
+        """Call the function and return its result.
 
         Raises:
-            ImpureCallError: it has read what a pure function may not; also where it has swallowed that.
-            Exception: what the function raises.
+            ImpureCallError: it made an impure read, even if it has swallowed this error.
+            Exception: any error of the function.
         """
         if not _hooked:
             _hooked.append(True)
@@ -78,7 +79,7 @@ class PureCall:
                 raise self._found from error
             raise
         finally:
-            # cProfile is no function: it is put back by its own means.
+            # cProfile is not a function: restore it by its `enable`.
             getattr(before, "enable", partial(sys.setprofile, before))()
             _WATCH.call = outer
         if self._found is not None:
@@ -96,13 +97,13 @@ class PureCall:
             self.meet(Entropy(Kind.ENVIRONMENT, "os.environ"), frame)
 
     def _calls_builtin(self, frame: FrameType, function: Any) -> bool:
-        """Whether the code itself asks; libraries may use them in ways that leave no trace."""
+        """Whether the user's code calls it directly; libraries may use it without visible effects."""
         code = frame.f_code
         own = code.co_filename in self._body.files and code.co_name != "__hash__"
         return own and function.__module__ == "builtins"
 
     def meet(self, entropy: Entropy | None, frame: FrameType | None) -> None:
-        """Judge a call that is about to be made; raise if it is the function's doing."""
+        """Judge a call that is about to be made; raise if the function caused it."""
         if entropy is None:
             return
         found = blame(frame, self._body.files, __file__, entropy.kind, also_ours=True)

@@ -1,6 +1,6 @@
-"""For tests of one's own graphs and agents: time that passes by itself, scripts, and crashes on demand.
+"""Test kit for the user's own graphs and agents: virtual time, scripts, and crashes on demand.
 
-Loaded when it is first asked for: pytest imports this package in every project that has the plugin installed.
+Modules load on first use: pytest imports this package in every project that has the plugin installed.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from noesium_stream.agent import agent_of
     from noesium_stream.testing.clock import AutoClock
     from noesium_stream.testing.hooked import HookedLog
-    from noesium_stream.testing.projections import check
+    from noesium_stream.testing.projections import check_projection
     from noesium_stream.testing.rehearsal import Rehearsal, RehearsedRun
     from noesium_stream.testing.script import Call, ScriptedModel
 
@@ -23,8 +22,7 @@ __all__ = [
     "Rehearsal",
     "RehearsedRun",
     "ScriptedModel",
-    "agent_of",
-    "check",
+    "check_projection",
 ]
 
 _MODULE_OF: Final = {
@@ -34,8 +32,7 @@ _MODULE_OF: Final = {
     "Rehearsal": "noesium_stream.testing.rehearsal",
     "RehearsedRun": "noesium_stream.testing.rehearsal",
     "ScriptedModel": "noesium_stream.testing.script",
-    "agent_of": "noesium_stream.agent",
-    "check": "noesium_stream.testing.projections",
+    "check_projection": "noesium_stream.testing.projections",
 }
 
 

@@ -1,4 +1,4 @@
-"""Agents for tests: of any graph, with a scripted model, and a provider that reads from scripts."""
+"""Agents for tests: with a scripted model, or as a provider that answers from scripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noesium_stream.testing.script import Call, Script
 
 
 def with_model(agent: type[BaseGraphicAgent], model: BaseLLMClient) -> type[BaseGraphicAgent]:
-    """The same agent with `model` as its `llm`."""
+    """A subclass of the agent with `model` as its `llm`."""
 
     class WithModel(agent):  # type: ignore[valid-type, misc]
         def __init__(self, options: BaseModel, context: AgentContext) -> None:
@@ -34,9 +34,9 @@ class _Asked(TypedDict, total=False):
 
 
 def provider_of(scripts: Mapping[str, Script]) -> type[BaseGraphicAgent]:
-    """An agent that offers the capabilities that `scripts` names and answers from them.
+    """An agent that offers the capabilities named in `scripts` and answers from them.
 
-    A call is told apart by its run, so that one that is asked again is answered as before.
+    A call is identified by its run, so a repeated call gets the same answer again.
     """
     anything: dict[str, Any] = {}
 

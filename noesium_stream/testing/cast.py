@@ -1,4 +1,4 @@
-"""Who plays what: effects by name, from scripts or as they are; every call of one is counted."""
+"""Scripts for effects by name; effects without a script are performed, and every call is counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from noesium_stream.kernel import Step
+from noesium_stream.kernel.step.effects import Effects
 from noesium_stream.llm import BaseLLMClient
 from noesium_stream.testing.script import Call, Script
 
@@ -20,7 +20,7 @@ _CURRENT: ContextVar[Cast | None] = ContextVar("noesium_cast", default=None)
 
 
 class Cast:
-    """Scripts of effects, the model behind all `model:` effects, and what was called how often."""
+    """Scripts of effects, the model behind all `model:` effects, and a record of the calls."""
 
     def __init__(self, effects: Mapping[str, Script], model: BaseLLMClient | None) -> None:
         self._effects = effects
@@ -28,12 +28,12 @@ class Cast:
         self._real: defaultdict[str, list[Call]] = defaultdict(list)
 
     def calls(self, name: str) -> list[Call]:
-        """The calls of an effect that were made, in order; not those that were read from the log."""
+        """The executed calls of an effect, in order, without those that were read from the log."""
         script = self._effects.get(name)
         return script.calls if script is not None else self._real[name]
 
     def stand_in(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """What is called in place of `function`."""
+        """The function to call in place of `function`."""
         script = self._effects.get(name)
         if script is not None:
             return _scripted(script)
@@ -43,7 +43,7 @@ class Cast:
 
     @contextmanager
     def on_stage(self) -> Generator[None]:
-        """Play in every step of tasks that are started by this one from now on."""
+        """Apply to every step of tasks that the current task starts from now on."""
         token = _CURRENT.set(self)
         try:
             with _played():
@@ -60,7 +60,7 @@ def _scripted(script: Script) -> Callable[..., Any]:
 
 
 def _counted(function: Callable[..., Any], calls: list[Call]) -> Callable[..., Any]:
-    # The kernel looks at whether it is a coroutine function and at its parameters: both stay.
+    # The kernel inspects parameters and whether it is a coroutine function: keep both.
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -80,30 +80,32 @@ def _counted(function: Callable[..., Any], calls: list[Call]) -> Callable[..., A
 
 @contextmanager
 def _played() -> Generator[None]:
-    """Let `Step.journaled`, which every effect and model call goes through, ask the current cast.
+    """Route `Effects.perform`, which every effect and model call uses, through the current cast.
 
-    Undone with the last one that leaves.
+    The last cast that leaves restores the original.
     """
     global _on_stage, _original
     if _on_stage == 0:
-        _original = Step.journaled
-        setattr(Step, "journaled", _journaled)  # noqa: B010 - mypy knows that it is a method
+        _original = Effects.perform
+        setattr(Effects, "perform", _perform)  # noqa: B010 - mypy knows that it is a method
     _on_stage += 1
     try:
         yield
     finally:
         _on_stage -= 1
         if _on_stage == 0:
-            setattr(Step, "journaled", _original)  # noqa: B010
+            setattr(Effects, "perform", _original)  # noqa: B010
 
 
 _on_stage = 0
-_original: Callable[..., Any] = Step.journaled
+_original: Callable[..., Any] = Effects.perform
 
 
-@functools.wraps(Step.journaled)
-async def _journaled(step: Step, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+@functools.wraps(Effects.perform)
+async def _perform(
+    effects: Effects, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
     cast = _CURRENT.get()
     if cast is not None:
         function = cast.stand_in(name, function)
-    return await _original(step, name, function, *args, **kwargs)
+    return await _original(effects, name, function, *args, **kwargs)

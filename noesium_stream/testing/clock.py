@@ -1,11 +1,11 @@
-"""A clock for tests that moves by itself: when nothing else can go on, it is the next sleeper's time.
+"""A test clock that advances by itself: when nothing else can run, it jumps to the next sleeper's time.
 
-A month of timers passes in milliseconds, and in the right order: whoever sleeps for a minute wakes before
-whoever sleeps for an hour, and both wake after everything that could be done before.
+A month of timers passes in milliseconds, and in the right order: a task that sleeps for a minute wakes before
+one that sleeps for an hour, and both wake after everything that could run before.
 
 Idle means that the event loop has nothing ready and that no thread of its default executor works (sync nodes
-and sync effects run there). What waits for the machine's own time or for a socket (`asyncio.sleep`,
-`asyncio.timeout`) counts as idle: virtual time does not wait for it.
+and sync effects run there). Waiting for real time or for a socket (`asyncio.sleep`, `asyncio.timeout`) counts
+as idle: virtual time does not wait for it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from noesium_stream.clock import VirtualClock
+from noesium_stream.clock import VirtualClock, to_ms
+from noesium_stream.durations import Duration
 from noesium_stream.errors import RehearsalError
-from noesium_stream.worker.threads import MAX_THREADS
+from noesium_stream.worker.thread_pool import MAX_THREADS
 
 T = TypeVar("T")
 
+_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
 _QUIET_TURNS: Final = 3
-"""Turns of the loop without anything ready: sockets and pipes are asked once per turn."""
+"""Required turns of the loop without anything ready: sockets and pipes are polled once per turn."""
 
 _THREAD_POLL_S: Final = 0.001
 
@@ -32,25 +36,25 @@ _THREAD_POLL_S: Final = 0.001
 class AutoClock(VirtualClock):
     """A `VirtualClock` whose sleepers wake in the order of their times, as soon as all else is idle.
 
-    Use one per event loop. `advance` moves it by hand; ids and random numbers come from the seed.
+    Use one per event loop. `advance` moves it manually; ids and random numbers come from the seed.
 
     Args:
-        start_ms: the first moment, milliseconds since the epoch.
-        seed: of ids, tokens and random numbers.
+        start: the first moment, with a time zone; default: the beginning of 2026.
+        seed: the seed of ids, tokens and random numbers.
     """
 
-    def __init__(self, start_ms: int = 1_767_225_600_000, seed: int = 0) -> None:
-        super().__init__(start_ms, seed)
+    def __init__(self, start: datetime = _START, seed: int = 0) -> None:
+        super().__init__(to_ms(start), seed)
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = count()
         self._threads: _BusyThreads | None = None
         self._looking = False
 
     def attach(self) -> None:
-        """Watch the running loop's default executor from now on; `sleep` does it at the latest.
+        """Watch the running loop's default executor from now on; the first `sleep` does this too.
 
         Raises:
-            RehearsalError: the loop is not asyncio's own, and does not tell whether it is idle.
+            RehearsalError: the loop is not asyncio's own, so its idle state is not known.
         """
         loop = asyncio.get_running_loop()
         if self._threads is not None and self._threads.loop is loop:
@@ -63,9 +67,9 @@ class AutoClock(VirtualClock):
         self._threads = _BusyThreads(loop)
         loop.set_default_executor(self._threads)
 
-    def advance(self, seconds: float) -> None:
-        """Move the time forward by `seconds` (not negative) and wake those whose time has come."""
-        super().advance(seconds)
+    def advance(self, duration: Duration) -> None:
+        """Move the time forward by `duration` (not negative) and wake the sleepers that are due."""
+        super().advance(duration)
         now = self.monotonic()
         while self._sleepers and self._sleepers[0][0] <= now:
             woken = heapq.heappop(self._sleepers)[2]
@@ -87,7 +91,7 @@ class AutoClock(VirtualClock):
         await woken
 
     def _look(self, loop: asyncio.AbstractEventLoop, quiet: int) -> None:
-        """One look per turn of the loop, for as long as anybody sleeps."""
+        """Check for idleness once per turn of the loop, as long as any task sleeps."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)  # cancelled
         if not self._sleepers or loop.is_closed():
@@ -108,7 +112,7 @@ class AutoClock(VirtualClock):
 
 
 class _BusyThreads(ThreadPoolExecutor):
-    """The loop's default executor, with a count of what runs in it."""
+    """The loop's default executor, with a count of running calls."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(MAX_THREADS, thread_name_prefix="noesium test")
@@ -122,7 +126,7 @@ class _BusyThreads(ThreadPoolExecutor):
         return future
 
     def _ended(self, future: Future[Any]) -> None:
-        # The loop hears of the result by another callback, after this one: it has to be idle after that.
+        # Another callback, after this one, delivers the result to the loop: check for idleness after it.
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.loop.call_later, 2 * _THREAD_POLL_S, self._left)
 

@@ -1,15 +1,15 @@
 """Golden histories: runs that were recorded once and are replayed against today's code.
 
-A case says how a history is recorded; it is a JSON file `NAME.case.json` beside `NAME.history.jsonl`:
+A case describes how to record a history; it is a JSON file `NAME.case.json` beside `NAME.history.jsonl`:
 
-    {"graph": "agents.triage:Triage",                what runs: an agent or a graph
+    {"graph": "agents.triage:Triage",                the agent or the graph to run
      "input": {"ticket": 7},
      "options": {},                                   the agent's
-     "signals": [["go", true]],                       sent as soon as the run is there
+     "signals": [["go", true]],                       sent as soon as the run exists
      "answers": [{"approved": true, "value": 3}],     to its questions, one after the other
-     "effects": {"refund": ["done"]},                 what effects return; others are performed
-     "capabilities": {"corpus.search": [{...}]},      what other agents would answer
-     "until": "approval.requested"}                   record no further than this; default: to the end
+     "effects": {"refund": ["done"]},                 results of effects; others are performed
+     "capabilities": {"corpus.search": [{...}]},      answers of other agents
+     "until": "approval.requested"}                   stop recording there; default: at the end
 
 Only `graph` is needed. Recording takes place on `memory://` under a virtual clock, so that the same code
 records the same file. A history without a case (copied from elsewhere) is only replayed.
@@ -25,13 +25,13 @@ from typing import Any, Final
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.agent.load import load_agent
 from noesium_stream.capability.resolution import in_range
-from noesium_stream.client.replay_target import load_target
+from noesium_stream.client.operate.replay_target import load_target
 from noesium_stream.errors import CheckpointError, ConfigError, RehearsalError
-from noesium_stream.kernel.canonical_history import RecordedRun, dump_history, load_history
-from noesium_stream.kernel.verify import Verdict, verify_run
+from noesium_stream.kernel.recording.recorded_run import RecordedRun, dump_history, load_history
+from noesium_stream.kernel.verify.verifier import Verdict, verify_run
 from noesium_stream.log import open_log
 from noesium_stream.testing.rehearsal import Rehearsal
-from noesium_stream.worker.inherit import read_recorded
+from noesium_stream.worker.runs.fork_history import read_recorded
 
 HISTORY: Final = ".history.jsonl"
 CASE: Final = ".case.json"
@@ -41,10 +41,10 @@ _KEYS: Final = frozenset(
 
 
 def read_case(path: Path) -> dict[str, Any]:
-    """A case file.
+    """Read a case file.
 
     Raises:
-        ConfigError: it is no JSON object, has an unknown key, or does not say what runs.
+        ConfigError: it is not a JSON object, has an unknown key, or does not name the code to run.
     """
     try:
         case = json.loads(path.read_text(encoding="utf-8"))
@@ -66,13 +66,14 @@ async def record_case(
     """Run a case and return its history.
 
     Args:
-        case: as `read_case` gives it.
-        disturb: is given the rehearsal before the run begins; to arm crashes.
+        case: as returned by `read_case`.
+        disturb: called with the rehearsal before the run starts; may arm crashes.
 
     Raises:
         AgentLoadError: the graph cannot be imported.
-        ConfigError: the graph's state does not take the input, or the run does not ask what the case answers.
-        NoesiumError: the run cannot be made.
+        ConfigError: the graph's state does not accept the input, or the run does not ask the questions that
+            the case answers.
+        NoesiumError: the run cannot be executed.
     """
     kind = load_agent(case["graph"])
     if not issubclass(kind, BaseGraphicAgent):
@@ -101,7 +102,7 @@ async def record_case(
                     hint="Take answers out of the case, or mend what the run does.",
                 ) from error
         if case.get("until"):
-            await run.until(case["until"])
+            await run.wait_for(case["until"])
         else:
             async for _ in run.events():
                 pass
@@ -114,11 +115,11 @@ def write_history(path: Path, run: RecordedRun) -> None:
 
 
 def read_history(path: Path) -> RecordedRun:
-    """The run of a history file.
+    """Read the run of a history file.
 
     Raises:
-        CheckpointError: it is no history, or does not name its code.
-        EventValidationError: an event of it is malformed.
+        CheckpointError: it is not a history, or does not name its code.
+        EventValidationError: an event in it is malformed.
     """
     run = load_history(path.read_text(encoding="utf-8"), path.name)
     if run.graph is None:

@@ -1,4 +1,4 @@
-"""A log whose commits pass through a function first: to cut them off, to hold them, to count them."""
+"""A log wrapper that passes commits through a function, which can fail, delay or count them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing, Position, Tenure
 
 Commit = Callable[[Sequence[Outgoing]], Awaitable[list[Position]]]
-"""Commits to the log behind."""
+"""Commits to the wrapped log."""
 
 Hook = Callable[[Sequence[Outgoing], Commit], Awaitable[list[Position]]]
-"""Is given each commit and what performs it: it may do so, raise instead, raise afterwards, or wait."""
+"""Gets each commit and the function that performs it; may call it, raise before or after, or wait."""
 
 
 class HookedLog:
-    """An `EventLog` that passes everything through, commits of its writers by way of `hook`."""
+    """An `EventLog` that delegates everything, with the commits of its writers passed through `hook`."""
 
     def __init__(self, inner: EventLog, hook: Hook) -> None:
         self.inner = inner
@@ -25,12 +25,12 @@ class HookedLog:
         return getattr(self.inner, name)
 
     async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> Any:
-        """See `EventLog.writer`."""
+        """As `EventLog.writer`."""
         return HookedWriter(await self.inner.writer(writer_id, tenure=tenure), self.hook)
 
 
 class HookedWriter:
-    """A `LogWriter` whose commits go by way of `hook`."""
+    """A `LogWriter` whose commits pass through `hook`."""
 
     def __init__(self, inner: LogWriter, hook: Hook) -> None:
         self._inner = inner
@@ -40,5 +40,5 @@ class HookedWriter:
         return getattr(self._inner, name)
 
     async def commit(self, outgoing: Sequence[Outgoing]) -> list[Position]:
-        """See `LogWriter.commit`."""
+        """As `LogWriter.commit`."""
         return await self._hook(outgoing, self._inner.commit)

@@ -1,11 +1,12 @@
-"""A process that can be killed within the test's own: its log and its clock stop at one commit.
+"""A killable process within the test's process: its log and its clock stop at one commit.
 
-What a worker has written up to its death stays; from then on nothing of it reaches the log, and none of its
-timers wakes. That is what SIGKILL leaves. Order is the guarantee:
- 1. the commit that was chosen, and every later one, waits: no node learns of it and goes on;
- 2. the subscription is closed, what handles its records is cancelled, and so are the runs;
- 3. only then the commits end, as refused: there is nobody left who could do something about it.
-A thread that a sync node runs in cannot be cancelled, and ends by itself, unheard.
+What a worker has written before its death stays. After it, nothing of it reaches the log, and none of its
+timers fires: the same as after SIGKILL. The order is the guarantee:
+1. The chosen commit, and every later one, waits: no node sees its result and continues.
+2. The subscription is closed; the handlers of its records and the runs are cancelled.
+3. Only then the commits end as refused: no task is left that could react.
+
+The thread of a sync node cannot be cancelled; it ends by itself, and its result is ignored.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from noesium_stream.log.record import Record
 from noesium_stream.testing.hooked import Commit, HookedLog
 
 When = Callable[[EventEnvelope], bool]
-"""Picks the event at whose commit a process dies; it is asked once per event and may count."""
+"""Selects the event whose commit kills the process; called once per event, so it may count."""
 
 _TURNS: Final = 5
 
 
 class Death:
-    """When a process dies, and that it did; shared by its log and its clock.
+    """The death of a process, shared by its log and its clock.
 
     Attributes:
-        struck: the commit that was chosen has come; nothing of the process goes on.
-        buried: its runs are cancelled; commits that wait may end.
+        struck: the chosen commit has arrived; nothing of the process continues.
+        buried: its runs are cancelled; waiting commits may end.
     """
 
     def __init__(self) -> None:
@@ -50,9 +51,9 @@ class Death:
 
 
 class MortalLog(HookedLog):
-    """The log as a process sees that dies at the first commit with an event that `when` picks.
+    """A process's log; the process dies at the first commit with an event that `when` selects.
 
-    With `reaches_log` that commit is the last one on the log, otherwise the first that is not.
+    With `reaches_log` that commit is the last one on the log, otherwise the first that is lost.
     """
 
     def __init__(self, inner: EventLog, death: Death) -> None:
@@ -62,13 +63,13 @@ class MortalLog(HookedLog):
         self.reaches_log = True
 
     async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> Any:
-        """See `EventLog.writer`; who is dead waits for it for ever."""
+        """As `EventLog.writer`; a dead process waits for it forever."""
         if self._death.struck.is_set():
             await asyncio.Event().wait()
         return await super().writer(writer_id, tenure=tenure)
 
     async def append(self, envelopes: Sequence[EventEnvelope], *, topic: str | None = None) -> list[Position]:
-        """See `EventLog.append`."""
+        """As `EventLog.append`."""
         if self._death.struck.is_set():
             raise LogUnavailableError("this process was killed by its test")
         return await self.inner.append(envelopes, topic=topic)
@@ -82,7 +83,7 @@ class MortalLog(HookedLog):
         on_revoked: OnRevoked | None = None,
         **options: Any,
     ) -> Subscription:
-        """See `EventLog.subscribe`."""
+        """As `EventLog.subscribe`."""
 
         async def handle(records: Sequence[Record]) -> None:
             await self._until_death(handler(records))
@@ -92,7 +93,7 @@ class MortalLog(HookedLog):
                 return
             leaving = asyncio.ensure_future(on_revoked(partitions))
             if self._death.struck.is_set():
-                for _ in range(_TURNS):  # in which the runs are cancelled
+                for _ in range(_TURNS):  # let the runs be cancelled
                     await asyncio.sleep(0)
                 self._death.buried.set()
             await leaving
@@ -127,7 +128,7 @@ class MortalLog(HookedLog):
         seen: set[str] = set()
         struck = False
         for record in outgoing:
-            # What goes to another's inbox is in the journal's part too, under the same id.
+            # An event for another inbox is in the journal too, with the same id.
             if record.envelope.event_id not in seen:
                 seen.add(record.envelope.event_id)
                 struck = self.when(record.envelope) or struck
@@ -135,7 +136,7 @@ class MortalLog(HookedLog):
 
 
 class MortalClock:
-    """A clock whose sleepers never wake once the process is dead."""
+    """A clock whose sleepers never wake after the process has died."""
 
     def __init__(self, inner: Clock, death: Death) -> None:
         self._inner = inner

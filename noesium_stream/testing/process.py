@@ -1,4 +1,4 @@
-"""The worker under test, as a process: it starts, it is killed, another one takes over."""
+"""The worker under test as a process: it starts, is killed, and is replaced by another."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class Process:
-    """One worker after the other, in a task of their own (so that the cast plays in their steps alone).
+    """Consecutive workers in a task of their own, so that the cast applies only to their steps.
 
     Attributes:
-        deaths: how many of them were killed.
+        deaths: the number of killed workers.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Process:
         self.deaths = 0
 
     async def start(self) -> None:
-        """Return when the first worker runs; raise what it ends with before."""
+        """Return when the first worker runs; raise its error if it ends before."""
         self._task = asyncio.create_task(self._live(), name="rehearsal")
         await self.unless_it_fails(self._alive.wait())
 
     async def close(self) -> None:
-        """End the worker in order; raise what it ended with before."""
+        """Shut the worker down; raise the error with which it ended before."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -64,7 +64,7 @@ class Process:
                 self._task.result()
 
     async def unless_it_fails(self, waiting: Coroutine[Any, Any, T]) -> T:
-        """Wait for something that the worker has to bring; raise what the worker fails with meanwhile."""
+        """Wait for a result of the worker; raise the worker's error if it fails meanwhile."""
         if self._task is None:
             waiting.close()
             raise RehearsalError("The rehearsal has not begun.")
@@ -80,10 +80,10 @@ class Process:
     # -- death -----------------------------------------------------------------------------------------
 
     def arm(self, when: When, *, reaches_log: bool, restart: bool) -> None:
-        """Die at the first commit with an event that `when` picks.
+        """Die at the first commit with an event that `when` selects.
 
         Raises:
-            RehearsalError: there is no worker that could die, or another death waits for it.
+            RehearsalError: no worker is alive, or another death is armed.
         """
         if self._mortal is None or self._death.struck.is_set():
             raise RehearsalError("There is no worker that could crash.", hint="Call `restart` first.")
@@ -103,7 +103,7 @@ class Process:
         await self.wait_dead()
 
     async def wait_dead(self) -> None:
-        """Return when the armed death has come and its consequences are dealt with."""
+        """Return when the armed death has happened and was handled."""
         await self.unless_it_fails(self._settled.wait())
 
     async def restart(self) -> None:
@@ -124,15 +124,15 @@ class Process:
                     self._go_on.clear()
 
     async def _one_life(self) -> None:
-        """Run one worker until it is killed; raise what it ends with otherwise."""
+        """Run one worker until it is killed; raise its error if it ends otherwise."""
         death = self._death = Death()
         mortal = MortalLog(self._log, death)
         worker = Worker(
             cast(EventLog, mortal),
-            [(self._agent, self._options)],
+            [self._agent if self._options is None else (self._agent, self._options)],
             home=self._home,
             clock=MortalClock(self._clock, death),
-            grace_s=0,  # who is killed waits for nothing
+            grace=0,  # a killed process does not wait
         )
         async with worker:
             self._mortal = mortal

@@ -1,10 +1,10 @@
-"""Whether a projection is a pure function of its events: one line in a test.
+"""Purity check of a projection in one line of a test.
 
-    rows = check(Invoices(), events)
+    rows = check_projection(Invoices(), events)
 
-folds them as a projection is folded, each call checked (`noesium_stream.projection.check`), every state
-stored and read again between two events. With `seeds` another process with another hash seed does the same,
-which finds an order that comes from iterating over a set.
+folds the events like an attached projection. Each call is checked (`purity_check`), and every state is stored
+and read again between two events. With `seeds` another process with another hash seed does the same, which
+finds an order that comes from iterating over a set.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from typing import Any
 from noesium_stream.errors import ImpureProjectionError, ProjectionError, brief
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.projection.base import AnyProjection
-from noesium_stream.projection.check import PurityCheck, first_difference
-from noesium_stream.projection.state_codec import StateCodec
+from noesium_stream.projection.purity_check import PurityCheck, first_difference
+from noesium_stream.projection.state.codec import StateCodec
 
 
-def check(projection: AnyProjection, events: Iterable[EventEnvelope], *, seeds: bool = False) -> Any:
-    """Fold events that are in the order of their log; return the rows by key, or the one state.
+def check_projection(
+    projection: AnyProjection, events: Iterable[EventEnvelope], *, seeds: bool = False
+) -> Any:
+    """Fold events in the order of their log; return the rows by key, or the single state.
 
     Args:
-        projection: the one to check.
-        events: types that it does not want may be among them.
-        seeds: compare with a process of another hash seed; then the projection's class has to be one that
-            can be imported, and it has to be picklable.
+        projection: the projection to check.
+        events: the events; types that the projection does not want are skipped.
+        seeds: compare with a process of another hash seed. This requires a picklable projection of an
+            importable class.
 
     Raises:
         ImpureProjectionError: it is not pure; names the event, and the field or the line.
-        ProjectionError: what it declares cannot be, or `seeds` asks for what cannot be pickled.
-        Exception: what `key` or `apply` raises.
+        ProjectionError: its declaration is invalid, or `seeds` is set and it cannot be pickled.
+        Exception: any error of `key` or `apply`.
     """
     projection.check()
     events = list(events)
@@ -78,7 +80,7 @@ def _wanted(projection: AnyProjection, event_type: str) -> bool:
 
 
 def _elsewhere(projection: AnyProjection, events: Sequence[EventEnvelope]) -> dict[str, bytes]:
-    """The rows that another process makes, with another hash seed."""
+    """The rows that another process with another hash seed produces."""
     try:
         task = pickle.dumps((projection, events))
     except (pickle.PicklingError, AttributeError, TypeError) as error:

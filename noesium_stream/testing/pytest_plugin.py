@@ -1,7 +1,7 @@
 """pytest plugin `noesium_replay`: golden histories are tests.
 
-Every `*.history.jsonl` below the tested folders is replayed against the code that its head names, and fails
-with the first difference. `pytest --noesium-record` records those that have a `*.case.json` anew instead
+Every `*.history.jsonl` below the tested folders is replayed against the code named in its head, and fails
+with the first difference. `pytest --noesium-record` records histories that have a `*.case.json` again instead
 (see `noesium_stream.testing.golden`); a case without a history fails until it is recorded.
 """
 
@@ -21,13 +21,13 @@ _CASE: Final = ".case.json"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option that records."""
+    """Add the option that records."""
     group = parser.getgroup("noesium", "golden histories of agents")
     group.addoption(RECORD, action="store_true", help="Record the histories of all *.case.json anew.")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Histories to replay; cases to record, and cases without a history."""
+    """Collect histories to replay, cases to record, and cases without a history."""
     records = parent.config.getoption(RECORD)
     if file_path.name.endswith(_CASE):
         history = _beside(file_path, _CASE, _HISTORY)
@@ -39,28 +39,28 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class HistoryDiffersError(Exception):
-    """The code does something else than what is recorded."""
+    """The code does not do what is recorded."""
 
 
 class HistoryFile(pytest.File):
     """A golden history."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One test."""
+        """Collect one test."""
         yield ReplayItem.from_parent(self, name="replay")
 
 
 class CaseFile(pytest.File):
-    """How a golden history is recorded."""
+    """A case: how to record a golden history."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One test, which records."""
+        """Collect one test, which records."""
         yield RecordItem.from_parent(self, name="record")
 
 
 class _Item(pytest.Item):
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where it is and what it is called."""
+        """Location and name of the test."""
         return self.path, None, f"{self.path.name}::{self.name}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -76,10 +76,10 @@ class ReplayItem(_Item):
     """Replays a history."""
 
     def runtest(self) -> None:
-        """Replay it.
+        """Replay the history.
 
         Raises:
-            HistoryDiffersError: the code does something else.
+            HistoryDiffersError: the code does not do what is recorded.
         """
         golden = _golden()
         case = _beside(self.path, _HISTORY, _CASE)
@@ -96,10 +96,10 @@ class RecordItem(_Item):
     """Records the history of a case."""
 
     def runtest(self) -> None:
-        """Record it, if that is asked for.
+        """Record the history if requested.
 
         Raises:
-            HistoryDiffersError: it is not asked for, and there is no history.
+            HistoryDiffersError: recording is not requested, and there is no history.
         """
         history = _beside(self.path, _CASE, _HISTORY)
         if not self.config.getoption(RECORD):
@@ -111,7 +111,7 @@ class RecordItem(_Item):
 
 
 def _golden() -> Any:
-    # Loaded when a history is met: pytest loads the plugin in every project of the environment.
+    # Loaded on first use: pytest loads the plugin in every project of the environment.
     return import_module("noesium_stream.testing.golden")
 
 

@@ -1,10 +1,10 @@
-"""A graph or an agent under test: a real worker on its own log, time and others scripted, crashes on demand.
+"""A graph or an agent under test: a real worker on its own log, virtual time, scripts, crashes on demand.
 
 async with Rehearsal(graph, effects={"refund": ["done"]}) as rehearsal:
     rehearsal.crash_after("kernel.node.completed", 2)
     run = await rehearsal.start({"order": 7})
     assert await run.result() == {"order": 7, "refund": "done"}
-    assert rehearsal.calls("refund") == 1
+    assert rehearsal.call_count("refund") == 1
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from noesium_stream.agent import AnyGraph, BaseGraphicAgent, agent_of
+from noesium_stream.agent import AnyGraph, BaseGraphicAgent, agent_from_graph
 from noesium_stream.client import Client, Run
-from noesium_stream.client.approvals import Approval
+from noesium_stream.client.views.approvals import Approval
 from noesium_stream.clock import Clock
+from noesium_stream.durations import Duration
 from noesium_stream.errors import RehearsalError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.llm import BaseLLMClient
@@ -34,20 +35,20 @@ from noesium_stream.testing.script import Answers, Call, Script
 from noesium_stream.worker import Worker
 
 PATIENCE_S: Final = 10.0
-"""Of the machine's time: how long `RehearsedRun.result` waits where it is not told."""
+"""Default timeout of `RehearsedRun.result`, in seconds of real time."""
 
 
 class RehearsedRun(Run):
-    """A run under test: what its worker ends with, ends who waits for it."""
+    """A run under test; if its worker fails, waiting for the run raises the worker's error."""
 
     def __init__(self, run: Run, process: Process) -> None:
         vars(self).update(vars(run))
         self._process = process
 
-    async def result(self, timeout: float | None = PATIENCE_S) -> Any:
-        """See `Run.result`; `timeout` in seconds of the machine's time.
+    async def result(self, timeout: Duration | None = PATIENCE_S) -> Any:
+        """As `Run.result`; `timeout` is in real time.
 
-        Raises what the worker ended with, too.
+        Also raises the error with which the worker ended.
         """
         return await self._process.unless_it_fails(super().result(timeout))
 
@@ -55,23 +56,25 @@ class RehearsedRun(Run):
         """The run's journal so far."""
         return [event async for event in self.events(follow=False)]
 
-    async def until(self, event_type: str, nth: int = 1) -> EventEnvelope:
+    async def wait_for(self, event_type: str, nth: int = 1) -> EventEnvelope:
         """Wait until the run's journal has its `nth` event of this type.
 
         Raises:
-            RehearsalError: the run ended without it.
+            RehearsalError: the run ended before that.
         """
-        return await self._process.unless_it_fails(self._until(_nth(event_type, nth), f"{nth}. {event_type}"))
+        return await self._process.unless_it_fails(
+            self._wait_for(_nth(event_type, nth), f"{nth}. {event_type}")
+        )
 
     async def answer(self, value: Any = None, *, approved: bool = True, by: str | None = None) -> Approval:
-        """Wait until the run has a question open, and answer the first such one.
+        """Wait until the run has an open question, and answer the first one.
+
+        Raises as `Run.approve`, and `RehearsalError` if the run ends without a question.
 
         Args:
-            value: what the question asks for; None: nothing beyond yes or no.
+            value: the requested value; None for a plain yes or no.
             approved: yes or no.
-            by: who answers; default: the client's agent id.
-
-        Raises as `Run.approve`, and `RehearsalError` if the run ends without asking.
+            by: the name of the person; default: the client's agent id.
         """
         while True:
             asked = await self.approvals()
@@ -79,9 +82,9 @@ class RehearsedRun(Run):
             if question is not None:
                 say = self.approve if approved else self.reject
                 return await say(question.approval_id, value=value, by=by)
-            await self.until("approval.requested", len(asked) + 1)
+            await self.wait_for("approval.requested", len(asked) + 1)
 
-    async def _until(self, when: When, what: str) -> EventEnvelope:
+    async def _wait_for(self, when: When, what: str) -> EventEnvelope:
         async with aclosing(self.events()) as events:
             async for event in events:
                 if when(event):
@@ -94,19 +97,18 @@ class Rehearsal:
 
     Args:
         subject: a LangGraph graph (compiled or not), or an agent class.
-        options: the agent's; default: those that it has without being told.
-        model: answers everything that goes through a `JournaledLLM`; an agent class gets it as its `llm`.
-        effects: per name of an effect, what its calls return: answers in order, or a function of the call's
-            arguments; an exception is a failure. Effects that are not named here are performed, and so are
-            compensations.
-        capabilities: the same per id of a capability that other agents would offer (version 1.0.0); a
-            function is given the input.
+        options: the agent's options; default: its defaults.
+        model: answers all calls through a `JournaledLLM`; an agent class gets it as its `llm`.
+        effects: by effect name, the results of its calls: answers in order, or a function of the call's
+            arguments; an exception is a failure. Other effects and all compensations are performed.
+        capabilities: by id, the results of capabilities that other agents would offer (version 1.0.0), in the
+            same form; a function gets the input.
         clock: default: an `AutoClock`, so that timers take no time, and ids repeat.
-        log: where; a `memory://` of its own by default.
+        log: the log; by default a separate `memory://`.
 
     Attributes:
-        clock: as given.
-        crashes: how often the worker was killed.
+        clock: the given clock, or the default one.
+        crashes: the number of killed workers.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class Rehearsal:
         clock: Clock | None = None,
         log: str = "memory://",
     ) -> None:
-        agent = subject if isinstance(subject, type) else agent_of(subject, max_supersteps=1_000)
+        agent = subject if isinstance(subject, type) else agent_from_graph(subject, max_supersteps=1_000)
         self._agent = agent if model is None else with_model(agent, model)
         self._options = options
         self._offered = _scripts("the capability", capabilities)
@@ -141,7 +143,7 @@ class Rehearsal:
             if self._offered:
                 provider = provider_of(self._offered)
                 await stack.enter_async_context(
-                    Worker(log, [(provider, None)], home=home / "provider", clock=self.clock)
+                    Worker(log, [provider], home=home / "provider", clock=self.clock)
                 )
             self._client = await stack.enter_async_context(Client(log, clock=self.clock))
             process = Process(log, self.clock, self._cast, self._agent, self._options, home)
@@ -163,28 +165,29 @@ class Rehearsal:
 
     @property
     def client(self) -> Client:
-        """A client of it; its `list`, `run` and `start` reach every run."""
+        """A client of this log; its `list`, `run` and `start` reach every run."""
         if self._client is None:
             raise RehearsalError("Use the rehearsal as an async context manager.")
         return self._client
 
     @property
     def crashes(self) -> int:
-        """How often the worker was killed."""
+        """The number of killed workers."""
         return self._running.deaths
 
     async def start(self, input: Mapping[str, Any] | None = None, **options: Any) -> RehearsedRun:
-        """Begin a run; options and errors as those of `Client.start`."""
+        """Start a run; options and errors are those of `Client.start`."""
         agent_type = self._agent.agent_type
         return RehearsedRun(await self.client.start(agent_type, dict(input or {}), **options), self._running)
 
-    def calls(self, name: str) -> int:
-        """How often an effect was performed, or a scripted capability asked for: what a replay reads from the
-        log does not count.
-        """
-        return len(self.asked(name))
+    def call_count(self, name: str) -> int:
+        """Number of executed calls of an effect or a scripted capability.
 
-    def asked(self, name: str) -> list[Call]:
+        Results that a replay reads from the log do not count.
+        """
+        return len(self.calls(name))
+
+    def calls(self, name: str) -> list[Call]:
         """The calls of an effect or a scripted capability, in order."""
         script = self._offered.get(name)
         return script.calls if script is not None else self._cast.calls(name)
@@ -194,20 +197,20 @@ class Rehearsal:
     def crash_after(self, event_type: str, nth: int = 1, *, restart: bool = True) -> None:
         """Kill the worker as soon as the `nth` event of this type from now on is on the log.
 
-        Its commit is the last thing that the log has of that worker. With `restart` another one takes over at
-        once, otherwise when `restart` is called. One crash is armed at a time; arm the next after it.
+        Its commit is the worker's last one on the log. With `restart` another worker takes over at once,
+        otherwise when `restart` is called. Only one crash can be armed at a time; arm the next after it.
         """
         self._running.arm(_nth(event_type, nth), reaches_log=True, restart=restart)
 
     def crash_before(self, event_type: str, nth: int = 1, *, restart: bool = True) -> None:
         """Kill the worker when it is about to commit the `nth` event of this type from now on.
 
-        Nothing of that commit is on the log; what was done before it is done.
+        Nothing of that commit reaches the log; effects performed before it remain.
         """
         self._running.arm(_nth(event_type, nth), reaches_log=False, restart=restart)
 
     def crash_at(self, step: int, *, restart: bool = True) -> None:
-        """Kill the worker when a node of this superstep (the first is 1) has run and is not on the log."""
+        """Kill the worker after a node of this superstep (the first is 1) has run, before its commit."""
         self._running.arm(
             lambda event: event.event_type == "kernel.node.completed" and event.payload["step"] == step,
             reaches_log=False,
@@ -217,22 +220,22 @@ class Rehearsal:
     def crash_when(
         self, when: Callable[[EventEnvelope], bool], *, reaches_log: bool = False, restart: bool = True
     ) -> None:
-        """Kill the worker at the commit of the first event that `when` picks, before it or after."""
+        """Kill the worker before or after the commit of the first event that `when` selects."""
         self._running.arm(when, reaches_log=reaches_log, restart=restart)
 
     async def crash(self, *, restart: bool = True) -> None:
         """Kill the worker now."""
         await self._running.kill(restart=restart)
 
-    async def crashed(self) -> None:
-        """Wait until the worker is dead and, where it is to be, another one has taken over."""
+    async def wait_for_crash(self) -> None:
+        """Wait until the worker is dead and, with `restart`, another one has taken over."""
         await self._running.wait_dead()
 
     async def restart(self) -> None:
         """Start a worker after a crash with `restart=False`.
 
         Raises:
-            RehearsalError: the worker lives.
+            RehearsalError: the worker is alive.
         """
         await self._running.restart()
 

@@ -1,4 +1,4 @@
-"""Answers written down before: of models, of effects, of other agents."""
+"""Prepared answers of models, effects and other agents."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from noesium_stream.errors import RehearsalError, ScriptEndedError
 from noesium_stream.llm import ModelParameters
 
 Answers = Iterable[Any] | Callable[..., Any]
-"""What a script says: one answer after another (an exception is raised), or a function of the arguments."""
+"""One answer after another (an exception is raised), or a function of the arguments."""
 
 _SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as it came: positional and named arguments, and the key that tells repetitions."""
+    """A received call: positional and named arguments, and the key that identifies repeats."""
 
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -26,18 +26,18 @@ class Call:
 
 
 class Script:
-    """Gives the next answer to each call and keeps the calls.
+    """Gives the next answer to each call and records the calls.
 
-    A call that is repeated under its key (after a crash, before its result was on the log) gets the answer
-    that it got before, as from a service that keeps its promise about idempotency keys.
+    A call repeated under its key (after a crash, before its result was on the log) gets the same answer
+    again, like from a service that honours idempotency keys.
 
     Args:
-        name: what is scripted, for messages: `the effect refund`.
+        name: the scripted item, for messages: `the effect refund`.
         answers: a list or another iterable, used up in order; or a function of the call's arguments, sync or
             async. An exception (as an answer, or raised by the function) is the failure of that call.
 
     Raises:
-        RehearsalError: a text as `answers`, which would be taken apart into letters.
+        RehearsalError: `answers` is a string, which would be split into letters.
     """
 
     def __init__(self, name: str, answers: Answers) -> None:
@@ -56,8 +56,8 @@ class Script:
         """The answer to the next call.
 
         Raises:
-            ScriptEndedError: more calls came than answers were written.
-            Exception: what the script says, or its function raises.
+            ScriptEndedError: there are more calls than answers.
+            Exception: the scripted exception, or an error of the function.
         """
         self.calls.append(call)
         if call.key is None or call.key not in self._given:
@@ -93,13 +93,13 @@ class Script:
 
 
 class ScriptedModel:
-    """A language model that says what the test wrote down (a `BaseLLMClient`); keeps the prompts.
+    """A language model with prepared answers (a `BaseLLMClient`); records the prompts.
 
-    Give it to a `Rehearsal`, or to nodes by themselves: `JournaledLLM(ScriptedModel([...]))`.
+    Pass it to a `Rehearsal`, or to nodes directly: `JournaledLLM(ScriptedModel([...]))`.
 
     Args:
         answers: texts in order (an exception is raised), or a function of the prompt.
-        model: the name that events carry.
+        model: the model name for events.
     """
 
     def __init__(self, answers: Answers, *, model: str = "scripted:model") -> None:
@@ -113,21 +113,21 @@ class ScriptedModel:
 
     @property
     def parameters(self) -> ModelParameters:
-        """See `BaseLLMClient.parameters`: all known, as STRICT mode wants them."""
+        """As `BaseLLMClient.parameters`: all are set, as STRICT mode requires."""
         return ModelParameters(self._model, version="scripted", temperature=0, seed=0)
 
     @property
     def prompts(self) -> list[str]:
-        """What it was asked, in order; repetitions after a crash included."""
+        """The prompts in order, including repeats after a crash."""
         return [call.args[0] for call in self._script.calls]
 
     async def generate(
         self, prompt: str, *, parameters: dict[str, Any] | None = None, idempotency_key: str | None = None
     ) -> dict[str, Any]:
-        """See `BaseLLMClient.generate`; a prompt that is repeated under its key is answered as before.
+        """As `BaseLLMClient.generate`; a prompt repeated under its key gets the same answer again.
 
         Raises:
-            ScriptEndedError: it was asked more often than answers were written.
+            ScriptEndedError: there are more calls than answers.
         """
         text = await self._script.answer(Call((prompt,), {}, idempotency_key))
         return {"text": str(text), "model": self._model, "temperature": 0, "tokens": len(str(text).split())}

@@ -1,7 +1,13 @@
-"""Worker processes: owners of partitions, resumption, the running of agents."""
+"""Worker processes: owners of partitions, the runs in them, and the handlers.
 
-from noesium_stream.worker.known_runs import Bounds
-from noesium_stream.worker.partition import PartitionOwner
+Concepts: the host (one agent's consumer-group member), the owner of a partition and its tenure (from the
+fenced writer's first commit to its loss), the admission of inbox records (a pure decider and a loop), open
+runs, the group commit, and the partition's state (a fold over its journal).
+
+Open `worker.py` first, then `tenure.py`.
+"""
+
+from noesium_stream.worker.state.known_runs import Bounds
 from noesium_stream.worker.worker import Worker
 
-__all__ = ["Bounds", "PartitionOwner", "Worker"]
+__all__ = ["Bounds", "Worker"]

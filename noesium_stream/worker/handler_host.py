@@ -1,34 +1,34 @@
-"""The agents without a graph: the topics that their state is folded from, and an owner of each partition."""
+"""Host of a handler: subscribes to the topics that its state is folded from, and owns their partitions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from noesium_stream.agent.handler import BaseHandler
 from noesium_stream.log.generations import fitting_spec
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.record import Record, bytes_of
-from noesium_stream.projection.folder import matching
-from noesium_stream.worker.acquiring import Assignment
-from noesium_stream.worker.handling import HandlerPartition
+from noesium_stream.projection.stored.folder import matching
+from noesium_stream.worker.handlers.tenure import HandlerOwner, HandlerTenure, handler_owner
 from noesium_stream.worker.host import Host
-from noesium_stream.worker.sweeping import log_digest, sweep_handler
+from noesium_stream.worker.ownership.assignment import Assignment
+from noesium_stream.worker.state.stale_files import log_digest, sweep_handler
 
 _PATTERN = "*"
 MANY: Final = 500
-"""Records that are there to be read: a commit waits for so many more."""
+"""Number of unread records from which on a commit waits for more of them."""
 
 MOST_EVENTS: Final = 20_000
-"""Not on the log yet, of all partitions together: with more than that nothing is handled."""
+"""Most events handled and not committed, over all partitions; above it no further event is handled."""
 
 MOST_BYTES: Final = 16_000_000
-"""The same, by the size of the records."""
+"""Most bytes of records handled and not committed, over all partitions."""
 
 _TURNS: Final = 3
-"""Of the event loop, from the handling of a batch to its commit being under way."""
+"""Turns of the event loop from the handling of a batch until its commit is under way."""
 
 
 class HandlerHost(Host):
@@ -39,7 +39,7 @@ class HandlerHost(Host):
         agent: the handler.
 
     Raises:
-        ConfigError: what the handler declares cannot be.
+        ConfigError: the handler's declarations are invalid.
     """
 
     def __init__(self, log: EventLog, agent: BaseHandler) -> None:
@@ -47,7 +47,7 @@ class HandlerHost(Host):
         agent.check()
         self._handler = agent
         self._state = type(agent).state()
-        # A journal is folded record by record: its numbers tell whether one is missing.
+        # A journal is folded record by record: its sequence numbers show whether a record is missing.
         if not any(topic.startswith("agent.") or topic.startswith(_PATTERN) for topic in self._state.topics):
             self._types = self._state.event_types
         self._read: Sequence[str] = ()
@@ -60,13 +60,13 @@ class HandlerHost(Host):
         self._folder = agent.context.home / "handlers" / log_digest(log.url) / agent.agent_type
 
     async def close(self) -> None:
-        """See `Host.close`; a log that is full or away is waited for no more."""
+        """See `Host.close`; does not wait any longer for a log that is full or unavailable."""
         self._closing = True
         self._eased.set()
         try:
             await super().close()
         finally:
-            for task in self._accepting:  # of partitions that are given up: they accept nothing
+            for task in self._accepting:  # their partitions are given up and accept nothing
                 task.cancel()
             await asyncio.gather(*self._accepting, return_exceptions=True)
 
@@ -86,7 +86,7 @@ class HandlerHost(Host):
 
     async def _topics(self) -> Sequence[str]:
         topics = matching(await self._log.layout(), self._state, self._log.topology)
-        own = self._log.topology.journal(self.agent_type)  # what it says of itself would never end
+        own = self._log.topology.journal(self.agent_type)  # handling its own records would never end
         self._read = [topic for topic in topics if topic != own]
         return self._read
 
@@ -96,11 +96,12 @@ class HandlerHost(Host):
             subscription.change_topics(self._read)
 
     async def _handle(self, records: Sequence[Record]) -> None:
-        """Let events be handled; returns while their commits are under way, unless those are too many.
+        """Handle events; return while their commits are under way, unless too many are.
 
-        The group's offsets are ahead of the log by those; they are advice, and no partition begins there.
+        The group's offsets are ahead of the log by these events. They are advice only: no partition starts
+        from them.
         """
-        # Handed over at once: what is read from elsewhere, or given up, meanwhile is passed over.
+        # Handed over at once: a tenure that has ended by then ignores its records.
         batches = deque(self._batches(records))
         try:
             while batches:
@@ -115,7 +116,8 @@ class HandlerHost(Host):
             while self._is_full() and self._broken is None and not self._closing:
                 self._eased.clear()
                 for owner in self._owners.values():
-                    cast(HandlerPartition, owner).hurry()
+                    if owner.tenure is not None:
+                        owner.tenure.hurry()
                 await self._eased.wait()
         except asyncio.CancelledError:
             for call, _ in batches:
@@ -127,7 +129,7 @@ class HandlerHost(Host):
             raise self._broken
 
     def _batches(self, records: Sequence[Record]) -> list[tuple[Coroutine[Any, Any, None], tuple[int, int]]]:
-        """What each partition's owner is to do, and how many events and bytes that are."""
+        """Make the call for each partition's tenure, with its number of events and bytes."""
         by_partition: dict[TopicPartition, list[Record]] = {}
         topic, partition, batch = "", -1, list[Record]()
         for record in records:
@@ -137,10 +139,12 @@ class HandlerHost(Host):
             batch.append(record)
         group, calls = self._subscription, []
         for place, batch in by_partition.items():
-            owner = cast(HandlerPartition, self._owners[place])
+            tenure: HandlerTenure | None = self._owners[place].tenure
+            if tenure is None:
+                continue  # the next tenure reads these records again
             more = group is not None and group.behind(place) >= MANY
             size = bytes_of(batch)
-            calls.append((owner.accept(batch, more=more), (len(batch), size)))
+            calls.append((tenure.accept(batch, more=more), (len(batch), size)))
         return calls
 
     def _is_full(self) -> bool:
@@ -158,13 +162,13 @@ class HandlerHost(Host):
             self._broken = error
             self._failed(error)
 
-    def _owner(self, place: TopicPartition, assignment: Assignment) -> HandlerPartition:
-        return HandlerPartition(
+    def _owner(self, place: TopicPartition, assignment: Assignment) -> HandlerOwner:
+        return handler_owner(
             self._log,
             self._handler,
             place,
             assignment,
             self._folder,
             on_failure=self._failed,
-            on_recovered=self._moved.set,
+            on_taken=self._moved.set,
         )

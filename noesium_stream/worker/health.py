@@ -1,11 +1,13 @@
-"""A worker's health over HTTP, for whoever restarts processes or sends them work.
+"""Health of a worker over HTTP, for supervisors and load balancers.
 
- - `GET /livez`: 200 while the event loop turns; 503 when it has not for `STALLED_S`: only a restart helps.
- - `GET /readyz`: 200 while every agent is a member of its group, has taken what it was assigned (that may be
-   nothing), and the log answers; 503 before, and while a partition is being taken or the log is away: waiting
+ - `GET /livez`: 200 while the event loop turns; 503 if it has not turned for `STALLED_S`: only a restart
    helps.
+ - `GET /readyz`: 200 while every agent is a member of its group, has taken its assigned partitions (there may
+   be none), and the log answers; 503 before that, and while a partition is being taken or the log is
+   unavailable: waiting helps.
 
-The body says why, as JSON. The server has a thread of its own, so that it answers when the loop does not.
+The body is JSON and gives the reasons. The server has its own thread, so that it answers when the loop does
+not.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ TICK_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a worker is.
+    """Health of a worker.
 
     Attributes:
-        waits_for: why it is not ready, one line each; empty: it is.
-        partitions: those that it is at work on, by agent type.
+        waits_for: reasons why it is not ready, one line each; empty: it is ready.
+        partitions: the partitions that it works on, by agent type.
     """
 
     waits_for: Sequence[str] = ()
@@ -40,16 +42,16 @@ class Health:
 
 
 class HealthServer:
-    """Serves what `look` says, as an async context manager; `look` is called in the event loop.
+    """HTTP server for a worker's health, as an async context manager.
 
     Args:
         address: `(host, port)` to listen at; port 0 takes a free one.
-        look: how the worker is now.
-        clock: time.
-        stalled_s: how long the event loop may not turn before the process counts as dead.
+        look: returns the worker's health; called in the event loop.
+        clock: clock that measures stalls.
+        stalled_s: how long the event loop may stand still before the process counts as dead, in seconds.
 
     Raises:
-        ConfigError: on entering; nobody can listen there.
+        ConfigError: on entering: the address cannot be listened at.
     """
 
     def __init__(
@@ -72,14 +74,14 @@ class HealthServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """URL that the server listens at."""
         host, port = self._server.server_address[:2] if self._server is not None else self._address
         return f"http://{host if isinstance(host, str) else host.decode()}:{port}"
 
     async def __aenter__(self) -> Self:
         try:
             self._server = ThreadingHTTPServer(self._address, self._handler())
-        except (OSError, OverflowError, TypeError, UnicodeError) as error:  # no host's name
+        except (OSError, OverflowError, TypeError, UnicodeError) as error:  # not a host name
             host, port = self._address
             raise ConfigError(
                 f"Nobody can listen at {host}:{port}: {str(error).rstrip('.')}.",
@@ -107,11 +109,11 @@ class HealthServer:
             await asyncio.sleep(TICK_S)
 
     def look_now(self) -> None:
-        """See how the worker is; to be called in the event loop."""
+        """Update the health; call it in the event loop."""
         self._seen, self._ticked = self._look(), self._clock.monotonic()
 
     def answer(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Status and body for a path; called by the server's threads."""
+        """Return status and body for a path; called by the server's threads."""
         seen, age = self._seen, self._clock.monotonic() - self._ticked
         stalled = [f"the event loop has not turned for {age:.0f} s"] if age > self._stalled_s else []
         if path == "/livez":
@@ -137,6 +139,6 @@ class HealthServer:
                 self.wfile.write(text)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Say nothing: whoever asks, asks often."""
+                """Log nothing: health is polled often."""
 
         return Handler

@@ -1,4 +1,4 @@
-"""An agent in a worker's process: a member of its consumer group, with an owner per assigned partition."""
+"""Host of one agent in a worker: a consumer-group member with an owner for each assigned partition."""
 
 from __future__ import annotations
 
@@ -7,100 +7,76 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from noesium_stream.agent import BaseAgent
 from noesium_stream.capability import CapabilityRegistry
 from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailableError, TopicNotFoundError
-from noesium_stream.event.domain import DomainEvent
-from noesium_stream.event.envelope import TraceContext
+from noesium_stream.event.domain_event import DomainEvent, root_event
 from noesium_stream.event.standard import AgentHeartbeat, AgentStarted, AgentStopped, PartitionStatus
-from noesium_stream.log.group import this_process
+from noesium_stream.log.members import this_process
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition, Types
 from noesium_stream.log.record import Record
-from noesium_stream.worker.acquiring import Assignment
-from noesium_stream.worker.telling import Telling
+from noesium_stream.worker.failure_lines import FailureLines
+from noesium_stream.worker.ownership.assignment import Assignment
+from noesium_stream.worker.ownership.owner import PartitionOwner
 
 _T = TypeVar("_T")
 
 HEARTBEAT_S: Final = 10.0
 PATIENCE_S: Final = 5.0
-"""For a sign of life to be written: a worker that ends does not wait for a broker that is gone."""
+"""How long to wait until a heartbeat is written, in seconds; the broker may be unavailable."""
 
 FAREWELL_S: Final = 2.0
-"""For the last sign of life of a worker that ends: its group has been told by then."""
+"""How long an ending worker waits until `agent.stopped` is written; it has left its group by then."""
 
 STOPPING: Final = "ending what it has open (stop)"
-"""What a host is doing that closes, and waits for its agent."""
+"""Activity of a closing host that waits for its agent's `stop`, for people."""
 
 _OPENING_AT_ONCE: Final = 8
 
 
-class Owner(Protocol):
-    """Owns one partition, from `acquire_or_recover` to `release`."""
-
-    @property
-    def open_runs(self) -> int:
-        """How many runs of the partition are open."""
-
-    def status(self, handled: int | None) -> PartitionStatus | None:
-        """How the partition stands; None: it is being taken, or given up.
-
-        Args:
-            handled: where the group's reader stands in the partition, if it reads it.
-        """
-
-    async def acquire_or_recover(self) -> int | None:
-        """Take the partition; return the next offset to accept, or None where that is not known yet."""
-
-    async def accept(self, records: Sequence[Record]) -> None:
-        """Deal with the next records; returns when all are dealt with on the log, or kept for later."""
-
-    async def release(self) -> None:
-        """Give the partition up, in order."""
-
-
 class Host(ABC):
-    """One agent of a worker: its subscription and the partitions that it owns."""
+    """One agent of a worker: its subscription and the owners of its partitions."""
 
     _types: Types = None
 
     @abstractmethod
     def _check(self) -> None:
-        """Raise what is wrong with the agent, before anybody hears of it."""
+        """Check the agent before it is announced; raise the error of an invalid one."""
 
     @abstractmethod
     async def _make_topics(self) -> None:
-        """Make its own topics, and those that it reads by name, where they are missing."""
+        """Create the agent's own topics and those that it reads by name, if they are missing."""
 
     def _versions(self) -> list[str] | None:
-        """The graphs that it carries; None: it has none."""
+        """Return the graph versions that the agent carries; None: it has no graph."""
         return None
 
     @abstractmethod
     async def _topics(self) -> Sequence[str]:
-        """The topics that it reads."""
+        """Return the topics that the agent reads."""
 
     def _sweep(self, ids: Mapping[str, str]) -> int:
-        """Remove states of topics that are gone, of all that the log has (ids by name); return how many."""
+        """Remove state files of topics that are gone; return how many. `ids`: the log's topic ids by name."""
         return 0
 
     async def _follow(self, subscription: Subscription) -> None:
-        """Read topics that are new, where it reads by pattern; asked at each sign of life."""
+        """Subscribe to new topics that match a pattern; called at each heartbeat."""
         return
 
     @abstractmethod
-    def _owner(self, place: TopicPartition, assignment: Assignment) -> Owner:
-        """Who is to own a partition."""
+    def _owner(self, place: TopicPartition, assignment: Assignment) -> PartitionOwner[Any]:
+        """Make the owner of a partition."""
 
     def __init__(self, log: EventLog, agent: BaseAgent, also: Sequence[BaseAgent] = ()) -> None:
         self._log = log
-        self._telling = Telling(agent.context.progress, agent.context.clock)
+        self._telling = FailureLines(agent.context.progress, agent.context.clock)
         self._agent = agent
         self._agents = (agent, *also)
         self._context = agent.context
         self._registry = CapabilityRegistry(log, clock=agent.context.clock)
-        self._owners: dict[TopicPartition, Owner] = {}
+        self._owners: dict[TopicPartition, PartitionOwner[Any]] = {}
         self._subscription: Subscription | None = None
         self._failure: asyncio.Future[None] | None = None
         self._joined: asyncio.Future[Subscription] | None = None
@@ -111,9 +87,9 @@ class Host(ABC):
         self._moved = asyncio.Event()
 
     async def start(self) -> None:
-        """Make the topics, tell the others, and join the group.
+        """Create the topics, announce the agent, and join the group.
 
-        Raises what is wrong with the agent or its topics.
+        Raises the error of an agent or topic that is not valid.
         """
         agent, log, topology = self._agent, self._log, self._log.topology
         for one in self._agents:
@@ -124,7 +100,7 @@ class Host(ABC):
         for one in self._agents:
             await one.start()
             self._started.append(one)
-        # What cannot be run is said before anybody hears of the agent.
+        # An agent that cannot run fails here, before it is announced.
         self._check()
         names = [topology.registry, topology.dlq, topology.heartbeat]
         await log.ensure_topics([topology.spec(name) for name in names])
@@ -154,7 +130,7 @@ class Host(ABC):
         self._joined.set_result(self._subscription)
 
     async def wait(self) -> None:
-        """Raise what ended the host; return when it was closed."""
+        """Return when the host is closed; raise the error that ended it before."""
         if self._subscription is None or self._failure is None:
             return
         closed = asyncio.ensure_future(self._subscription.wait())
@@ -167,7 +143,7 @@ class Host(ABC):
             closed.cancel()
 
     async def heartbeat(self) -> None:
-        """Give signs of life for ever: now and then, and when partitions have come or gone."""
+        """Write heartbeats until cancelled: every `HEARTBEAT_S`, and when partitions have come or gone."""
         reference, sequence = self._context.agent_ref, 0
         while True:
             self._moved.clear()
@@ -185,7 +161,7 @@ class Host(ABC):
             self._answered = await self._say_if_possible(beat)
             sequence += 1
             await self._follow_if_possible()
-            # Not `wait_for`: Python 3.11's loses a cancellation that meets what it waits for.
+            # Not `wait_for`: in Python 3.11 it loses a cancellation that comes as the awaited call ends.
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
                     await self._moved.wait()
@@ -193,11 +169,11 @@ class Host(ABC):
     async def _follow_if_possible(self) -> None:
         if self._subscription is None:
             return
-        with suppress(LogUnavailableError, TopicNotFoundError):  # the next sign of life comes soon
+        with suppress(LogUnavailableError, TopicNotFoundError):  # tried again at the next heartbeat
             await self._follow(self._subscription)
 
     def partitions(self) -> list[PartitionStatus]:
-        """How the partitions stand that this host is at work on."""
+        """Return the status of each partition that this host works on."""
         found = []
         for place, owner in sorted(self._owners.items()):
             status = owner.status(self._subscription.position(place) if self._subscription else None)
@@ -205,8 +181,13 @@ class Host(ABC):
                 found.append(status)
         return found
 
+    def tenures(self) -> list[Any]:
+        """Return the present tenures of the owned partitions, in partition order."""
+        owners = [owner for _, owner in sorted(self._owners.items())]
+        return [owner.tenure for owner in owners if owner.tenure is not None]
+
     def waits_for(self) -> list[str]:
-        """Why it is not ready; empty: it is."""
+        """Return the reasons why the host is not ready; empty: it is ready."""
         if self._subscription is None:
             return [f"{self.agent_type} has not joined its group yet"]
         taking = sorted(place for place, owner in self._owners.items() if owner.status(None) is None)
@@ -214,7 +195,7 @@ class Host(ABC):
         return why if self._answered else [*why, f"{self._log.url} does not answer"]
 
     async def close(self) -> None:
-        """Leave the group: every partition is given up in order."""
+        """Leave the group: give every partition up in order."""
         if self._subscription is not None:
             self.leaving = f"giving up its partitions on {self._log.url}"
             await self._subscription.close()
@@ -228,7 +209,7 @@ class Host(ABC):
                 ),
                 FAREWELL_S,
             )
-        # What a subscription that failed did not revoke.
+        # A subscription that failed has not revoked these.
         await self._release(list(self._owners))
         self._telling.close()
         while self._started:
@@ -252,7 +233,7 @@ class Host(ABC):
             owner = self._owner(place, Assignment(place, joined, self._context.clock))
             self._owners[place] = owner
             async with few:
-                return place, await owner.acquire_or_recover()
+                return place, await owner.take()
 
         starts = await _all(own(place) for place in sorted(partitions))
         self._moved.set()
@@ -262,7 +243,7 @@ class Host(ABC):
         try:
             await self._release(partitions)
         except Exception as error:
-            if self.leaving:  # nobody waits for what the subscription raises any more
+            if self.leaving:  # no caller waits for the subscription's error any more
                 self._context.progress(f"{self.agent_type}: a partition was not given up in order: {error}")
             raise
         self._moved.set()
@@ -276,7 +257,7 @@ class Host(ABC):
             self._failure.set_exception(error)
 
     async def _say_if_possible(self, event: DomainEvent, patience_s: float = PATIENCE_S) -> bool:
-        """As `_say`; a log that does not answer now is reported, and does not end the worker."""
+        """Write an event as `_say` does; if the log does not answer in time, report that and go on."""
         try:
             async with asyncio.timeout(patience_s):
                 await self._say(event)
@@ -288,15 +269,13 @@ class Host(ABC):
         return False
 
     async def _say(self, event: DomainEvent) -> None:
-        clock = self._context.clock
-        trace = TraceContext(clock.token(16), clock.token(8))
-        key = self._context.agent_ref.agent_id
-        envelope = event.to_envelope(self._context.agent_ref, trace, partition_key=key, clock=clock)
+        producer = self._context.agent_ref
+        envelope = root_event(event, producer, self._context.clock, partition_key=producer.agent_id)
         await self._log.append([envelope])
 
 
 async def _all(calls: Iterable[Awaitable[_T]]) -> list[_T]:
-    """What all return; where some fail, the first error, once none is under way any more."""
+    """Await all calls and return their results; raise the first error when all have ended."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     returned = []
     for result in results:

@@ -1,22 +1,28 @@
-"""The agents that run graphs: their inbox, and an owner of each partition of it."""
+"""Host of an agent that runs a graph: subscribes to its inbox and owns the inbox partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.log.generations import Generation, generations, generations_in
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.topics import generation_of
-from noesium_stream.worker.acquiring import Assignment
+from noesium_stream.worker.agent_directory import Directory
+from noesium_stream.worker.context import PartitionContext
+from noesium_stream.worker.graph_versions import Releases, named
 from noesium_stream.worker.host import Host
-from noesium_stream.worker.known_runs import Bounds
-from noesium_stream.worker.partition import PartitionOwner
-from noesium_stream.worker.releases import Releases, named
-from noesium_stream.worker.reports import Reports
-from noesium_stream.worker.restore import states_of
-from noesium_stream.worker.slots import Slots
-from noesium_stream.worker.sweeping import sweep_runs
+from noesium_stream.worker.ownership.assignment import Assignment
+from noesium_stream.worker.ownership.owner import PartitionOwner
+from noesium_stream.worker.runs.late_outcomes import OutcomeReports
+from noesium_stream.worker.runs.slots import Slots
+from noesium_stream.worker.runs.unrecorded_outcomes import UnrecordedOutcomes
+from noesium_stream.worker.state.known_runs import Bounds
+from noesium_stream.worker.state.restore import states_of
+from noesium_stream.worker.state.stale_files import sweep_runs
+from noesium_stream.worker.state.state_keeper import StateStore
+from noesium_stream.worker.tenure import RunPartition, RunPartitionOwner, open_tenure
 
 
 class RunHost(Host):
@@ -24,10 +30,10 @@ class RunHost(Host):
 
     Args:
         log: an open log.
-        agent: the agent; new runs begin with it.
-        also: other versions of it, which open runs may be pinned to.
-        grace_s: see `Worker`; so for `bounds` and `keeps_state`.
-        slots: how many of its runs may be at work at once.
+        agent: the agent; new runs start with it.
+        also: other versions of the agent, which open runs may be pinned to.
+        grace_s: see `Worker`, as for `bounds` and `keeps_state`.
+        slots: the limit on its runs that work at the same time.
     """
 
     def __init__(
@@ -49,10 +55,10 @@ class RunHost(Host):
         self._bounds = bounds
         self._keeps_state = keeps_state
         self._generations: Sequence[Generation] = ()
-        self._reports = Reports(log, agent.context.clock, agent.context.progress)
+        self._reports = OutcomeReports(log, agent.context.clock, agent.context.progress)
 
     async def close(self) -> None:
-        """See `Host.close`; calls that were left behind end with the process."""
+        """See `Host.close`; calls of given-up runs end with the process."""
         try:
             await super().close()
         finally:
@@ -89,22 +95,41 @@ class RunHost(Host):
         number = generation_of(topic) + 1
         return next((later for later in self._generations if later.number == number), None)
 
-    def _owner(self, place: TopicPartition, assignment: Assignment) -> PartitionOwner:
+    def _owner(self, place: TopicPartition, assignment: Assignment) -> RunPartitionOwner:
         if self._releases is None:
             raise ValueError("a host has started before it owns anything")
-        return PartitionOwner(
-            self._log,
-            self._releases,
-            place,
-            self._registry,
-            assignment,
-            on_failure=self._failed,
-            on_recovered=self._moved.set,
+        log, agent, releases = self._log, self._agent.context, self._releases
+        generation = generation_of(place.topic)
+        context = PartitionContext(
+            log=log,
+            clock=agent.clock,
+            agent_ref=agent.agent_ref,
+            partition=place.partition,
+            inbox=place.topic,
+            journal=log.topology.journal(self.agent_type, generation),
+            journal_partition=place.partition,
+            key=f"partition-{place.partition}",
+            generation=generation,
+            progress=agent.progress,
             tell=self._telling.tell,
-            grace_s=self._grace_s,
+        )
+        partition = RunPartition(
+            context=context,
+            releases=releases,
+            assignment=assignment,
+            directory=Directory(log, self._registry, agent.clock, agent.progress),
+            store=StateStore(context, releases, self._bounds, in_file=self._keeps_state),
             slots=self._slots,
-            bounds=self._bounds,
-            keeps_state=self._keeps_state,
-            successor=self._successor(place.topic),
             reports=self._reports,
+            unrecorded=UnrecordedOutcomes(),
+            successor=self._successor(place.topic),
+            grace_s=self._grace_s,
+            on_moved=self._moved.set,
+        )
+        return PartitionOwner(
+            context,
+            assignment,
+            partial(open_tenure, partition),
+            on_taken=self._moved.set,
+            on_failure=self._failed,
         )

@@ -1,4 +1,4 @@
-"""The process that runs agents: one consumer group per agent type, one owner per assigned partition."""
+"""Worker: runs agents in one process, with a consumer group per agent type and an owner per partition."""
 
 from __future__ import annotations
 
@@ -10,100 +10,118 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pydantic import BaseModel
+
 from noesium_stream.agent import AgentContext, BaseAgent, BaseGraphicAgent, BaseHandler
 from noesium_stream.clock import Clock, SystemClock
+from noesium_stream.config import load_config
+from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.envelope import AgentRef
+from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.worker.collector import NEW_OBJECTS, OF_HANDLERS, collect_less_often
-from noesium_stream.worker.grace import GRACE_S
 from noesium_stream.worker.handler_host import HandlerHost
 from noesium_stream.worker.health import Health
 from noesium_stream.worker.host import Host
-from noesium_stream.worker.known_runs import Bounds
+from noesium_stream.worker.ownership.grace import GRACE_S
+from noesium_stream.worker.progress_lines import Lines
 from noesium_stream.worker.run_host import RunHost
-from noesium_stream.worker.slots import CONCURRENCY, Slots
-from noesium_stream.worker.threads import make_room_for_threads, take_turns_sooner
-from noesium_stream.worker.waiting_lines import Lines
+from noesium_stream.worker.runs.slots import CONCURRENCY, Slots
+from noesium_stream.worker.state.known_runs import SEEN_COUNT, SEEN_S, Bounds
+
+AgentEntry = type[BaseAgent] | tuple[type[BaseAgent], BaseModel]
+"""An agent class, or an agent class with its options."""
 
 
 class Worker:
     """Runs agents on a log until it is closed.
 
     Args:
-        log: where their topics are; the worker does not close it.
-        agents: agent classes with their options; new runs begin with their graphs.
-        home: folder for what agents keep on this machine.
+        log: an open log (it stays open), or a URL (the context manager opens and closes it); None takes the
+            configured log.
+        agents: agent classes, or pairs of a class and its options; new runs start with their graphs.
+        home: folder for the agents' files on this machine; default: the configured one.
         progress: takes one line at a time, for people.
-        clock: time and ids.
-        runtime_id: which installation events say they come from.
-        llm_config: how the agents' models sample, and more for their provider (see `AgentConfig`).
-        grace_s: for how long effects that are under way are waited for when a partition is given up.
-        concurrency: how many runs of each agent work at once; those that only wait do not count.
-        bounds: for how long, and how many, ended runs are known, so that a command that comes again is no
-            second run.
-        also: other versions of these agents, older or newer: open runs that are pinned to one go on with it.
-        keeps_state: whether what it knows of its partitions is kept in files below `home`, for next time;
-            None: unless the log is in memory.
+        clock: source of time and ids.
+        runtime_id: name of the installation, in each event.
+        llm_config: sampling and provider settings of the agents' models (see `AgentConfig`).
+        grace: how long to wait for effects under way when a partition is given up.
+        concurrency: most runs of each agent that work at the same time; runs that only wait do not count.
+        seen_for: how long an ended run is known, so that a repeated command starts no second run.
+        seen_count: most ended runs of a partition that are known.
+        other_versions: further versions of these agents, older or newer: open runs that are pinned to one go
+            on with it.
+        keep_state: whether to keep the state of its partitions in files below `home` for the next start;
+            None: only if the log is not in memory.
 
-    Use it as an async context manager; `wait` raises what ends it.
+    Use it as an async context manager; `wait` raises the error that ends it. It changes no settings of the
+    process; see `tune_process` for those that the command line makes.
     """
 
     def __init__(
         self,
-        log: EventLog,
-        agents: Sequence[tuple[type[BaseAgent], Any]],
+        log: EventLog | str | None,
+        agents: Sequence[AgentEntry],
         *,
-        home: Path,
+        home: Path | None = None,
         progress: Callable[[str], None] = lambda line: None,
         clock: Clock | None = None,
         runtime_id: str = "local",
         llm_config: Mapping[str, Any] | None = None,
-        grace_s: float = GRACE_S,
+        grace: Duration = GRACE_S,
         concurrency: int = CONCURRENCY,
-        bounds: Bounds | None = None,
-        also: Sequence[tuple[type[BaseAgent], Any]] = (),
-        keeps_state: bool | None = None,
+        seen_for: Duration = SEEN_S,
+        seen_count: int = SEEN_COUNT,
+        other_versions: Sequence[AgentEntry] = (),
+        keep_state: bool | None = None,
     ) -> None:
-        self._log = log
         self._clock = clock or SystemClock()
-        instance_id = self._clock.uuid7()
         made = partial(
             AgentContext,
-            home=home,
-            log=log,
+            home=load_config().home if home is None else home,
             clock=self._clock,
             progress=Lines(progress, self._clock),
             llm_config=llm_config or {},
         )
-        others: defaultdict[str, list[BaseAgent]] = defaultdict(list)
-        for agent, options in also:
-            others[agent.agent_type].append(_make(agent, options, made, runtime_id, instance_id))
-        self._hosts = [
-            _host(
-                log,
-                _make(agent, options, made, runtime_id, instance_id),
-                others.pop(agent.agent_type, ()),
-                grace_s,
-                Slots(concurrency),
-                bounds or Bounds(),
-                not log.url.startswith("memory:") if keeps_state is None else keeps_state,
-            )
-            for agent, options in agents
-        ]
-        if others:
-            raise ConfigError(
-                f"Another version of {next(iter(others))} is of no use: the worker runs no such agent.",
-                hint="Give the agent that new runs begin with, too.",
-            )
+        instance_id = self._instance_id = self._clock.uuid7()
+        grace_s, bounds = in_seconds(grace, "grace"), Bounds(in_seconds(seen_for, "seen_for"), seen_count)
+
+        def hosts(log: EventLog) -> list[Host]:
+            on_log = partial(made, log=log)
+            others: defaultdict[str, list[BaseAgent]] = defaultdict(list)
+            for agent, options in map(_entry, other_versions):
+                others[agent.agent_type].append(_make(agent, options, on_log, runtime_id, instance_id))
+            found = [
+                _host(
+                    log,
+                    _make(agent, options, on_log, runtime_id, instance_id),
+                    others.pop(agent.agent_type, ()),
+                    grace_s,
+                    Slots(concurrency),
+                    bounds,
+                    not log.url.startswith("memory:") if keep_state is None else keep_state,
+                )
+                for agent, options in map(_entry, agents)
+            ]
+            if others:
+                raise ConfigError(
+                    f"Another version of {next(iter(others))} is of no use: the worker runs no such agent.",
+                    hint="Give the agent that new runs begin with, too.",
+                )
+            return found
+
+        self._hosts_on = hosts
+        self._url = log if isinstance(log, str) else None
+        self._opens = log is None or isinstance(log, str)
+        self._own_log: EventLog | None = None
+        self._hosts = [] if log is None or isinstance(log, str) else hosts(log)
         self._heartbeats: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        make_room_for_threads()
-        take_turns_sooner()
-        handles = any(isinstance(host, HandlerHost) for host in self._hosts)
-        collect_less_often(OF_HANDLERS if handles else NEW_OBJECTS)
         try:
+            if self._opens:
+                self._own_log = await open_log(self._url, clock=self._clock)
+                self._hosts = self._hosts_on(self._own_log)
             for host in self._hosts:
                 await host.start()
         except BaseException:
@@ -117,21 +135,33 @@ class Worker:
     ) -> None:
         await self.close()
 
+    @property
+    def instance_id(self) -> str:
+        """The id of this worker in its heartbeats and in the events that it writes."""
+        return self._instance_id
+
     def health(self) -> Health:
-        """Whether it is ready, and what it is at work on."""
+        """Return whether the worker is ready, and the partitions that it works on."""
         return Health(
             [line for host in self._hosts for line in host.waits_for()],
             {host.agent_type: [status.partition for status in host.partitions()] for host in self._hosts},
         )
 
+    def tenures(self) -> list[Any]:
+        """Return the present tenures of the owned partitions, for tests and tools.
+
+        They are `RunTenure` for agents with runs, and `HandlerTenure` for handlers.
+        """
+        return [tenure for host in self._hosts for tenure in host.tenures()]
+
     def leaving(self) -> dict[str, str]:
-        """What each agent is doing that is closing, by agent type; of those that are done nothing."""
+        """Return the activity of each closing agent, by agent type; agents that have closed are absent."""
         return {host.agent_type: host.leaving for host in self._hosts if host.leaving}
 
     async def wait(self) -> None:
-        """Return when the worker is closed; raise what ended it before.
+        """Return when the worker is closed; raise the error that ended it before.
 
-        Raises what a partition's owner, the log or a heartbeat raised.
+        It is an error of a partition's owner, of the log or of a heartbeat.
         """
         tasks = [asyncio.create_task(host.wait()) for host in self._hosts] + self._heartbeats
         try:
@@ -144,15 +174,16 @@ class Worker:
                 task.cancel()
 
     async def close(self) -> None:
-        """Stop in order: no new work, effects and commits that are under way end, writers close, the group
-        hears of it at once.
-        """
+        """Stop in order: take no new work, end effects and commits under way, close writers, leave groups."""
         for task in self._heartbeats:
             task.cancel()
         await asyncio.gather(*self._heartbeats, return_exceptions=True)
         self._heartbeats = []
-        # All at once: they share the time that there is.
+        # All together, so that they share the time that is left.
         closed = await asyncio.gather(*(host.close() for host in self._hosts), return_exceptions=True)
+        if self._own_log is not None:
+            await self._own_log.close()
+            self._own_log = None
         for error in closed:
             if isinstance(error, BaseException):
                 raise error
@@ -183,9 +214,14 @@ def _host(
     )
 
 
+def _entry(entry: AgentEntry) -> tuple[type[BaseAgent], BaseModel]:
+    """Return an agent's class and options."""
+    return (entry, entry.Options()) if isinstance(entry, type) else entry
+
+
 def _make(
     agent: type[BaseAgent],
-    options: Any,
+    options: BaseModel,
     made: Callable[..., AgentContext],
     runtime_id: str,
     instance_id: str,
@@ -196,4 +232,4 @@ def _make(
         runtime_id=runtime_id,
         instance_id=instance_id,
     )
-    return agent(options if options is not None else agent.Options(), made(agent_ref=reference))
+    return agent(options, made(agent_ref=reference))

@@ -7,9 +7,9 @@ from typing import Any
 
 from noesium_stream.clock import SystemClock
 from noesium_stream.event.catalogue import Catalogue
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.standard_catalogue import standard_catalogue
+from noesium_stream.event.standard.catalogue import standard_catalogue
 
 KINDS = 10
 RUNS = 1000

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from noesium_stream.kernel.guard import guarded
+from noesium_stream.kernel.strict.guard import guarded
 
 ROUNDS = 5
 

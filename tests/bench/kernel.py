@@ -27,12 +27,13 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.client import Client, Run
-from noesium_stream.client.replay import verify
-from noesium_stream.client.replay_target import agent_target
+from noesium_stream.client.operate.replay import verify
+from noesium_stream.client.operate.replay_target import agent_target
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import partition_of
 from noesium_stream.worker import Worker
+from noesium_stream.worker.process_settings import tune_process
 from tests.bench import waiting
 from tests.bench.harness import Figure, Side, interleave, progress
 from tests.bench.kernel_agents import agent, chain, conversation, counter
@@ -60,8 +61,9 @@ async def _working(
     url: str, measured: type[BaseGraphicAgent], home: Path
 ) -> AsyncIterator[tuple[Client, EventLog]]:
     log = await open_log(url)
+    tune_process()
     try:
-        async with Worker(log, [(measured, None)], home=home), Client(log) as client:
+        async with Worker(log, [measured], home=home), Client(log) as client:
             yield client, log
     finally:
         await log.close()

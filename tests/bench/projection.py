@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from noesium_stream.event.schema import ENVELOPE_SCHEMA
+from noesium_stream.event.codec.avro_schema import ENVELOPE_SCHEMA
 from tests.bench.by_hand.bare import ready
 from tests.bench.events import DOMAIN, KINDS, envelopes
 from tests.bench.harness import Figure, Run, Side, interleave, progress

@@ -22,13 +22,13 @@ from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position, TopicPartition
 from noesium_stream.projection.attached import DISCOVER_S, AttachedProjection
 from noesium_stream.projection.base import AnyProjection
-from noesium_stream.projection.depot import Depot
-from noesium_stream.projection.folder import version_folder
-from noesium_stream.projection.landing import pull
-from noesium_stream.projection.member import GroupMember, group_of
-from noesium_stream.projection.past import state_at
-from noesium_stream.projection.stored import StoredProjection, describe
-from noesium_stream.projection.until import At
+from noesium_stream.projection.group.member import GroupMember, group_of
+from noesium_stream.projection.stored.folder import version_folder
+from noesium_stream.projection.stored.stored_projection import StoredProjection, describe
+from noesium_stream.projection.transfer.object_store import Depot
+from noesium_stream.projection.transfer.pull import pull
+from noesium_stream.projection.versions.state_at import state_at
+from noesium_stream.projection.versions.state_until import At
 from tests.bench.events import catalogue
 from tests.bench.projection_folds import MEASURED
 
@@ -82,7 +82,7 @@ async def follow(asked: Mapping[str, Any], log: EventLog, projection: AnyProject
     while not attached.folds:
         await asyncio.sleep(0.005)
     ends = [Position(asked["topic"], int(partition), offset) for partition, offset in asked["until"].items()]
-    await asyncio.gather(*map(attached.barrier, ends))
+    await asyncio.gather(*map(attached.wait_for, ends))
     attached.flush()
     done = time.perf_counter()
     if watching is not None:

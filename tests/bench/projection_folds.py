@@ -22,7 +22,7 @@ class Count(_Keyed):
     """Events per key, by the records' headers."""
 
     name = "count"
-    decodes = False
+    headers_only = True
 
     def apply(self, state: int, event: EventEnvelope) -> int:
         return state + 1

@@ -15,9 +15,9 @@ from typing import Any
 
 from noesium_stream.clock import SystemClock
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection.depot import Depot
-from noesium_stream.projection.shipping import push
-from noesium_stream.projection.stored import StoredProjection
+from noesium_stream.projection.stored.stored_projection import StoredProjection
+from noesium_stream.projection.transfer.object_store import Depot
+from noesium_stream.projection.transfer.push import push
 from tests.bench.by_hand.bare import Ready, ready
 from tests.bench.events import DOMAIN, envelopes
 from tests.bench.harness import Figure, Side, progress

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.embedded import EmbeddedLog
+from noesium_stream.log.embedded.log import EmbeddedLog
 from noesium_stream.log.open import open_log
 from noesium_stream.log.prepare import prepare_append
-from noesium_stream.log.sqlite import SqliteStore
+from noesium_stream.log.sqlite.store import SqliteStore
 from noesium_stream.log.topics import partition_of
 from tests.bench.by_hand.sqlite_rows import insert, insert_many, open_rows, row
 from tests.bench.events import DOMAIN, catalogue, envelopes
@@ -64,7 +64,7 @@ class _Sides:
 
     async def append_ready(self, events: Sequence[EventEnvelope]) -> Callable[[], Awaitable[object]]:
         """Our store given bytes that are ready, as `executemany` is: the cost of storing alone."""
-        store, topology = self.log._store, self.log.topology
+        store, topology = self.log.store, self.log.topology
         assert isinstance(store, SqliteStore)
         prepared = prepare_append(events, None, topology, store.codec)
         count = topology.spec(self.topic).partitions

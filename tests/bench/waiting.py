@@ -4,12 +4,12 @@ python -m tests.bench.waiting [RUNS]                      measures and prints
 python -m tests.bench.waiting worker URL HOME RUNS HOW    the worker; prints its memory, in bytes
 
 The worker is a process of its own, which is given the runs over a SQLite log, one after the other. It is
-warmed up by some runs that are parked again, and its memory is read after a collection. HOW is one of
- - `resident`: the worker as it is. It keeps some of the runs that wait and parks the others at once. Read
-   when all of them wait and it has come to rest, after the allocator has given back what it can; and the
-   peak on the way there, of which nothing was given back.
- - `loaded`: the same with no run parked before it was idle for a minute, for comparison.
- - `objects`: what Python's objects take: what the allocator keeps of the former when runs are parked is free
+warmed up by some runs that are evicted again, and its memory is read after a collection. HOW is one of
+ - `resident`: the worker as it is. It keeps some of the runs that wait and soon evicts the others. Read when
+   all of them wait and no more are evicted, after the allocator has given back what it can; and the peak on
+   the way there, of which nothing was given back.
+ - `loaded`: the same with no run evicted before it was idle for a minute, for comparison.
+ - `objects`: what Python's objects take: what the allocator keeps of the former when runs are evicted is free
    for the next ones.
 """
 
@@ -36,8 +36,10 @@ from noesium_stream.client import Client
 from noesium_stream.clock import SystemClock
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
-from noesium_stream.worker import PartitionOwner, Worker, parking
-from noesium_stream.worker.parking import CROWD, IDLE_S
+from noesium_stream.worker import Worker
+from noesium_stream.worker.process_settings import tune_process
+from noesium_stream.worker.runs import eviction
+from noesium_stream.worker.runs.eviction import CROWD, IDLE_S
 from tests.bench.harness import Figure, Side, progress
 
 WARM_UP = 50
@@ -158,9 +160,10 @@ async def _work(url: str, home: Path, runs: int, how: str) -> None:
     if how == "objects":
         tracemalloc.start()
     if how == "loaded":
-        parking.CROWD = sys.maxsize  # type: ignore[misc]
+        eviction.CROWD = sys.maxsize  # type: ignore[misc]
     log, clock = await open_log(url), _Clock()
-    async with Worker(log, [(Clerk, None)], home=home, clock=clock) as worker:
+    tune_process()
+    async with Worker(log, [Clerk], home=home, clock=clock) as worker:
         _say()
         await _at_rest(worker, WARM_UP)
         await _idle(worker, clock)
@@ -172,29 +175,26 @@ async def _work(url: str, home: Path, runs: int, how: str) -> None:
     await log.close()
 
 
-def _owners(worker: Worker) -> list[PartitionOwner]:
-    return list(worker._hosts[0]._owners.values())
-
-
 async def _at_rest(worker: Worker, runs: int) -> None:
     """Until so many runs are open, all of them wait, and those that are too many have left the memory."""
     while True:
-        loaded = [session for owner in _owners(worker) for session in owner._runs.values()]
-        crowds = any(len(owner._runs) > parking.CROWD for owner in _owners(worker))
+        tenures = worker.tenures()
+        loaded = [session for tenure in tenures for session in tenure.runs.loaded.values()]
+        crowds = any(len(tenure.runs.loaded) > eviction.CROWD for tenure in tenures)
         wait = all(session.begun and session.only_waits() for session in loaded)
-        if sum(owner.open_runs for owner in _owners(worker)) == runs and wait and not crowds:
+        if sum(tenure.open_runs for tenure in tenures) == runs and wait and not crowds:
             return await _tasks_end(len(loaded))
         await asyncio.sleep(0.05)
 
 
 async def _idle(worker: Worker, clock: _Clock) -> None:
     """Set the clock forward, and let the worker look."""
-    for owner in _owners(worker):
-        owner.park_idle()
+    for tenure in worker.tenures():
+        tenure.evict_idle()
     clock.forward_s += IDLE_S
-    for owner in _owners(worker):
-        owner.park_idle()
-    await _tasks_end(sum(len(owner._runs) for owner in _owners(worker)))
+    for tenure in worker.tenures():
+        tenure.evict_idle()
+    await _tasks_end(sum(len(tenure.runs.loaded) for tenure in worker.tenures()))
 
 
 async def _tasks_end(left: int) -> None:

@@ -27,22 +27,25 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
-from noesium_stream.worker import PartitionOwner, Worker
-from noesium_stream.worker.collector import spare_what_is_loaded
-from noesium_stream.worker.entry import Entry
+from noesium_stream.worker import Worker, run_host
+from noesium_stream.worker.gc_tuning import spare_what_is_loaded
 from noesium_stream.worker.handler_host import HandlerHost
-from noesium_stream.worker.handling import HandlerPartition
+from noesium_stream.worker.handlers.tenure import HandlerTenure
 from noesium_stream.worker.host import Host
-from noesium_stream.worker.state import PartitionState
-from noesium_stream.worker.state_keeper import StateKeeper
+from noesium_stream.worker.process_settings import tune_process
+from noesium_stream.worker.state.journal_entry import Entry
+from noesium_stream.worker.state.partition_state import PartitionState
+from noesium_stream.worker.state.state_keeper import StateKeeper
+from noesium_stream.worker.tenure import RunPartition, RunPartitionOwner, RunTenure
 from tests.bench.events import catalogue
 from tests.bench.worker_agents import AGENTS, summing, two_nodes
 
 _CHANGES: tuple[tuple[type, str], ...] = (
     (StateKeeper, "committed"),
-    (StateKeeper, "_write"),
+    (StateKeeper, "write"),
     (PartitionState, "rests"),
     (PartitionState, "read_to"),
+    (RunTenure, "begin"),
 )
 """What changes how runs stand."""
 
@@ -50,51 +53,54 @@ _CHANGES: tuple[tuple[type, str], ...] = (
 async def handle(asked: Mapping[str, Any], log: EventLog) -> dict[str, Any]:
     """Handle all of `until`."""
     first, commits, taken = 0.0, 0, asyncio.Event()
-    take, commit, on_log = HandlerHost._handle, HandlerPartition._commit, HandlerPartition._on_log
+    take, commit, on_log = HandlerHost._handle, HandlerTenure._commit, HandlerTenure._on_log
 
     async def timed(host: HandlerHost, records: Sequence[Any]) -> None:
         nonlocal first
         first = first or time.perf_counter()
         await take(host, records)
 
-    def landed(owner: HandlerPartition, *given: Any) -> None:
-        on_log(owner, *given)
+    def landed(tenure: HandlerTenure, *given: Any) -> None:
+        on_log(tenure, *given)
         taken.set()
 
-    async def counted(owner: HandlerPartition, *given: Any) -> None:
+    async def counted(tenure: HandlerTenure, *given: Any) -> None:
         nonlocal commits
         commits += 1
-        await commit(owner, *given)
+        await commit(tenure, *given)
 
     HandlerHost._handle = timed  # type: ignore[method-assign]
-    HandlerPartition._commit = counted  # type: ignore[method-assign]
-    HandlerPartition._on_log = landed  # type: ignore[method-assign]
+    HandlerTenure._commit = counted  # type: ignore[method-assign]
+    HandlerTenure._on_log = landed  # type: ignore[method-assign]
     until = {TopicPartition(asked["topic"], int(p)): offset for p, offset in asked["until"].items()}
     began = time.perf_counter()
-    async with Worker(log, [(summing(asked["name"]), None)], home=Path(asked["home"])) as worker:
+    tune_process(handlers=True)
+    async with Worker(log, [summing(asked["name"])], home=Path(asked["home"])) as worker:
         spare_what_is_loaded()  # as `noesium worker` does
-        owners = worker._hosts[0]._owners
-        while not all(_handled(owners.get(place), offset) for place, offset in until.items()):
+        while not _handled(worker.tenures(), until):
             taken.clear()
             await taken.wait()
         done = time.perf_counter()
-        total = sum(_total(owner) for owner in owners.values())
+        total = sum(_total(tenure) for tenure in worker.tenures())
     return {"seconds": done - began, "from_first": done - first, "commits": commits, "total": total}
 
 
-def _handled(owner: Any, offset: int) -> bool:
-    return isinstance(owner, HandlerPartition) and owner._next > offset
+def _handled(tenures: Sequence[HandlerTenure], until: Mapping[TopicPartition, int]) -> bool:
+    """Whether every partition was handled up to its last record."""
+    partitions = [tenure.status(None) for tenure in tenures]
+    done = {TopicPartition(one.topic, one.partition): one.next_offset for one in partitions}
+    return all(done.get(place, 0) > offset for place, offset in until.items())
 
 
-def _total(owner: Any) -> int:
-    fold = owner._fold
+def _total(tenure: HandlerTenure) -> int:
+    fold = tenure._fold
     fold.flush()
     return sum(state for _, state in fold.rows())
 
 
 async def work(asked: Mapping[str, Any], log: EventLog) -> None:
     """Work until standard input ends; each line of it asks to be told when the runs stand so."""
-    assigned, acquire, fold = Host._assigned, PartitionOwner.acquire, PartitionState.fold
+    assigned, open_tenure, evolve = Host._assigned, run_host.open_tenure, PartitionState.evolve
     folded, changed = 0, asyncio.Event()
 
     async def told(host: Host, places: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -102,31 +108,32 @@ async def work(asked: Mapping[str, Any], log: EventLog) -> None:
             _say({"assigned": len(places), "at_s": time.monotonic()})
         return await assigned(host, places)
 
-    async def owned(owner: PartitionOwner) -> int:
+    async def owned(partition: RunPartition, owner: RunPartitionOwner) -> RunTenure:
         before = folded
-        position = await acquire(owner)
-        _say({"owned": owner.partition, "at_s": time.monotonic(), "read": folded - before})
-        changed.set()
-        return position
+        tenure = await open_tenure(partition, owner)
+        number = partition.context.partition
+        _say({"owned": number, "at_s": time.monotonic(), "read": folded - before})
+        return tenure
 
     def counted(state: PartitionState, entry: Entry) -> None:
         nonlocal folded
         folded += 1
-        fold(state, entry)
+        evolve(state, entry)
 
     Host._assigned = told  # type: ignore[method-assign]
-    PartitionOwner.acquire = owned  # type: ignore[method-assign]
-    PartitionState.fold = counted  # type: ignore[method-assign]
+    run_host.open_tenure = owned
+    PartitionState.evolve = counted  # type: ignore[method-assign]
     for kind, name in _CHANGES:
         _tells(kind, name, changed)
     agent = AGENTS[asked["agent"]]
     home = Path(asked["home"])
-    async with Worker(log, [(agent, None)], home=home, concurrency=asked["at_once"]) as worker:
+    tune_process()
+    async with Worker(log, [agent], home=home, concurrency=asked["at_once"]) as worker:
         spare_what_is_loaded()  # as `noesium worker` does
         _say({"joined": True})
         while line := await asyncio.to_thread(sys.stdin.readline):
             wanted = json.loads(line)
-            while not _is_so(wanted, standing := _standing(worker._hosts[0]._owners.values())):
+            while not _is_so(wanted, standing := _standing(worker.tenures())):
                 changed.clear()
                 await changed.wait()
             _say(standing)
@@ -143,19 +150,18 @@ def _tells(kind: type, name: str, changed: asyncio.Event) -> None:
     setattr(kind, name, telling)
 
 
-def _standing(owners: Iterable[Any]) -> dict[str, int]:
+def _standing(tenures: Iterable[RunTenure]) -> dict[str, int]:
     """Of all partitions: how many runs are open, how many of them are not loaded, and of how many it is known
     that they rest; how many records lie in the state that its file does not have, and how many wait in it.
     """
-    found = dict.fromkeys(("open", "parked", "rests", "unwritten", "waiting"), 0)
-    for owner in owners:
-        keeper = owner._keeper
-        if keeper._state is not None:
-            found["open"] += owner.open_runs
-            found["parked"] += owner.parked_runs
-            found["rests"] += sum(run.rests for run in keeper.state.open.values())
-            found["unwritten"] += keeper._unwritten
-            found["waiting"] += keeper.state.manifest.counts["waiting"]
+    found = dict.fromkeys(("open", "evicted", "rests", "unwritten", "waiting"), 0)
+    for tenure in tenures:
+        keeper = tenure.keeper
+        found["open"] += tenure.open_runs
+        found["evicted"] += tenure.evicted_runs
+        found["rests"] += sum(run.rests for run in keeper.state.open.values())
+        found["unwritten"] += keeper._unwritten
+        found["waiting"] += keeper.state.manifest.counts["waiting"]
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from noesium_stream.event.schema import ENVELOPE_SCHEMA
+from noesium_stream.event.codec.avro_schema import ENVELOPE_SCHEMA
 from tests.bench.by_hand.bare import ready
 from tests.bench.by_hand.produce import FRAME
 from tests.bench.events import DOMAIN, envelopes

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from noesium_stream.clock import SystemClock
-from noesium_stream.event.calls import FAIRNESS_KEY
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.rules.agent_calls import FAIRNESS_KEY
 from noesium_stream.event.standard import RunRequested
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
-from noesium_stream.worker.slots import CONCURRENCY
+from noesium_stream.worker.runs.slots import CONCURRENCY
 
 _ROOT = Path(__file__).parents[2]
 _CLOCK = SystemClock()

@@ -31,8 +31,8 @@ async def measure_graph(settings: WorkerSettings, kafka: KafkaServer) -> list[Fi
 
     LangGraph alone is one process; a worker is measured as one, and as two that share the partitions, the
     processors and the runs at once: what is not done on the event loop is beside it already. Each has one
-    partition, as README advises for throughput (the target is held against that), or its share of as many as
-    an agent has by default.
+    partition, as the guide "operate" advises for throughput (the target is held against that), or its share
+    of as many as an agent has by default.
     """
     reaching, default = "awaited-pair", DEFAULT_PARTITIONS
     return [

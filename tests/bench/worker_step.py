@@ -17,12 +17,12 @@ from typing import Any
 from unittest.mock import patch
 
 from noesium_stream.client import Client
-from noesium_stream.log.headers import headers_of_text
-from noesium_stream.log.kafka_producer import TransactionalProducer
+from noesium_stream.log.kafka.transactional_producer import TransactionalProducer
 from noesium_stream.log.port import Header
-from noesium_stream.log.prepare import Prepared
+from noesium_stream.log.prepare import Prepared, headers_of_text
 from noesium_stream.worker import Worker
-from noesium_stream.worker.session import RunSession
+from noesium_stream.worker.process_settings import tune_process
+from noesium_stream.worker.runs.run_session import RunSession
 from tests.bench.by_hand.bare import Ready, produce_bare
 from tests.bench.by_hand.produce import producer
 from tests.bench.harness import Figure, Side, progress
@@ -67,7 +67,8 @@ async def measure_step(settings: WorkerSettings, kafka: KafkaServer) -> list[Fig
         warm = max(5, each // 5)
         agent = lone(warm + rounds * each, outside)
         with _watched(last):
-            async with Worker(log, [(agent, None)], home=home), Client(log) as client:
+            tune_process()
+            async with Worker(log, [agent], home=home), Client(log) as client:
                 run = await client.start("lone", {"n": 0})
                 await run.result(timeout=600)
     ours = last.ms[: len(bare)]

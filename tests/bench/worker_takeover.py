@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from uuid_utils import uuid7
 
 from noesium_stream.log.port import EventLog
-from noesium_stream.worker.parking import CROWD
+from noesium_stream.worker.runs.eviction import CROWD
 from tests.bench.by_hand.bare import Ready, produce_bare
 from tests.bench.by_hand.produce import producer
 from tests.bench.harness import Figure, Side, progress

@@ -21,9 +21,9 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from noesium_stream.log.broker import free_port, new_cluster_id
-from noesium_stream.log.broker_runtime import KafkaRuntime, runtime
-from noesium_stream.log.kafka_probe import KAFKA_LOGGER
+from noesium_stream.log.broker.local import free_port, new_cluster_id
+from noesium_stream.log.broker.runtime import KafkaRuntime, runtime
+from noesium_stream.log.kafka.probe import KAFKA_LOGGER
 
 HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 120.0

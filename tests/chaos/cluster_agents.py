@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from noesium_stream.log.group import this_process
+from noesium_stream.log.members import this_process
 from tests.chaos.cluster_outside import Outside
 from tests.chaos.workload import Caller, Carrier, Sums
 from tests.sim import cast

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from noesium_stream.cli.exits import UNAVAILABLE
-from noesium_stream.log.group import this_process
+from noesium_stream.log.members import this_process
 from tests.chaos.cluster_agents import VARIABLE
 
 ROOT: Final = Path(__file__).parents[2]

@@ -235,9 +235,9 @@ class Load:
             for kind, run_id, approval_id in self.reader.watch.questions():
                 if approval_id not in answered:
                     answered.add(approval_id)
-                    self._send(partial(self._client.handle(kind, run_id).approve, approval_id))
+                    self._send(partial(self._client.run_handle(kind, run_id).approve, approval_id))
             for kind, run_id, effect_id in self.reader.watch.unknown():
-                self._decide(self._client.handle(kind, run_id), effect_id, answered)
+                self._decide(self._client.run_handle(kind, run_id), effect_id, answered)
 
     def _decide(self, run: Run, effect_id: str, answered: set[str]) -> None:
         status, result = self._ledger.status(effect_id, self._alive())

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self
 
 from noesium_stream.client import Client, Run
@@ -32,7 +33,11 @@ from tests.chaos.zygote import AGENTS
 from tests.sim.cast import ParcelSeen
 from tests.support.invariants import Asked, Call, broken, read_book
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
+
+
+class TooSlowError(Exception):
+    """A run's deadline has passed before what was to happen first."""
 
 
 class OneRun:
@@ -42,9 +47,11 @@ class OneRun:
         launcher: starts the processes.
         folder: for all that they keep; new.
         url: of the log, which nobody else uses.
+        deadline: of runs that are to be ended by it.
     """
 
-    def __init__(self, launcher: Launcher, folder: Path, url: str) -> None:
+    def __init__(self, launcher: Launcher, folder: Path, url: str, deadline: timedelta) -> None:
+        self.deadline = deadline
         self.ledger = folder / "ledger.jsonl"
         self._launcher = launcher
         self._folder = folder
@@ -64,7 +71,12 @@ class OneRun:
         self.client = Client(self.log, agent_id="anna")
         return self
 
-    async def __aexit__(self, *raised: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            for one in self._processes:
+                error.add_note(f"{one.name} ({'lives' if one.alive else 'has ended'}) said: {one.said()}")
         await asyncio.gather(*(one.kill() for one in self._processes if one.code is None))
         await self.log.close()
 
@@ -116,12 +128,18 @@ class OneRun:
         return run
 
     async def seen(self, run: Run, event_type: str, count: int = 1) -> EventEnvelope:
-        """The run's `count`th event of this type, as soon as it is on the log."""
+        """The run's `count`th event of this type, as soon as it is on the log.
+
+        Raises:
+            TooSlowError: its deadline has passed before.
+        """
         async with asyncio.timeout(PATIENCE_S), aclosing(run.events()) as events:
             async for event in events:
                 count -= event.event_type == event_type
                 if count == 0:
                     return event
+                if event.event_type == "run.deadline.passed":
+                    raise TooSlowError(f"the run's deadline has passed before {event_type}")
         raise AssertionError(f"the run has ended without {event_type}")
 
     async def types(self, run: Run) -> Counter[str]:

@@ -157,7 +157,7 @@ class People:
         while True:
             for approval_id, (kind, run_id) in list(self._reader.questions.items()):
                 if run_id not in self._reader.ended:
-                    await patiently(partial(self._client.handle(kind, run_id).approve, approval_id))
+                    await patiently(partial(self._client.run_handle(kind, run_id).approve, approval_id))
             for effect_id, (kind, run_id) in list(self._reader.unknown.items()):
                 if run_id not in self._reader.ended:
                     await self._decide(kind, run_id, effect_id)
@@ -167,7 +167,7 @@ class People:
                     await self._reader.news()
 
     async def _decide(self, kind: str, run_id: str, effect_id: str) -> None:
-        run = self._client.handle(kind, run_id)
+        run = self._client.run_handle(kind, run_id)
         calls = [call for call in read_ledger(self._ledger) if call.key == effect_id]
         done = next((call for call in calls if call.outcome == "done"), None)
         if done is not None:

@@ -11,11 +11,10 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from noesium_stream.event.standard import HandlerAdvanced
-from noesium_stream.log.kafka_writer import KafkaWriter
+from noesium_stream.log.kafka.writer import KafkaWriter
 from noesium_stream.log.port import Outgoing, Position
-from noesium_stream.log.sqlite_writer import SqliteWriter
-from noesium_stream.worker.committer import Committer
-from noesium_stream.worker.handling import HandlerPartition
+from noesium_stream.log.sqlite.writer import SqliteWriter
+from noesium_stream.worker.handlers.tenure import HandlerTenure
 from tests.chaos.points import of_runs
 from tests.sim import planted
 
@@ -51,24 +50,23 @@ def _twice(commit: Callable[..., Any]) -> Callable[..., Any]:
 def commit_offsets_early(patch: pytest.MonkeyPatch) -> None:
     """How far a handler has read is committed before what it has made of it."""
 
-    async def commit(
-        self: Any, committer: Committer, cursor: int, handled: int, outgoing: Sequence[Outgoing]
-    ) -> None:
+    async def commit(self: HandlerTenure, cursor: int, handled: int, outgoing: Sequence[Outgoing]) -> None:
+        context = self._context
         advanced = HandlerAdvanced(
-            agent_type=self._agent.agent_type,
-            topic=self.inbox,
+            agent_type=context.agent_type,
+            topic=context.inbox,
             topic_id=self._topic_id,
-            partition=self.partition,
+            partition=context.partition,
             next_offset=cursor,
             handled=handled,
             made=len(outgoing),
         )
-        await committer.submit([self._own(advanced)]).wait()
+        await self._committer.submit([context.record(advanced)]).wait()
         if outgoing:
-            await committer.submit(outgoing).wait()
+            await self._committer.submit(outgoing).wait()
         self._told = cursor
 
-    patch.setattr(HandlerPartition, "_commit", commit)
+    patch.setattr(HandlerTenure, "_commit", commit)
 
 
 PLANTS: Final[dict[str, Plant]] = {

@@ -15,20 +15,22 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-import noesium_stream.projection.state_file as projection_file
-from noesium_stream.kernel.effects import Effect
-from noesium_stream.log.kafka_producer import TransactionalProducer
-from noesium_stream.log.kafka_writer import KafkaWriter
+from noesium_stream.kernel.step.effect import Effect
+from noesium_stream.log.kafka.transactional_producer import TransactionalProducer
+from noesium_stream.log.kafka.writer import KafkaWriter
 from noesium_stream.log.port import Outgoing, Tenure
 from noesium_stream.log.prepare import Prepared
-from noesium_stream.worker import partition, restore
-from noesium_stream.worker.acquiring import Assignment
-from noesium_stream.worker.committer import Committer
-from noesium_stream.worker.handling_events import Handling
-from noesium_stream.worker.partition import PartitionOwner
-from noesium_stream.worker.state import PartitionState
-from noesium_stream.worker.state_file import StateFile
-from noesium_stream.worker.state_keeper import StateKeeper
+from noesium_stream.projection.state.state_file import StateFile as ProjectionFile
+from noesium_stream.state_file.checksummed_file import ChecksummedFile
+from noesium_stream.worker import tenure as run_tenure
+from noesium_stream.worker.commit.committer import Committer
+from noesium_stream.worker.handlers.events import Handling
+from noesium_stream.worker.ownership.assignment import Assignment
+from noesium_stream.worker.ownership.owner import PartitionOwner
+from noesium_stream.worker.state import restore
+from noesium_stream.worker.state.partition_state import PartitionState
+from noesium_stream.worker.state.state_file import StateFile
+from noesium_stream.worker.state.state_keeper import StateKeeper, StateStore
 from tests.chaos.ledger import Ledger
 from tests.chaos.points_sqlite import arm_sqlite
 from tests.chaos.workload import Summed, Tally
@@ -249,7 +251,7 @@ def rebalance_giving(strike: Strike, ledger: Ledger) -> None:
 def rebalance_taking(strike: Strike, ledger: Ledger) -> None:
     """Before the writer is open, before its first commit, or before the journal is read."""
     which = strike.chance.randrange(3)
-    tenure, acquired, opened = Assignment.tenure, partition.acquired, StateKeeper.open
+    tenure, acquired, opened = Assignment.tenure, run_tenure.acquired, StateStore.open
 
     async def assigned(self: Assignment) -> Tenure:
         found = await tenure(self)
@@ -257,19 +259,19 @@ def rebalance_taking(strike: Strike, ledger: Ledger) -> None:
             strike.perhaps("assigned")
         return found
 
-    async def fenced(*arguments: Any) -> Outgoing:
+    async def fenced(*arguments: Any, **options: Any) -> Outgoing:
         if which == 1:
             strike.perhaps("fenced")
-        return await acquired(*arguments)
+        return await acquired(*arguments, **options)
 
-    async def committed(self: StateKeeper) -> PartitionState:
+    async def committed(self: StateStore) -> StateKeeper:
         if which == 2:
             strike.perhaps("acquired")
         return await opened(self)
 
     put(Assignment, "tenure", assigned)
-    put(partition, "acquired", fenced)
-    put(StateKeeper, "open", committed)
+    put(run_tenure, "acquired", fenced)
+    put(StateStore, "open", committed)
 
 
 @point("in-sigterm", scene="leaver", most=2)
@@ -284,7 +286,7 @@ def _while_ending(strike: Strike) -> None:
     which = strike.chance.randrange(4)
     release, drain, close = PartitionOwner.release, Committer.drain, StateKeeper.close
 
-    async def released(self: PartitionOwner) -> None:
+    async def released(self: PartitionOwner[Any]) -> None:
         if which == 0:
             strike.perhaps("told")
         await release(self)
@@ -312,11 +314,11 @@ def _while_ending(strike: Strike) -> None:
 @point("during-fold", most=20)
 def during_fold(strike: Strike, ledger: Ledger) -> None:
     """Of the worker's state: the commit is on the log, and a part of it is in memory."""
-    fold, committed = PartitionState.fold, StateKeeper.committed
+    evolve, committed = PartitionState.evolve, StateKeeper.committed
     inside = False
 
     def folded(self: PartitionState, entry: Any) -> None:
-        fold(self, entry)
+        evolve(self, entry)
         if inside:
             strike.perhaps()
 
@@ -328,7 +330,7 @@ def during_fold(strike: Strike, ledger: Ledger) -> None:
         finally:
             inside = False
 
-    put(PartitionState, "fold", folded)
+    put(PartitionState, "evolve", folded)
     put(StateKeeper, "committed", taken)
 
 
@@ -361,33 +363,25 @@ def during_projection_fold(strike: Strike, ledger: Ledger) -> None:
 @point("during-snapshot", most=3)
 def during_snapshot(strike: Strike, ledger: Ledger) -> None:
     """Of the worker's state: its rows are written, and not committed."""
-    change = StateFile.change
-
-    def stopped(self: StateFile, statement: str, values: Any = ()) -> int:
-        changed = change(self, statement, values)
-        if statement.startswith("UPDATE manifest"):
-            strike.perhaps()
-        return changed
-
-    put(StateFile, "change", stopped)
+    _while_written(strike, StateFile)
 
 
 @point("during-handler-snapshot", most=6)
 def during_handler_snapshot(strike: Strike, ledger: Ledger) -> None:
     """Of a handler's state; its events are on the log."""
-    _while_written(strike)
+    _while_written(strike, ProjectionFile)
 
 
 @point("during-projection-snapshot", scene="projection", most=3)
 def during_projection_snapshot(strike: Strike, ledger: Ledger) -> None:
-    _while_written(strike)
+    _while_written(strike, ProjectionFile)
 
 
-def _while_written(strike: Strike) -> None:
-    put_manifest = projection_file.put_manifest
+def _while_written(strike: Strike, kind: type[ChecksummedFile[Any]]) -> None:
+    put_manifest = kind._put_manifest
 
-    def stopped(*arguments: Any) -> None:
-        put_manifest(*arguments)
+    def stopped(self: ChecksummedFile[Any], body: bytes) -> None:
+        put_manifest(self, body)
         strike.perhaps()
 
-    put(projection_file, "put_manifest", stopped)
+    put(kind, "_put_manifest", stopped)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from noesium_stream.log.kafka_writer import KafkaWriter
+from noesium_stream.log.kafka.writer import KafkaWriter
 from noesium_stream.log.port import Outgoing
-from noesium_stream.log.sqlite_writer import SqliteWriter
+from noesium_stream.log.sqlite.writer import SqliteWriter
 from tests.chaos.points_sqlite import Striking
 
 

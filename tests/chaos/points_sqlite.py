@@ -13,8 +13,8 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from noesium_stream.log.port import Outgoing
-from noesium_stream.log.sqlite import SqliteStore
-from noesium_stream.log.sqlite_writer import SqliteWriter
+from noesium_stream.log.sqlite.store import SqliteStore
+from noesium_stream.log.sqlite.writer import SqliteWriter
 
 FRAME: Final = 4_120
 """Of a write-ahead log: a header of 24 bytes, and a page."""

@@ -14,11 +14,11 @@ from typing import Any
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.projection import ProjectionEngine
-from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.worker.known_runs import Bounds
-from noesium_stream.worker.restore import restore, state_path
-from noesium_stream.worker.state import PartitionState
-from noesium_stream.worker.state_file import Identity
+from noesium_stream.projection.state.codec import StateCodec
+from noesium_stream.worker.state.known_runs import Bounds
+from noesium_stream.worker.state.partition_state import PartitionState
+from noesium_stream.worker.state.restore import restore, state_path
+from noesium_stream.worker.state.state_file import Identity
 from tests.chaos.workload import KINDS, Tally
 
 REPORT = "fold.json"

@@ -27,7 +27,8 @@ from tests.chaos.workload import CALLER, KEYS, KINDS, SUMS, Command, Counted, Su
 from tests.sim.cast import GO, ParcelSeen
 from tests.support.invariants import Asked
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
+PLANTED_PATIENCE_S = 60.0
 """So long after the kill everything has to have an outcome."""
 
 STOP_S = 30.0
@@ -197,8 +198,9 @@ class Stage:
         """Whether all runs that are known of have an outcome."""
         return self.asked.keys() | self.reader.known.keys() <= self.reader.ended
 
-    async def settled(self, patience_s: float = PATIENCE_S) -> bool:
+    async def settled(self) -> bool:
         """Whether, by and by, all has an outcome; what has not is among the faults later."""
+        patience_s = PATIENCE_S if self._plant is None else PLANTED_PATIENCE_S
         try:
             async with asyncio.timeout(patience_s):
                 await self.reader.until(self.all_ended, patience_s)

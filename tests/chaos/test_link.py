@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.chaos.link import Link, Requests
-from tests.support.reading import eventually
+from tests.support.reading import PATIENCE_S, eventually
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ async def test_what_is_held_in_either_direction_goes_on_when_it_is_mended(link: 
         assert not done
         assert link.up.carried == (0 if lane is link.up else 10)
         link.mend()
-        assert await asyncio.wait_for(heard, 10) == b"hello"
+        assert await asyncio.wait_for(heard, PATIENCE_S) == b"hello"
         writer.close()
 
 
@@ -57,13 +57,13 @@ async def test_a_cut_line_breaks_all_connections_and_takes_none_until_it_is_mend
     assert await reader.readexactly(5) == b"hello"
     link.cut()
     with pytest.raises(ConnectionResetError):
-        await asyncio.wait_for(reader.readexactly(1), 10)
+        await asyncio.wait_for(reader.readexactly(1), PATIENCE_S)
     reader, _ = await said(link, b"hello")
     with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
-        await asyncio.wait_for(reader.readexactly(1), 10)
+        await asyncio.wait_for(reader.readexactly(1), PATIENCE_S)
     link.mend()
     reader, writer = await said(link, b"hello")
-    assert await asyncio.wait_for(reader.readexactly(5), 10) == b"hello"
+    assert await asyncio.wait_for(reader.readexactly(5), PATIENCE_S) == b"hello"
     writer.close()
 
 
@@ -71,7 +71,7 @@ async def test_a_slow_line_is_as_late_as_it_was_told(link: Link) -> None:
     link.down.delay_s = 0.1
     reader, writer = await said(link, b"hello")
     begun = time.monotonic()
-    assert await asyncio.wait_for(reader.readexactly(5), 10) == b"hello"
+    assert await asyncio.wait_for(reader.readexactly(5), PATIENCE_S) == b"hello"
     assert time.monotonic() - begun >= 0.09
     writer.close()
 
@@ -98,8 +98,8 @@ async def test_a_strike_comes_with_the_request_that_it_waits_for_and_before_it_g
     link.strike_at(26, lambda: carried.append(link.up.carried))
     first, second = requests(3), requests(26, 26)
     reader, writer = await said(link, first)
-    await asyncio.wait_for(reader.readexactly(len(first)), 10)
+    await asyncio.wait_for(reader.readexactly(len(first)), PATIENCE_S)
     writer.write(second)
-    await asyncio.wait_for(reader.readexactly(len(second)), 10)
+    await asyncio.wait_for(reader.readexactly(len(second)), PATIENCE_S)
     assert carried == [len(first)]
     writer.close()

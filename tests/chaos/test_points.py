@@ -1,6 +1,6 @@
 """Workers are killed at every named instant, on both logs: nothing is lost, doubled, or folded otherwise.
 
-Each point is played under two seeds, which are new in every session; the last lines of a session name them.
+Each point is played under one seed, which is new in every session; the last lines of a session name it.
 More: `python -m tests.chaos --seeds 20`.
 """
 
@@ -18,11 +18,9 @@ from tests.chaos.scene import Outcome
 from tests.support.kafka import KafkaServer
 from tests.support.parallel import count
 
-SEEDS = 2
+SEEDS = 1
 JOBS = 5
 LOGS = ("sqlite", "kafka")
-
-pytestmark = pytest.mark.timeout(600)  # the first test waits for all of them
 
 
 PLANTED = {

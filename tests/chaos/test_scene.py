@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +39,7 @@ async def test_who_was_told_to_end_and_has_not_yet_is_nobody_who_goes_on(
 
             stage: Any = SimpleNamespace(chance=random.Random(1), processes=[first], start=start)
             scene = Scene(stage, POINTS["during-restore"], "during-restore", Outcome(1, "", ""), None)
-            await scene._succeed(SimpleNamespace(home=tmp_path))  # type: ignore[arg-type]
+            await scene._succeed(SimpleNamespace(home=tmp_path), 0)  # type: ignore[arg-type]
             assert there == goes_on
         finally:
             first._loop.remove_reader(first._pidfd)
@@ -46,3 +48,38 @@ async def test_who_was_told_to_end_and_has_not_yet_is_nobody_who_goes_on(
             os.close(writing)
             slow.kill()
     os.close(reading)
+
+
+async def test_a_takeover_before_all_is_asked_is_the_one_that_a_late_request_comes_after() -> None:
+    acquired, delivered = ["victim"], []
+    standby = SimpleNamespace(name="standby", alive=True, told=False)
+
+    async def ask(first: float, last: float) -> None:
+        acquired.append("standby")  # the machine is busy: the session of the one that was killed has ended
+
+    async def nothing(*given: Any) -> bool:
+        return True
+
+    async def until(condition: Callable[[], bool], patience_s: float) -> None:
+        assert condition(), "nobody takes over a second time"
+
+    async def deliver() -> None:
+        delivered.append(len(acquired))
+
+    reader = SimpleNamespace(acquired=acquired, until=until)
+    stage: Any = SimpleNamespace(
+        chance=SimpleNamespace(choice=lambda choices: choices[-1], randint=lambda first, last: first),
+        processes=[standby],
+        reader=reader,
+        ask=ask,
+        kill=nothing,
+        settled=nothing,
+    )
+    scene: Any = Scene(stage, POINTS["during-commit"], "during-commit", Outcome(1, "", ""), None)
+    scene._proxy = SimpleNamespace(deliver=deliver)
+    asking = asyncio.get_running_loop().create_future()
+    asking.set_result(None)
+    scene._worker = lambda: asyncio.sleep(0, (SimpleNamespace(name="victim"), asking))
+    scene._arrival = nothing
+    await scene.play(lambda passed: None)
+    assert delivered == [2]

@@ -16,7 +16,7 @@ from typing import Any
 from noesium_stream.agent import BaseHandler
 from noesium_stream.event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.projection import Projection
+from noesium_stream.projection import BaseProjection
 from tests.sim.cast import CALLER, CARRIER, Caller, Carrier, answer_of
 
 __all__ = ["CALLER", "CARRIER", "KINDS", "SUMS", "Caller", "Carrier", "Command", "Counted", "Summed", "Sums"]
@@ -37,7 +37,7 @@ class Summed(DomainEvent, event_type="sums.made"):
     total: int
 
 
-class Totals(Projection[int]):
+class Totals(BaseProjection[int]):
     """By key, what was counted so far."""
 
     name = "totals"
@@ -66,7 +66,7 @@ class Sums(BaseHandler):
         yield Summed(number=number, total=state + number)
 
 
-class Tally(Projection[dict[str, Any]]):
+class Tally(BaseProjection[dict[str, Any]]):
     """By key, all of its events in their order: what is folded twice, left out or out of order shows."""
 
     name = "tally"

@@ -23,10 +23,14 @@ from typing import Any, TypedDict
 
 import pytest
 
-from noesium_stream.cli import app, entry
-from noesium_stream.cli.commands import project, worker  # noqa: F401 - loaded once, here
-from noesium_stream.log import kafka_group, sqlite_group
-from noesium_stream.worker import handling, state_keeper, writing
+from noesium_stream.cli import app, signals
+from noesium_stream.cli.commands import worker  # noqa: F401 - loaded once, here
+from noesium_stream.cli.commands.projections import project  # noqa: F401 - as above
+from noesium_stream.log.kafka.group import member_config
+from noesium_stream.log.sqlite import group as sqlite_group
+from noesium_stream.worker.commit import partition_writer as writing
+from noesium_stream.worker.handlers import tenure as handling
+from noesium_stream.worker.state import state_keeper
 from tests.chaos import workload  # noqa: F401
 from tests.chaos.ledger import Ledger
 from tests.chaos.plants import PLANTS
@@ -95,7 +99,7 @@ class Outside:
 def shorten_sessions() -> None:
     """For this process; and state is written more often."""
     vars(writing).update(PROOF_S=SESSION_S / 4)
-    vars(kafka_group).update(SESSION_MS=round(SESSION_S * 1000), HEARTBEAT_MS=300)
+    vars(member_config).update(SESSION_MS=round(SESSION_S * 1000), HEARTBEAT_MS=300)
     vars(sqlite_group).update(LEASE_S=SESSION_S)
     vars(state_keeper).update(WRITE_S=0.2)
     vars(handling).update(FLUSH_EVENTS=5)
@@ -138,7 +142,7 @@ def start(spec: Spec) -> int:
         return pid
     code = 1
     try:
-        signal.signal(signal.SIGTERM, entry.stop)
+        signal.signal(signal.SIGTERM, signals.stop)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         said = os.open(spec["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         nothing = os.open(os.devnull, os.O_RDONLY)

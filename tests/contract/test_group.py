@@ -12,7 +12,7 @@ from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.record import Record
 from tests.support.backends import PARTITIONS, Open
 from tests.support.events import counted, noted
-from tests.support.reading import GroupMember, eventually, numbers, stored
+from tests.support.reading import PATIENCE_S, GroupMember, eventually, numbers, stored
 
 
 def all_of(topic: str) -> frozenset[TopicPartition]:
@@ -92,7 +92,7 @@ async def test_nobody_is_given_a_partition_before_its_holder_has_let_it_go(log_f
     )
     await eventually(lambda: len(holders) == PARTITIONS)
     two = await second_log.subscribe("group", [topic], handle, on_assigned=lambda tps: take("two", tps))
-    await asyncio.wait_for(letting_go.wait(), 30)
+    await asyncio.wait_for(letting_go.wait(), PATIENCE_S)
     assert set(holders.values()) == {"one"}
     may_go.set()
     await eventually(lambda: len(two.assignment) == PARTITIONS // 2)
@@ -150,7 +150,7 @@ async def test_what_a_handler_raises_reaches_its_owner_and_the_batch_is_handled_
     revoked = GroupMember()
     subscription = await log.subscribe("group", [topic], fail, on_revoked=revoked.on_revoked)
     with pytest.raises(ZeroDivisionError, match="the handler's own"):
-        await asyncio.wait_for(subscription.wait(), 30)
+        await asyncio.wait_for(subscription.wait(), PATIENCE_S)
     assert subscription.assignment == frozenset()
     assert frozenset().union(*revoked.revoked) == all_of(topic)
     member = GroupMember()
@@ -168,7 +168,7 @@ async def test_what_on_assigned_raises_reaches_its_owner(log: EventLog) -> None:
 
     subscription = await log.subscribe("group", [topic], member.handle, on_assigned=fail)
     with pytest.raises(ZeroDivisionError):
-        await asyncio.wait_for(subscription.wait(), 30)
+        await asyncio.wait_for(subscription.wait(), PATIENCE_S)
     assert member.records == []
 
 
@@ -208,12 +208,12 @@ async def test_closing_lets_the_running_batch_end_first(log: EventLog) -> None:
         order.append("revoked")
 
     subscription = await log.subscribe("group", [topic], handle, on_revoked=on_revoked)
-    await asyncio.wait_for(started.wait(), 30)
+    await asyncio.wait_for(started.wait(), PATIENCE_S)
     closing = asyncio.create_task(subscription.close())
     await asyncio.sleep(0)
     assert order == []
     go_on.set()
-    await asyncio.wait_for(closing, 30)
+    await asyncio.wait_for(closing, PATIENCE_S)
     assert order == ["handled", "revoked"]
     await subscription.close()
     member = GroupMember()
@@ -237,7 +237,7 @@ async def test_closing_the_log_ends_its_subscriptions(log_factory: Open) -> None
     subscription = await join(log, topic, member)
     await eventually(lambda: numbers(member.records) == [1])
     await log.close()
-    await asyncio.wait_for(subscription.wait(), 30)
+    await asyncio.wait_for(subscription.wait(), PATIENCE_S)
     assert frozenset().union(*member.revoked) == all_of(topic)
     taking_over = GroupMember()
     again = await join(other, topic, taking_over)

@@ -13,10 +13,12 @@ from noesium_stream.errors import LogUnavailableError, StateFileError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection import AttachedProjection, member
-from noesium_stream.projection.redrive import ask
+from noesium_stream.projection import AttachedProjection
+from noesium_stream.projection.fold.redrive import ask
+from noesium_stream.projection.group import member
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted
+from tests.support.reading import PATIENCE_S
 
 STEPS = 60
 
@@ -47,7 +49,7 @@ class Mishaps:
 
     async def attach(self) -> None:
         folder = self.random.choice(self.folders)
-        one = AttachedProjection(self.log, self.projection, folder, discover_s=0.02)
+        one = AttachedProjection(self.log, self.projection, folder, discover_interval=0.02)
         await one.start()
         self.attached.append(one)
 
@@ -93,7 +95,7 @@ class Mishaps:
         for one in others:
             await one.close()
         self.projection.mended = self.count
-        await last.caught_up()
+        await last.wait_until_caught_up()
         last.flush()
         for tp, fold in last.folds.items():
             fold.redrive(self.log.decoder)
@@ -117,6 +119,6 @@ async def test_whatever_befalls_them_all_is_folded_once_and_in_order(
         await mishaps.attach()
     for _ in range(STEPS):
         await mishaps.befall()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert await mishaps.end() == mishaps.expected
     await log.close()

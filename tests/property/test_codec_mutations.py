@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noesium_stream.errors import EventValidationError
-from noesium_stream.event.codec import EnvelopeCodec
+from noesium_stream.event.codec.avro_schema import ENVELOPE_SCHEMA
+from noesium_stream.event.codec.codec import EnvelopeCodec
+from noesium_stream.event.codec.decode import decode_body
+from noesium_stream.event.codec.other_schemas import WriterSchema, from_record
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.resolve import WriterSchema, from_record
-from noesium_stream.event.schema import ENVELOPE_SCHEMA
 from noesium_stream.event.signing import Signer, Verifier
-from noesium_stream.event.wire_read import decode_body
 from tests.support.envelopes import canonical_values, envelope, envelopes, open_catalogue, reference_bytes
 
 CODEC = EnvelopeCodec(open_catalogue())

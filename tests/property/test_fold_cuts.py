@@ -23,8 +23,8 @@ from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import Topology
 from noesium_stream.projection.base import BaseProjection
-from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.state_file import discard
+from noesium_stream.projection.fold.partition_fold import PartitionFold
+from noesium_stream.state_file.claim import discard
 from tests.support.events import catalogue, counted
 from tests.support.folding import everything, fold_of, record
 

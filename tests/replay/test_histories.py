@@ -13,7 +13,7 @@ import pytest
 
 import agents.researcher.agent as researcher
 from noesium_stream.errors import CheckpointError, ConfigError
-from noesium_stream.kernel.canonical_history import canonical_history
+from noesium_stream.kernel.recording.recorded_run import canonical_history
 from noesium_stream.testing import Rehearsal
 from noesium_stream.testing.golden import read_case, read_history, record_case, replay_history
 
@@ -36,7 +36,7 @@ graph.add_edge(START, "work")
 def run_pytest(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     # In a process and a project of its own: the plugin comes by its entry point alone.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture

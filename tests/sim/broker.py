@@ -17,9 +17,9 @@ from types import CoroutineType
 from typing import Any, Final
 
 from noesium_stream.errors import FencedError, LogFullError, LogUnavailableError
-from noesium_stream.log.group import Claim, MemberTenure, assign
-from noesium_stream.log.memory_group import GroupTable
-from noesium_stream.log.memory_store import MemoryStore, Txn
+from noesium_stream.log.embedded.group import Claim, MemberTenure, assign
+from noesium_stream.log.memory.group import GroupTable
+from noesium_stream.log.memory.store import MemoryStore, Txn
 from noesium_stream.log.port import Headers, Position, TopicPartition
 from noesium_stream.log.prepare import Prepared
 from tests.sim.clock import SimClock

@@ -32,7 +32,7 @@ CARRY: Final = "parcel.carry"
 GO: Final = "go"
 
 _ANYTHING: Final[dict[str, Any]] = {}
-_RETRIES: Final = Retries(attempts=5, initial=timedelta(seconds=1), jitter=0.5)
+_RETRIES: Final = Retries(max_attempts=5, initial_interval=timedelta(seconds=1), jitter=0.5)
 
 
 class ParcelSeen(DomainEvent, event_type="parcel.seen"):

@@ -12,11 +12,10 @@ from random import Random
 from typing import Final
 from unittest.mock import patch
 
-import orjson
-
-from noesium_stream.projection.state_db import PAGE_BYTES, Translating
-from noesium_stream.worker import restore, state_file
-from noesium_stream.worker.state_file import Identity, Manifest, StateFile, digest
+from noesium_stream.state_file import checksummed_file
+from noesium_stream.state_file.sqlite import PAGE_BYTES, Translating
+from noesium_stream.worker.state import restore
+from noesium_stream.worker.state.state_file import Identity, Manifest, StateFile
 from tests.sim.loop import here
 
 MEMORY: Final = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
@@ -64,14 +63,14 @@ def files_of_processes() -> Iterator[None]:
 
     with (
         patch.object(restore, "open_state_file", opened),
-        patch.object(state_file, "connect", _connect),
-        patch.object(state_file, "_create", _copy_empty),
-        patch.object(state_file, "keep_order", _keep_no_order),
+        patch.object(checksummed_file, "connect", _connect),
+        patch.object(StateFile, "_create", _copy_empty),
+        patch.object(checksummed_file, "keep_order", _keep_no_order),
     ):
         yield
 
 
-_create: Final = state_file._create
+_create: Final = StateFile._create
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -87,10 +86,11 @@ def _keep_no_order(db: sqlite3.Connection) -> None:
     """There is no loss of power, and no disk that would be waited for."""
 
 
-def _copy_empty(db: sqlite3.Connection, identity: Identity) -> None:
+def _copy_empty(db: sqlite3.Connection, identity: Identity) -> Manifest:
     _empty().backup(db)
-    body = orjson.dumps(Manifest(identity))
-    db.execute("UPDATE manifest SET body = ?, sum = ? WHERE id = 1", (body, digest(body)))
+    file = StateFile(None, db, Manifest(identity), None)
+    file.commit()
+    return file.manifest
 
 
 @cache

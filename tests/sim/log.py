@@ -15,13 +15,14 @@ from noesium_stream.errors import (
     LogUnavailableError,
     TenureEndedError,
 )
-from noesium_stream.event.codec import EnvelopeCodec
+from noesium_stream.event.codec.codec import EnvelopeCodec
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.standard_catalogue import standard_catalogue
-from noesium_stream.log.embedded import Bounds, EmbeddedLog, Topic
-from noesium_stream.log.group import Claim, Coordinator, MemberTenure, Plan, shares
-from noesium_stream.log.headers import TypeFilter, commit_header
-from noesium_stream.log.memory_group import GroupTable
+from noesium_stream.event.standard.catalogue import standard_catalogue
+from noesium_stream.log.embedded.group import Claim, Coordinator, MemberTenure, Plan, shares
+from noesium_stream.log.embedded.log import EmbeddedLog
+from noesium_stream.log.embedded.store import Bounds, Topic
+from noesium_stream.log.headers import TypeFilter
+from noesium_stream.log.memory.group import GroupTable
 from noesium_stream.log.port import (
     GroupShare,
     Headers,
@@ -31,7 +32,7 @@ from noesium_stream.log.port import (
     TopicPartition,
     Transaction,
 )
-from noesium_stream.log.prepare import Prepared, check_partition, prepare_outgoing
+from noesium_stream.log.prepare import Prepared, check_partition, commit_header, prepare_outgoing
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec, Topology
 from tests.sim.broker import SESSION_S, Link, NoAnswerError
@@ -68,7 +69,7 @@ def sim_log(link: Link, clock: SimClock, topology: Topology, decoder: Decoder = 
 
 
 class SimStore:
-    """See `noesium_stream.log.embedded.Store`."""
+    """See `noesium_stream.log.embedded.log.Store`."""
 
     scheme = "memory"
 
@@ -113,10 +114,13 @@ class SimStore:
             limit = 1 + link.chance.randrange(min(limit, 8))
         return self._store.fetch(topic.name, partition, offset, limit, keep, self._decoder)
 
-    def bounds(self, topic: Topic) -> list[Bounds]:
+    def unread(self, positions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        return list(positions)
+
+    def bounds(self, topic: Topic, partitions: Iterable[int]) -> list[Bounds]:
         if self._link.cut:
             raise LogUnavailableError("no connection to the simulated broker")
-        return self._store.bounds(topic)
+        return self._store.bounds(topic, partitions)
 
     def size(self, topic: Topic) -> tuple[int, int | None]:
         return self._store.size(topic)

@@ -10,11 +10,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from noesium_stream.client import Client, Run
-from noesium_stream.client.dead_letters import DeadLetter, Decider, dead_letters
+from noesium_stream.client.operate.dead_letters import DeadLetter, LetterDecider, dead_letters
 from noesium_stream.errors import CommitUnknownError, ConfigError, DeadLetterError
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.standard import RunRequested
-from noesium_stream.log.embedded import EmbeddedLog
+from noesium_stream.log.embedded.log import EmbeddedLog
 from noesium_stream.log.generations import generations
 from noesium_stream.log.port import Position
 from noesium_stream.log.prepare import prepare_append
@@ -176,7 +176,7 @@ class People:
         while True:
             await asyncio.sleep(0.2 + chance.random() ** 3 * 12.0)
             for kind, run_id, approval_id in watch.questions():
-                run = client.handle(kind, run_id)
+                run = client.run_handle(kind, run_id)
                 # Two people may answer at once, neither of whom knows of the other.
                 said = [
                     partial(run.reject if chance.random() < 0.2 else run.approve, approval_id)
@@ -184,7 +184,7 @@ class People:
                 ]
                 await asyncio.gather(*(unless_closed(one, PAUSE_S) for one in said))
             for kind, run_id, effect_id in watch.unknown():
-                await self._decide(client.handle(kind, run_id), effect_id, chance)
+                await self._decide(client.run_handle(kind, run_id), effect_id, chance)
 
     async def _decide(self, run: Run, effect_id: str, chance: Random) -> None:
         stage = self._stage
@@ -237,7 +237,7 @@ class People:
     async def _append(self, log: EmbeddedLog, record: Any) -> list[Position]:
         await log.ensure_topics([log.topology.spec(record.topic)])
         place = partition_of(record.key, self._plan.partitions)
-        return await log._store.append([record], [place])
+        return await log.store.append([record], [place])
 
     async def _mend(self, name: str) -> None:
         """Decide about dead letters, until there will be none any more."""
@@ -253,7 +253,7 @@ class People:
                 there = {letter.position for letter in letters}
                 if not self._spoiling and self._letters <= there and all(x.status != "open" for x in letters):
                     return
-                await self._decide_letters(await Decider.opened(log, clock, me), chance)
+                await self._decide_letters(await LetterDecider.opened(log, clock, me), chance)
             except (*AWAY, DeadLetterError):
                 continue
 
@@ -261,7 +261,7 @@ class People:
         event = CODEC.decode(letter.value)
         return event.payload["input"]["orders"][0][1]
 
-    async def _decide_letters(self, decider: Decider, chance: Random) -> None:
+    async def _decide_letters(self, decider: LetterDecider, chance: Random) -> None:
         try:
             for kind in KINDS:
                 for letter in decider.letters(kind, []):

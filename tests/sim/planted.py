@@ -14,20 +14,19 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from noesium_stream.errors import CommitUnknownError, LogUnavailableError, NoesiumError
-from noesium_stream.event.calls import ANSWERS, COMMANDS
-from noesium_stream.kernel.effects import Effect
-from noesium_stream.log.embedded import EmbeddedLog
-from noesium_stream.log.group import Member
+from noesium_stream.event.rules.agent_calls import ANSWERS, COMMANDS
+from noesium_stream.kernel.step.effect import Effect
+from noesium_stream.log.embedded.group import Member
+from noesium_stream.log.embedded.log import EmbeddedLog
 from noesium_stream.log.port import LogWriter
-from noesium_stream.worker import decisions, restore, state_keeper
-from noesium_stream.worker.committer import Committer
-from noesium_stream.worker.decisions import Decisions
-from noesium_stream.worker.forwarding import Forwarding
+from noesium_stream.worker.commit.committer import Committer
 from noesium_stream.worker.host import Host
-from noesium_stream.worker.inbox import Verdict
-from noesium_stream.worker.known_runs import KnownRuns
-from noesium_stream.worker.open_runs import OpenRuns
-from noesium_stream.worker.timers import Timers
+from noesium_stream.worker.inbox import batch, decide
+from noesium_stream.worker.inbox.decide import DELIVER, SKIP, START, Action, Decision
+from noesium_stream.worker.runs.open_runs import OpenRuns
+from noesium_stream.worker.runs.timers import Timers
+from noesium_stream.worker.state import restore, state_keeper
+from noesium_stream.worker.state.known_runs import KnownRuns
 from tests.sim.log import SimWriter
 from tests.sim.play import Outcome, play
 
@@ -75,7 +74,7 @@ def fold_short_of_the_end(patch: pytest.MonkeyPatch) -> None:
     _fold_to(patch, lambda owner, end: max(0, end - 4))
 
 
-@planted("repeated", first=40)
+@planted("repeated", first=85)
 def fold_to_the_end_before_the_fence(patch: pytest.MonkeyPatch) -> None:
     """The high watermark is asked for a while before the writer is opened: what the last owner commits in
     between is not read.
@@ -157,7 +156,7 @@ def forget_which_runs_have_ended(patch: pytest.MonkeyPatch) -> None:
 # -- writing it --------------------------------------------------------------------------------------------
 
 
-@planted("fenced", "repeated")
+@planted("fenced", "repeated", first=10)
 def skip_the_fence(patch: pytest.MonkeyPatch) -> None:
     """Each process has a writer id of its own: nobody fences anybody."""
     opened = EmbeddedLog.writer
@@ -213,7 +212,7 @@ def publish_again_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
 # -- the inbox ---------------------------------------------------------------------------------------------
 
 
-@planted("lost")
+@planted("lost", first=50)
 def commit_inbox_offsets_early(patch: pytest.MonkeyPatch) -> None:
     """The group's offset says how far the inbox was accepted, and is committed before the copies are."""
     true_deliver, true_assigned = Member._deliver, Host._assigned
@@ -244,39 +243,38 @@ def commit_inbox_offsets_early(patch: pytest.MonkeyPatch) -> None:
 @planted("doubled", "repeated")
 def do_not_deduplicate_commands(patch: pytest.MonkeyPatch) -> None:
     """A command that comes twice is begun twice."""
-    judge_otherwise(patch, COMMANDS, Verdict.PASS, Verdict.START)
+    judge_otherwise(patch, COMMANDS, SKIP, START)
 
 
 @planted("lost", "passed over")
 def pass_over_answers(patch: pytest.MonkeyPatch) -> None:
     """What other agents answer is passed over where it comes first in a batch with something else."""
-    judge_otherwise(patch, ANSWERS, Verdict.DELIVER, Verdict.PASS)
+    judge_otherwise(patch, ANSWERS, DELIVER, SKIP)
 
 
 @planted("answer", "doubled", "repeated")
 def take_every_answer(patch: pytest.MonkeyPatch) -> None:
     """A question that was answered is answered once more."""
-    judge_otherwise(patch, ("approval.answered",), Verdict.PASS, Verdict.DELIVER, only_open=True)
+    judge_otherwise(patch, ("approval.answered",), SKIP, DELIVER, only_open=True)
 
 
 def judge_otherwise(
-    patch: pytest.MonkeyPatch, types: Any, verdict: Verdict, instead: Verdict, *, only_open: bool = False
+    patch: pytest.MonkeyPatch, types: Any, decision: Decision, instead: Decision, *, only_open: bool = False
 ) -> None:
-    true_judge = decisions.judge
+    true_judge = decide._judge
 
-    def judge(record: Any, agent_type: str, runs: Any, ended: Any) -> Any:
-        found = true_judge(record, agent_type, runs, ended)
-        if found is verdict and record.event_type in types and (record.key in runs or not only_open):
-            return instead
-        return found
+    def judge(state: Any, record: Any) -> Decision:
+        found = true_judge(state, record)
+        is_open = not only_open or state.history(record.key) is not None
+        return instead if found is decision and record.event_type in types and is_open else found
 
-    patch.setattr(decisions, "judge", judge)
+    patch.setattr(decide, "_judge", judge)
 
 
 # -- runs --------------------------------------------------------------------------------------------------
 
 
-@planted("lost", first=100)
+@planted("lost", first=110)
 def drop_a_pending_timer(patch: pytest.MonkeyPatch) -> None:
     """A run's timers are set while it begins, and not when it is taken over."""
     true_waits = OpenRuns.waits
@@ -295,7 +293,7 @@ def drop_a_pending_timer(patch: pytest.MonkeyPatch) -> None:
         session.restored = {event.event_id for event in session.history.timers.values()}
         return session
 
-    patch.setattr("noesium_stream.worker.session.RunSession.restored", frozenset(), raising=False)
+    patch.setattr("noesium_stream.worker.runs.run_session.RunSession.restored", frozenset(), raising=False)
     patch.setattr(OpenRuns, "waits", waits)
     patch.setattr(OpenRuns, "_restored", restored)
     true_resume = OpenRuns.resume
@@ -323,7 +321,7 @@ def forget_one_deadline_of_three(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Timers, "set", set_)
 
 
-@planted("effect")
+@planted("effect", first=15)
 def call_again_after_a_takeover(patch: pytest.MonkeyPatch) -> None:
     """An external effect whose outcome is not known is called again by the next owner."""
 
@@ -334,7 +332,7 @@ def call_again_after_a_takeover(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Effect, "_make", make)
 
 
-@planted("effect", first=70)
+@planted("effect", first=75)
 def call_before_the_intent_is_on_the_log(patch: pytest.MonkeyPatch) -> None:
     """An effect is called while its intent is on the way."""
     true_intend = Effect._intend
@@ -358,34 +356,36 @@ def call_before_the_intent_is_on_the_log(patch: pytest.MonkeyPatch) -> None:
 # -- growth ------------------------------------------------------------------------------------------------
 
 
-@planted("lost", "passed over")
+@planted("lost", "passed over", first=20)
 def pass_over_what_is_for_the_next_generation(patch: pytest.MonkeyPatch) -> None:
     """Commands are handed on, and what is sent to runs of the next generation is not."""
-    goes_on = Decisions.goes_on
+    true_forwarded = decide.is_forwarded
 
-    def commands_alone(self: Decisions, run_id: str, verdict: Verdict, known: Any) -> bool:
-        return verdict is Verdict.START and goes_on(self, run_id, verdict, known)
+    def commands_alone(state: Any, run_id: str, action: Action) -> bool:
+        return action is Action.START and true_forwarded(state, run_id, action)
 
-    patch.setattr(Decisions, "goes_on", commands_alone)
+    patch.setattr(decide, "is_forwarded", commands_alone)
+    patch.setattr(batch, "is_forwarded", commands_alone)
 
 
-@planted("doubled", first=45)
+@planted("doubled", first=50)
 def hand_on_what_is_known(patch: pytest.MonkeyPatch) -> None:
     """A command that comes again after a growth is handed on, though its run is here."""
 
-    def all_but_deliveries(self: Decisions, run_id: str, verdict: Verdict, known: Any) -> bool:
-        return self.forwarding.grown and verdict is not Verdict.DELIVER
+    def all_but_deliveries(state: Any, run_id: str, action: Action) -> bool:
+        return bool(state.grown) and action is not Action.DELIVER
 
-    patch.setattr(Decisions, "goes_on", all_but_deliveries)
+    patch.setattr(decide, "is_forwarded", all_but_deliveries)
+    patch.setattr(batch, "is_forwarded", all_but_deliveries)
 
 
-@planted("repeated", "doubled", first=30)
+@planted("repeated", "doubled", first=45)
 def forget_what_was_handed_on(patch: pytest.MonkeyPatch) -> None:
     """What the journal says of requests that were handed on does not name their places in the inbox."""
-    forwarded = Forwarding.forwarded
+    forwarded = batch.forwarded
 
-    def nameless(self: Forwarding, record: Any) -> list[Any]:
-        request, said = forwarded(self, record)
+    def nameless(*given: Any) -> list[Any]:
+        request, said = forwarded(*given)
         return [request, said._replace(headers=())]
 
-    patch.setattr(Forwarding, "forwarded", nameless)
+    patch.setattr(batch, "forwarded", nameless)

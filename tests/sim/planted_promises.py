@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from noesium_stream.client import dead_letters
+from noesium_stream.client.operate import dead_letters
 from noesium_stream.event.standard import RunDeadlinePassed
-from noesium_stream.kernel.waits import Waits
-from noesium_stream.worker import open_runs, runner
-from noesium_stream.worker.decisions import Decisions
-from noesium_stream.worker.inbox import Verdict
-from noesium_stream.worker.keeping import Keeping
-from noesium_stream.worker.open_runs import OpenRuns
-from noesium_stream.worker.releases import Releases
-from noesium_stream.worker.waiting import Waiting
+from noesium_stream.kernel.step.waits import Waits
+from noesium_stream.worker.graph_versions import Releases
+from noesium_stream.worker.inbox.batch import DecisionApplier
+from noesium_stream.worker.inbox.decide import DELIVER, SKIP
+from noesium_stream.worker.inbox.deferred_requests import DeferredRequests
+from noesium_stream.worker.runs import open_runs, slots
+from noesium_stream.worker.runs import run_to_end as runner
+from noesium_stream.worker.runs.open_runs import OpenRuns
+from noesium_stream.worker.state.command_queue import CommandQueue
 from tests.sim.planted import judge_otherwise, planted
 
 # -- time ----------------------------------------------------------------------------------------------
@@ -33,7 +34,7 @@ def judge_a_deadline_twice(patch: pytest.MonkeyPatch) -> None:
         passed = history.stop is not None and history.stop.event_type == RunDeadlinePassed.TYPE
         if passed and history.compensation is None and history.terminal is None:
             due_ms = history.deadline_ms
-            self.submit([session.note(RunDeadlinePassed(run_id=session.run_id, deadline_ms=due_ms))])
+            self.writer.submit([session.note(RunDeadlinePassed(run_id=session.run_id, deadline_ms=due_ms))])
             return True
         return true_end(self, session)
 
@@ -72,16 +73,16 @@ def wake_too_early(patch: pytest.MonkeyPatch) -> None:
 @planted("lost", "cancel")
 def pass_over_cancels(patch: pytest.MonkeyPatch) -> None:
     """Nobody hears that a run is to be cancelled."""
-    judge_otherwise(patch, ("run.cancel.requested",), Verdict.DELIVER, Verdict.PASS)
+    judge_otherwise(patch, ("run.cancel.requested",), DELIVER, SKIP)
 
 
-@planted("cancel")
+@planted("cancel", first=45)
 def complete_what_accepted_to_be_cancelled(patch: pytest.MonkeyPatch) -> None:
     """A run that comes to its end does not ask whether it was cancelled meanwhile."""
     patch.setattr(runner, "_is_to_stop", lambda session: False)
 
 
-@planted("cancel", first=75)
+@planted("cancel", first=80)
 def leave_the_calls_of_cancelled_runs_alone(patch: pytest.MonkeyPatch) -> None:
     """What a cancelled run has asked of others goes on."""
 
@@ -91,7 +92,7 @@ def leave_the_calls_of_cancelled_runs_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(runner, "_cancel_child", nothing)
 
 
-@planted("undone")
+@planted("undone", first=10)
 def undo_nothing_for_the_cancelled(patch: pytest.MonkeyPatch) -> None:
     """Only a run that fails is undone."""
     true_must = runner.must_compensate
@@ -101,26 +102,23 @@ def undo_nothing_for_the_cancelled(patch: pytest.MonkeyPatch) -> None:
 # -- effects that outlive their owner ------------------------------------------------------------------
 
 
-@planted("report", "passed over")
+@planted("report", "passed over", first=15)
 def ignore_reports(patch: pytest.MonkeyPatch) -> None:
     """What a call came to, whose process had given the run up, is heard by nobody."""
-    judge_otherwise(patch, ("effect.reported",), Verdict.DELIVER, Verdict.PASS)
+    judge_otherwise(patch, ("effect.reported",), DELIVER, SKIP)
 
 
 # -- versions ------------------------------------------------------------------------------------------
 
 
-@planted("lost", "parked")
-def never_look_at_what_is_parked(patch: pytest.MonkeyPatch) -> None:
-    """Requests that were parked wait, whoever comes."""
+@planted("lost", "parked", first=55)
+def never_look_at_what_is_deferred(patch: pytest.MonkeyPatch) -> None:
+    """Requests that were deferred wait, whoever comes."""
 
-    async def nothing(self: Keeping) -> None:
-        """What is parked stays so."""
-
-    patch.setattr(Keeping, "take_all", nothing)
+    patch.setattr(DeferredRequests, "runs", lambda self: [])
 
 
-@planted("version", "failed", "repeated", "gap")
+@planted("version", "failed", "repeated", "gap", first=5)
 def go_on_with_another_version(patch: pytest.MonkeyPatch) -> None:
     """Any run goes on with the newest graph that is there."""
     patch.setattr(Releases, "carrying", lambda self, pinned: self.newest)
@@ -132,7 +130,7 @@ def go_on_with_another_version(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(runner, "move", no_move)
 
 
-@planted("version")
+@planted("version", first=5)
 def begin_with_any_version(patch: pytest.MonkeyPatch) -> None:
     """What a command asks for is not looked at."""
     patch.setattr(Releases, "beginning", lambda self, command: self.newest)
@@ -141,27 +139,31 @@ def begin_with_any_version(patch: pytest.MonkeyPatch) -> None:
 # -- turns ---------------------------------------------------------------------------------------------
 
 
-@planted("turn")
+@planted("turn", first=70)
 def serve_the_first_tenant_first(patch: pytest.MonkeyPatch) -> None:
     """Whose turn it was last is forgotten."""
-    true_circle = Waiting._circle
+    true_circle = CommandQueue._circle
 
-    def circle(self: Waiting, last: str) -> Iterator[str]:
+    def circle(self: CommandQueue, last: str) -> Iterator[str]:
         return true_circle(self, "")
 
-    patch.setattr(Waiting, "_circle", circle)
+    patch.setattr(CommandQueue, "_circle", circle)
 
 
-@planted("turn", first=70_000)
+@planted("turn", first=180)
 def begin_beside_in_one_order(patch: pytest.MonkeyPatch) -> None:
-    """Who began last where no slot was free is forgotten."""
-    patch.setattr(Waiting, "began_beside", lambda self, turns: None)
+    """Who began last where no slot was free is forgotten.
+
+    It shows soon where as many runs may begin beside the slots as there are slots.
+    """
+    patch.setattr(slots, "BESIDE", 1)
+    patch.setattr(CommandQueue, "began_beside", lambda self, turns: None)
 
 
 # -- dead letters --------------------------------------------------------------------------------------
 
 
-@planted("letter")
+@planted("letter", first=10)
 def send_letters_again_and_again(patch: pytest.MonkeyPatch) -> None:
     """Who decides about letters does not know what was decided before."""
     true_letters = dead_letters.dead_letters
@@ -175,4 +177,4 @@ def send_letters_again_and_again(patch: pytest.MonkeyPatch) -> None:
 @planted("letter", "lost")
 def pass_over_what_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
     """What is refused is passed over without a letter."""
-    patch.setattr(Decisions, "refuse", lambda self, record, *rest: self._state.pass_over(record.offset))
+    patch.setattr(DecisionApplier, "_refuse", lambda self, record, *rest: self._state.skip(record.offset))

@@ -15,10 +15,10 @@ from typing import Final
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.event.standard import EventValidationFailed
-from noesium_stream.log.embedded import EmbeddedLog
+from noesium_stream.log.embedded.log import EmbeddedLog
 from noesium_stream.log.topics import Topology
 from noesium_stream.worker import Worker
-from noesium_stream.worker.slots import CONCURRENCY
+from noesium_stream.worker.runs.slots import CONCURRENCY
 from tests.sim.broker import SESSION_S, Broker, Link
 from tests.sim.cast import Caller, Carrier, NewCaller, NewCarrier
 from tests.sim.clock import SimClock
@@ -260,17 +260,17 @@ class Stage:
         log = self.log(machine.link, skew_ms)
         worker = Worker(
             log,
-            [(agent, None) for agent in machine.carries[0]],
-            also=[(agent, None) for agent in machine.carries[1]],
+            machine.carries[0],
+            other_versions=machine.carries[1],
             home=home,
             progress=lambda line: self.say(f"{name}: {line}"),
             clock=self.clock(name, skew_ms),
-            grace_s=self.plan.grace_s,
-            keeps_state=self.plan.keeps_state,
+            grace=self.plan.grace_s,
+            keep_state=self.plan.keeps_state,
             concurrency=self.plan.at_once or CONCURRENCY,
         )
         machine.worker = worker
-        machine.instance_id = worker._hosts[0]._context.agent_ref.instance_id
+        machine.instance_id = worker.instance_id
         try:
             async with worker:
                 ends = [asyncio.create_task(worker.wait()), asyncio.create_task(machine.stop.wait())]
@@ -304,6 +304,8 @@ class Stage:
     # -- mishaps ---------------------------------------------------------------------------------------
 
     def _befall(self, mishap: Mishap) -> None:
+        if self._calm:
+            return  # what it did to a worker would go on while the play is judged
         if mishap.kind == "join":
             self.add_machine()
             return

@@ -7,7 +7,7 @@ from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
-from noesium_stream.log.embedded import EmbeddedLog
+from noesium_stream.log.embedded.log import EmbeddedLog
 from tests.sim.loop import here
 from tests.sim.people import KINDS
 from tests.support.watching import Watch

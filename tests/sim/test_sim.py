@@ -1,6 +1,8 @@
-"""Workers, a strict log and a clock in one process under a seeded scheduler: hundreds of plays.
+"""Workers, a strict log and a clock in one process under a seeded scheduler: a hundred plays.
 
-Each is judged by what is on the log, and by a ledger of what was done outside.
+Each is judged by what is on the log, and by a ledger of what was done outside. Thousands of them:
+
+    pytest -m soak tests/sim
 """
 
 from __future__ import annotations
@@ -17,14 +19,20 @@ ROOT = Path(__file__).parents[2]
 def sim(*args: str) -> subprocess.CompletedProcess[str]:
     """`python -m tests.sim` in a process of its own: the texts' hash seed has to be set before it starts."""
     command = [sys.executable, "-m", "tests.sim", *args]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3_000, check=False)
 
 
+MANY = pytest.param(1_000, marks=[pytest.mark.soak, pytest.mark.timeout(3_600)])
+
+
+@pytest.mark.parametrize("seeds", [30, MANY])
 @pytest.mark.parametrize(("hash_seed", "first"), [(0, 0), (1, 1_000), (2, 2_000)])
-def test_nothing_is_lost_doubled_or_diverged_whatever_a_seed_does(hash_seed: int, first: int) -> None:
-    ended = sim("--seeds", "60", "--first", str(first), "--hash-seed", str(hash_seed))
+def test_nothing_is_lost_doubled_or_diverged_whatever_a_seed_does(
+    hash_seed: int, first: int, seeds: int
+) -> None:
+    ended = sim("--seeds", str(seeds), "--first", str(first), "--hash-seed", str(hash_seed))
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "60 seeds, 0 failed" in ended.stdout
+    assert f"{seeds} seeds, 0 failed" in ended.stdout
 
 
 def test_a_seed_plays_the_same_again() -> None:

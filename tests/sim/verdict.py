@@ -51,7 +51,7 @@ def wrong_versions(book: Book) -> Iterator[str]:
         version = started.payload["agent_version"]
         wanted = events[0].payload.get("agent_version")
         nodes = {e.payload["node"] for e in events if e.event_type == "kernel.node.entered"}
-        # One that is cancelled while its command is parked begins with any, and does nothing.
+        # One that is cancelled while its command is deferred begins with any, and does nothing.
         if nodes and wanted is not None and wanted.startswith("^") and wanted[1] != version[0]:
             yield f"version: run {run_id} began with {version}, and was to with {wanted}"
         if nodes - {NODES[version]}:

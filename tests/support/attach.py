@@ -20,8 +20,8 @@ from noesium_stream.errors import StateFileError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.projection import AttachedProjection, BaseProjection
-from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection.state.codec import StateCodec
+from noesium_stream.projection.state.state_file import StateFile
 from tests.support.events import catalogue
 
 
@@ -103,7 +103,7 @@ async def main(url: str, folder: str, slow_us: str = "0") -> None:
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
     before: frozenset[object] | None = None
-    async with AttachedProjection(log, Numbers(), Path(folder), call=call, discover_s=0.2) as attached:
+    async with AttachedProjection(log, Numbers(), Path(folder), call=call, discover_interval=0.2) as attached:
         print("ready", flush=True)
         ended = asyncio.create_task(attached.wait())
         while not ending.is_set() and not ended.done():

@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from noesium_stream.log.embedded import EmbeddedLog
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.log.topics import Topology
 from tests.support.events import catalogue
 from tests.support.kafka import KafkaServer
+from tests.support.stores import inject
 
 PARTITIONS = 4
 
@@ -60,8 +60,7 @@ class Backend:
     ) -> None:
         """Put a record on the store as a foreign program would: these bytes, whatever they are."""
         log = self.logs[0]
-        assert isinstance(log, EmbeddedLog)
-        await log._store.append([Prepared(topic, partition, key, "", tuple(headers), value)], [partition])
+        await inject(log, Prepared(topic, partition, key, "", tuple(headers), value), partition=partition)
 
     async def close(self) -> None:
         """Close what was opened."""

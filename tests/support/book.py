@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.run_life import ENDINGS as TERMINAL
 from noesium_stream.event.standard import EventValidationFailed
-from noesium_stream.kernel import TERMINAL
 from noesium_stream.log.generations import generations
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.port import EventLog

@@ -1,4 +1,8 @@
-"""`noesium` as a real process in a folder of its own, with the toy agents in it."""
+"""`noesium` as a real process in a folder of its own, with the toy agents in it.
+
+The process is forked from one that has loaded the package (`tests/support/fork_server.py`), unless a test
+has changed its command, or its environment by more than settings.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from tests.support import fork_server
+from tests.support.reading import PATIENCE_S
 
 TOYS = Path(__file__).parents[1] / "data" / "toys"
-TIMEOUT_S = 60.0
+TIMEOUT_S = PATIENCE_S
+COMMAND = (sys.executable, "-m", "noesium_stream.cli")
+
+
+Process = subprocess.Popen[str] | fork_server.Forked
+
+
+def close(process: Process) -> None:
+    """Close what a process has written to."""
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
 
 
 class Folder:
@@ -24,7 +42,7 @@ class Folder:
 
     def __init__(self, path: Path, **env: str) -> None:
         self.path = path
-        self.command: tuple[str, ...] = (sys.executable, "-m", "noesium_stream.cli")
+        self.command: tuple[str, ...] = COMMAND
         outer = {name: value for name, value in os.environ.items() if not name.startswith("NOESIUM_")}
         # Byte code is looked up by a source's size and second: too coarse for agents that a test changes.
         self.env = {**outer, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1", **env}
@@ -35,14 +53,44 @@ class Folder:
         return cls(path, **env)
 
     def run(self, *args: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        process = self.start(*args)
+        said = ["", ""]
+
+        def read(number: int, stream: IO[str]) -> None:
+            said[number] = stream.read()
+
+        readers = [
+            threading.Thread(target=read, args=(number, stream), daemon=True)
+            for number, stream in enumerate((process.stdout, process.stderr))
+            if stream is not None
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        for reader in readers:
+            reader.join()
+        close(process)
+        return subprocess.CompletedProcess([*self.command, *args], code, *said)
+
+    def start(self, *args: str) -> Process:
+        """Start a command."""
+        if self.command == COMMAND:
+            forked = fork_server.start([*COMMAND[2:], *args], self.path, self.env)
+            if forked is not None:
+                return forked
+        return subprocess.Popen(
             [*self.command, *args],
             cwd=self.path,
             env=self.env,
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=timeout_s,
-            check=False,
         )
 
     def ok(self, *args: str, timeout_s: float = TIMEOUT_S) -> str:
@@ -66,14 +114,7 @@ class Running:
     """A command that goes on; what it says is collected as it comes."""
 
     def __init__(self, folder: Folder, args: tuple[str, ...]) -> None:
-        self._process = subprocess.Popen(
-            [*folder.command, *args],
-            cwd=folder.path,
-            env=folder.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self._process = folder.start(*args)
         self.out: list[str] = []
         self.err: list[str] = []
         self._readers = [
@@ -124,9 +165,7 @@ class Running:
             self._process.kill()
             self._process.wait(TIMEOUT_S)
         self._join()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
+        close(self._process)
 
     def _join(self) -> None:
         for reader in self._readers:

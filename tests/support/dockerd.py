@@ -27,12 +27,12 @@ def docker_with_image() -> Iterator[dict[str, str]]:
         _provide_image(dict(os.environ))
         yield dict(os.environ)
         return
-    missing = [name for name in ("dockerd", "docker", "debootstrap") if shutil.which(name) is None]
+    missing = [name for name in ("dockerd", "docker") if shutil.which(name) is None]
     if missing or os.geteuid() != 0:
         raise AssertionError(
             "no Docker daemon answers, and none can be started: "
             + (f"missing {', '.join(missing)}" if missing else "that takes root")
-            + ". apt-get install docker.io docker-compose debootstrap"
+            + ". apt-get install docker.io docker-compose"
         )
     with tempfile.TemporaryDirectory(prefix="noesium-dockerd-") as folder, _daemon(Path(folder)) as env:
         _provide_image(env)
@@ -49,7 +49,7 @@ def _daemon(folder: Path) -> Iterator[dict[str, str]]:
     before = os.environ.get("DOCKER_HOST")
     os.environ["DOCKER_HOST"] = socket
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not docker_daemon_answers():
             assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
             assert time.monotonic() < deadline, (folder / "log").read_text()[-2000:]
@@ -57,7 +57,7 @@ def _daemon(folder: Path) -> Iterator[dict[str, str]]:
         yield dict(os.environ)
     finally:
         daemon.terminate()
-        daemon.wait(30)
+        daemon.wait(120)
         if before is None:
             del os.environ["DOCKER_HOST"]
         else:

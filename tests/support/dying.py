@@ -35,18 +35,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypedDict, cast
 
-from noesium_stream.agent import agent_of
+from noesium_stream.agent import agent_from_graph
 from noesium_stream.client import Client, Run
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import RunFailedError
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.standard_catalogue import standard_catalogue
+from noesium_stream.event.standard.catalogue import standard_catalogue
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing, Position
-from noesium_stream.log.sqlite_chunk import CHUNK_RECORDS
-from noesium_stream.log.sqlite_group import LEASE_S
+from noesium_stream.log.sqlite.chunk import CHUNK_RECORDS
+from noesium_stream.log.sqlite.group import LEASE_S
 from noesium_stream.testing.hooked import Commit, HookedLog
-from noesium_stream.worker import Worker, committer
+from noesium_stream.worker import Worker
+from noesium_stream.worker.commit import committer
 from tests.support import trip
 from tests.support.events import catalogue, counted, outgoing
 
@@ -153,7 +154,7 @@ def die(*_: object) -> None:
 
 def die_at_row(log: Any, number: int) -> None:
     """Die when the `number`-th row from now on is in its table, within the transaction that puts it there."""
-    connection, left = log._store.connection, number
+    connection, left = log.store.connection, number
 
     def inserted() -> None:
         nonlocal left
@@ -262,15 +263,15 @@ class Journey:
         async with Client(log) as client:
             events = [
                 event
-                for info in await client.list()
-                async for event in (await client.run(info.run_id)).events(follow=False)
+                for info in await client.list_runs()
+                async for event in (await client.get_run(info.run_id)).events(follow=False)
             ]
         keys = {e.payload["effect_id"]: e.payload["idempotency_key"] for e in events if is_intent(e)}
         outcomes = [keys[e.payload["effect_id"]] for e in events if is_outcome(e)]
         return {"completed": completed(events), "outcomes": outcomes}
 
     async def _run(self, log: EventLog, clock: Clock) -> tuple[Run, dict[str, Any]]:
-        agents = [(agent_of(trip.trip(), "trip"), None)]
+        agents = [agent_from_graph(trip.trip(), "trip")]
         async with (
             Worker(log, agents, home=self._folder, clock=clock) as worker,
             Client(log, clock=clock) as client,
@@ -297,7 +298,7 @@ async def assist(run: Run) -> None:
             if [one.status for one in await run.approvals()] == ["open"]:
                 await run.approve(value="yes", by="anna")
         elif event.event_type == "effect.outcome.unknown":
-            for effect in await run.open_effects():
+            for effect in await run.unresolved_effects():
                 if trip.done[effect.name, effect.idempotency_key]:
                     await run.resolve_effect(effect.effect_id, "result", "posted")
                 else:

@@ -9,6 +9,7 @@ from typing import Any
 
 from noesium_stream.client import Run
 from noesium_stream.event.envelope import EventEnvelope
+from tests.support.reading import PATIENCE_S
 
 
 class World:
@@ -36,7 +37,7 @@ class World:
 
 async def reached(run: Run, event_type: str, number: int = 1, **payload: Any) -> EventEnvelope:
     """The run's `number`th event of this type, with these values in its payload, as soon as it is there."""
-    async with asyncio.timeout(20), aclosing(run.events()) as events:
+    async with asyncio.timeout(PATIENCE_S), aclosing(run.events()) as events:
         async for event in events:
             if event.event_type == event_type and payload.items() <= event.payload.items():
                 number -= 1

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from noesium_stream.clock import VirtualClock
 from noesium_stream.event.catalogue import Catalogue
+from noesium_stream.event.codec.avro_schema import ENVELOPE_SCHEMA, fingerprint
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, SignatureBlock, TraceContext
-from noesium_stream.event.parts import MAX_INT, MAX_TIMESTAMP_MS
-from noesium_stream.event.schema import ENVELOPE_SCHEMA, fingerprint
-from noesium_stream.event.standard_catalogue import standard_catalogue
+from noesium_stream.event.envelope_fields import MAX_INT, MAX_TIMESTAMP_MS
+from noesium_stream.event.standard.catalogue import standard_catalogue
 
 ANYTHING = "demo.anything"
 _PARSED = fastavro.parse_schema(ENVELOPE_SCHEMA)

@@ -7,9 +7,9 @@ from typing import Any
 
 from noesium_stream.clock import Clock
 from noesium_stream.event.catalogue import Catalogue
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.standard_catalogue import standard_catalogue
+from noesium_stream.event.standard.catalogue import standard_catalogue
 from noesium_stream.log.port import Outgoing
 
 PRODUCER = AgentRef("tester", "tester", "local", "tests")

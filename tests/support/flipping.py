@@ -18,9 +18,10 @@ from pathlib import Path
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import StateFileError
 from noesium_stream.log.record import Record
-from noesium_stream.projection import state_db
-from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.state_file import StateFile, discard
+from noesium_stream.projection.fold.partition_fold import PartitionFold
+from noesium_stream.projection.state.state_file import StateFile
+from noesium_stream.state_file import sqlite as state_db
+from noesium_stream.state_file.claim import discard
 from tests.support.events import counted
 from tests.support.folding import History, everything, fold_of, folded, record
 

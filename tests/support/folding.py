@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from noesium_stream.clock import VirtualClock
-from noesium_stream.event.codec import EnvelopeCodec
+from noesium_stream.event.codec.codec import EnvelopeCodec
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.headers import standard_headers
+from noesium_stream.log.prepare import standard_headers
 from noesium_stream.log.record import Record
 from noesium_stream.projection.base import BaseProjection
-from noesium_stream.projection.fold import PartitionFold
-from noesium_stream.projection.manifest import Identity
-from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection.fold.partition_fold import PartitionFold
+from noesium_stream.projection.state.codec import StateCodec
+from noesium_stream.projection.state.manifest import Identity
+from noesium_stream.projection.state.state_file import StateFile
 from tests.support.events import catalogue, counted
 
 TOPIC = "t.events.demo"

@@ -9,9 +9,9 @@ from typing import Any
 
 from langgraph.graph import StateGraph
 
+from noesium_stream import agent_from_graph
 from noesium_stream.client import Client
 from noesium_stream.log import open_log
-from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
 
 
@@ -20,7 +20,7 @@ async def running(graph: StateGraph[Any, Any, Any, Any], home: Path) -> AsyncIte
     """A client of a log on which a worker runs `graph` as the agent type `sample`."""
     log = await open_log("memory://")
     try:
-        async with Worker(log, [(agent_of(graph), None)], home=home), Client(log) as client:
+        async with Worker(log, [agent_from_graph(graph)], home=home), Client(log) as client:
             yield client
     finally:
         await log.close()

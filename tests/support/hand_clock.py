@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from noesium_stream.clock import VirtualClock
+from tests.support.reading import PATIENCE_S
 
 
 class HandClock(VirtualClock):
@@ -31,7 +32,7 @@ class HandClock(VirtualClock):
 
     async def move(self, seconds: float) -> None:
         """Advance as soon as somebody sleeps: who is just about to would otherwise count from then on."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not self.sleepers:
                 await asyncio.sleep(0.001)
         self.advance(seconds)

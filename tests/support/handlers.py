@@ -10,7 +10,8 @@ from noesium_stream.agent import AgentContext, BaseHandler
 from noesium_stream.clock import SystemClock
 from noesium_stream.event import AgentRef
 from noesium_stream.log.port import EventLog, TopicPartition
-from noesium_stream.worker.handling import HandlerPartition
+from noesium_stream.worker.handlers import tenure
+from noesium_stream.worker.handlers.tenure import HandlerOwner, HandlerTenure
 
 
 class Here:
@@ -37,8 +38,8 @@ def handler_owner(
     domain: str,
     here: Here | None = None,
     progress: Callable[[str], None] = lambda line: None,
-    on_recovered: Callable[[], None] = lambda: None,
-) -> HandlerPartition:
+    on_taken: Callable[[], None] = lambda: None,
+) -> HandlerOwner:
     """Of partition 0 of the events of a domain; the handler's journal has to be there."""
     name = handler.agent_type
     reference = AgentRef(name, name, "local", "1")
@@ -50,4 +51,10 @@ def handler_owner(
     def failed(error: BaseException) -> None:
         raise error
 
-    return HandlerPartition(log, agent, place, assignment, home, on_failure=failed, on_recovered=on_recovered)
+    return tenure.handler_owner(log, agent, place, assignment, home, on_failure=failed, on_taken=on_taken)
+
+
+def tenure_of(owner: HandlerOwner) -> HandlerTenure:
+    """The tenure of a partition that is owned."""
+    assert owner.tenure is not None
+    return owner.tenure

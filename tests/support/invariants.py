@@ -40,9 +40,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from noesium_stream.event.calls import ANSWERS, COMMANDS, output_of
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.kernel import TERMINAL
+from noesium_stream.event.rules.agent_calls import ANSWERS, COMMANDS, output_of
+from noesium_stream.event.rules.run_life import ENDINGS as TERMINAL
 from noesium_stream.log.headers import COMMIT, ORIGIN, SEQUENCE, SOURCE
 from noesium_stream.log.record import Record
 from tests.support.book import Asked, Book, Call, at, outcome_of, read_book, read_topic, source_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import CommitUnknownError
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
 from noesium_stream.kernel.activity import Activity

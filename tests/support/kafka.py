@@ -26,16 +26,17 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from docker.errors import DockerException
+from filelock import FileLock
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from noesium_stream.log.broker import LocalBroker, free_port
-from noesium_stream.log.broker_runtime import locked
-from noesium_stream.log.kafka_probe import answers
+from noesium_stream.log.broker.local import LocalBroker, free_port
+from noesium_stream.log.kafka.probe import answers
 from tests.support.parallel import count, counted, is_first_process, shared_folder
+from tests.support.reading import PATIENCE_S
 
 IMAGE = os.environ.get("NOESIUM_KAFKA_IMAGE", "apache/kafka:4.2.0")
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 
 LOCAL_SETTINGS = {
     "offsets.topic.num.partitions": "1",
@@ -44,6 +45,13 @@ LOCAL_SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "log.segment.delete.delay.ms": "1000",
 }
+
+
+SHARED_SETTINGS = {**LOCAL_SETTINGS, "broker.session.timeout.ms": "600000"}
+"""Settings of the broker that all tests share: a machine that stands still does not fence it.
+
+Not for a broker that is killed: its next start would wait for the end of that session.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ def remove_topics(bootstrap: str, containing: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     names = [name for name in admin.list_topics(timeout=10).topics if containing in name]
     for gone in admin.delete_topics(names).values() if names else ():
-        gone.result(30)
+        gone.result(PATIENCE_S)
 
 
 @pytest.fixture(scope="session")
@@ -127,7 +135,7 @@ def ensure_kafka(folder: Path) -> KafkaServer:
     """The broker that runs for `folder`; if there is none, one is started by the first way that applies."""
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "kafka.json"
-    with locked(folder / "kafka.lock"):
+    with FileLock(folder / "kafka.lock"):
         if note.exists():
             return KafkaServer(**json.loads(note.read_text()))
         server = _start(folder)
@@ -213,7 +221,7 @@ def _in_docker(folder: Path) -> KafkaServer:
         "GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
         "AUTO_CREATE_TOPICS_ENABLE": "false",
     }
-    settings.update({name.upper().replace(".", "_"): value for name, value in LOCAL_SETTINGS.items()})
+    settings.update({name.upper().replace(".", "_"): value for name, value in SHARED_SETTINGS.items()})
     for name, value in settings.items():
         container.with_env(f"KAFKA_{name}", value)
     container.with_env("CLUSTER_ID", "4L6g3nShT-eMCtK--X86sw").start()
@@ -226,7 +234,7 @@ def _in_docker(folder: Path) -> KafkaServer:
 
 
 def _from_packages(folder: Path) -> KafkaServer:
-    status = LocalBroker(folder, 0, settings=LOCAL_SETTINGS).up()
+    status = LocalBroker(folder, 0, settings=SHARED_SETTINGS).up()
     bootstrap = status.address.replace("localhost", "127.0.0.1")
     return KafkaServer(bootstrap, f"Apache Kafka {status.version} (python packages)")
 

@@ -18,10 +18,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from noesium_stream.log.broker import LocalBroker, free_port
-from noesium_stream.log.kafka_probe import KAFKA_LOGGER
+from noesium_stream.log.broker.local import LocalBroker, free_port
+from noesium_stream.log.kafka.probe import KAFKA_LOGGER
 from tests.support.certificates import Authority
 from tests.support.kafka import LOCAL_SETTINGS
+from tests.support.reading import PATIENCE_S
 
 USER = "me"
 PASSWORD = "hunter2:@/?&#%é"
@@ -65,7 +66,7 @@ class SecureKafka:
     def _alter(self, alteration: UserScramCredentialAlteration) -> None:
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{self.plain}"}, logger=KAFKA_LOGGER)
         for done in admin.alter_user_scram_credentials([alteration]).values():
-            done.result(30)
+            done.result(PATIENCE_S)
 
 
 @contextmanager

@@ -46,10 +46,8 @@ class Life:
         self._reaches_log = reaches_log
         self.said: list[str] = []
         hooked: Any = HookedLog(log, self._commit)
-        agents: list[Any] = [(agent, None)]
-        self.worker = Worker(
-            hooked, agents, home=home, progress=self.said.append, keeps_state=True, **options
-        )
+        agents: list[Any] = [agent]
+        self.worker = Worker(hooked, agents, home=home, progress=self.said.append, keep_state=True, **options)
 
     async def _commit(self, outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
         self._commits += 1
@@ -65,16 +63,13 @@ class Life:
     def kill(self) -> None:
         """The end of the process: what was not written to its file is not there."""
         self.dead.set()
-        for owner in self.owners:
-            owner._released = True
-            state = owner._keeper._state
-            if state is not None:
-                state.file.close()
+        for tenure in self.tenures:
+            tenure.keeper.state.file.close()
 
     @property
-    def owners(self) -> list[Any]:
-        """The owners of its partitions."""
-        return [owner for host in self.worker._hosts for owner in host._owners.values()]
+    def tenures(self) -> list[Any]:
+        """The tenures of the partitions that it owns."""
+        return self.worker.tenures()
 
     async def live(self, until: Callable[[], Awaitable[object]]) -> bool:
         """Work until this returns, or it dies; whether it lived."""

@@ -14,7 +14,8 @@ from unittest.mock import patch
 from langgraph.graph import START, StateGraph
 from langgraph.types import RetryPolicy
 
-from noesium_stream.agent import BaseGraphicAgent, agent_of_tools
+from noesium_stream import agent_from_graph
+from noesium_stream.agent import BaseGraphicAgent, agent_from_tools
 from noesium_stream.client import Client, Run
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import NoesiumError
@@ -22,10 +23,11 @@ from noesium_stream.event.standard import Capability, MemoryWritten, ToolComplet
 from noesium_stream.kernel import Migration, current_step
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.log import EventLog, open_log
-from noesium_stream.testing import agent_of
-from noesium_stream.worker import Worker, directory
+from noesium_stream.worker import Worker
+from noesium_stream.worker import agent_directory as directory
 from tests.support import undo
 from tests.support.effects import reached
+from tests.support.reading import PATIENCE_S
 from tests.support.sample_agents import OBJECT, Asker, Echo
 
 TRIED: Counter[str] = Counter()
@@ -52,7 +54,9 @@ async def _effect(what: str) -> Any:
     if what == "effect that fails":
         return await step.effect("broken", _fail)
     if what == "effect that is retried":
-        return await step.effect("broken", _fail, retries=Retries(attempts=3, initial=timedelta(0)))
+        return await step.effect(
+            "broken", _fail, retries=Retries(max_attempts=3, initial_interval=timedelta(0))
+        )
     return await step.effect("hanging", _hang)
 
 
@@ -121,14 +125,14 @@ def add(a: int, b: int) -> int:
 
 
 OFFERS = (Capability(id="do.it", input_schema=OBJECT, output_schema=OBJECT),)
-DOER = agent_of(_graph("begin", "act"), "doer", capabilities=OFFERS)
-OLD = agent_of(_graph("begin", "act"), "mover")
-NEW = agent_of(
+DOER = agent_from_graph(_graph("begin", "act"), "doer", capabilities=OFFERS)
+OLD = agent_from_graph(_graph("begin", "act"), "mover")
+NEW = agent_from_graph(
     _graph("begin", "act", "close"), "mover", version="2.0.0", migrations=[Migration(_graph("begin", "act"))]
 )
-STAYER = agent_of(_graph("begin", "act"), "stayer")
-OTHER = agent_of(_graph("start", "act"), "stayer", version="2.0.0")
-TOOLS = agent_of_tools("calculator", "sums", [add])
+STAYER = agent_from_graph(_graph("begin", "act"), "stayer")
+OTHER = agent_from_graph(_graph("start", "act"), "stayer", version="2.0.0")
+TOOLS = agent_from_tools("calculator", "sums", [add])
 
 DONE = (
     *("nothing", "failure", "retried", "given up", "effect that works", "effect that fails"),
@@ -164,7 +168,7 @@ async def many_runs(url: str, home: Path) -> AsyncIterator[tuple[EventLog, Clien
 async def _made(log: EventLog, client: Client, home: Path) -> dict[str, Run]:
     runs: dict[str, Run] = {}
     async with Client(log, clock=VirtualClock()) as yesterday:
-        runs["expired"] = await yesterday.start("doer", {"what": "nothing"}, ttl_ms=1_000)
+        runs["expired"] = await yesterday.start("doer", {"what": "nothing"}, ttl=1)
     async with _workers(log, home / "1", DOER, TOOLS, OLD, STAYER, Asker, Echo, undo.Traveller):
         for what in (*DONE, *OPEN):
             runs[what] = await client.start("doer", {"what": what})
@@ -200,12 +204,12 @@ async def _made(log: EventLog, client: Client, home: Path) -> dict[str, Run]:
 
 @asynccontextmanager
 async def _workers(log: EventLog, home: Path, *agents: type[BaseGraphicAgent]) -> AsyncIterator[None]:
-    async with Worker(log, [(agent, None) for agent in agents], home=home):
+    async with Worker(log, agents, home=home):
         yield
 
 
 async def _ended(run: Run) -> None:
     try:
-        await run.result(timeout=30)
+        await run.result(timeout=PATIENCE_S)
     except NoesiumError:
         return

@@ -16,15 +16,15 @@ from opentelemetry.metrics import set_meter_provider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from noesium_stream import agent_from_graph
 from noesium_stream.client import Client
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import current_step
 from noesium_stream.llm.langchain import LangChainLLM
 from noesium_stream.log import EventLog, open_log
-from noesium_stream.projection import Projection
+from noesium_stream.projection import BaseProjection
 from noesium_stream.projection.rebuild import rebuild
-from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
 
 OBJECT = {"type": "object"}
@@ -32,7 +32,7 @@ NUMBERS = ("value", "count", "sum")
 attempts: list[int] = []
 
 
-class Types(Projection[int]):
+class Types(BaseProjection[int]):
     """How many events there are of each type."""
 
     name = "types"
@@ -81,12 +81,12 @@ async def work(home: Path) -> dict[str, int]:
     asking.add_edge(START, "asks")
     shouting.add_node("shouts", shouts)
     shouting.add_edge(START, "shouts")
-    provider = agent_of(shouting, "shouter")
+    provider = agent_from_graph(shouting, "shouter")
     provider.capabilities = (Capability(id="text.shout", input_schema=OBJECT, output_schema=OBJECT),)
     log = await open_log("memory://")
-    agents = [(agent_of(asking, "sample"), None), (provider, None)]
+    agents = [agent_from_graph(asking, "sample"), provider]
     async with Worker(log, agents, home=home), Client(log) as client:
-        await (await client.start("sample", {})).result(timeout=60)
+        await (await client.start("sample", {})).result(timeout=120)
     rebuilt = await rebuild(log, Types(), home / "states", verify=False, report=lambda line: None)
     counts = {
         "on the log": sum([await held(log, topic.name) for topic in await log.topics()]),

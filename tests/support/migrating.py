@@ -32,7 +32,7 @@ class FeesByHundred(BaseProjection[dict[str, int]]):
     name = "fees"
     version = 2
     topics = ("events.*",)
-    before = Fees
+    previous_version = Fees
 
     def initial_state(self) -> dict[str, int]:
         return {"old": 0, "new": 0}

@@ -12,8 +12,8 @@ from noesium_stream.errors import CommitUnknownError
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import GraphRef, RunStarted
 from noesium_stream.kernel import Durability, DurableGraph, Migration, graph_ref
-from noesium_stream.kernel.migrate import move_run
-from noesium_stream.kernel.migration import Migrations
+from noesium_stream.kernel.migration.migration import Migrations
+from noesium_stream.kernel.migration.move_run import move_run
 from tests.support.journal import RUN_ID, ListJournal
 
 Builder = StateGraph[Any, Any, Any, Any]

@@ -19,14 +19,17 @@ from typing import Any
 
 from langgraph.graph import START, StateGraph
 
-from noesium_stream.agent import agent_of
+from noesium_stream.agent import agent_from_graph
 from noesium_stream.kernel import current_step
-from noesium_stream.kernel.effects import Effect
-from noesium_stream.log import kafka_group, open_log, sqlite_group
+from noesium_stream.kernel.step.effect import Effect
+from noesium_stream.log import open_log
+from noesium_stream.log.kafka.group import member_config
 from noesium_stream.log.port import Tenure
-from noesium_stream.worker import Worker, writing
-from noesium_stream.worker.acquiring import Assignment
-from noesium_stream.worker.partition import PartitionOwner
+from noesium_stream.log.sqlite import group as sqlite_group
+from noesium_stream.worker import Worker
+from noesium_stream.worker.commit import partition_writer as writing
+from noesium_stream.worker.ownership.assignment import Assignment
+from noesium_stream.worker.ownership.owner import PartitionOwner
 
 SESSION_S = 2.0
 
@@ -34,7 +37,7 @@ SESSION_S = 2.0
 def shorten_sessions() -> None:
     """For this process."""
     vars(writing).update(PROOF_S=SESSION_S / 4)
-    vars(kafka_group).update(SESSION_MS=round(SESSION_S * 1000), HEARTBEAT_MS=300)
+    vars(member_config).update(SESSION_MS=round(SESSION_S * 1000), HEARTBEAT_MS=300)
     vars(sqlite_group).update(LEASE_S=SESSION_S)
     sqlite_group.SqliteCoordinator.beat_s = 0.3
 
@@ -47,7 +50,7 @@ def stop(when: str) -> None:
 
 def tell_of_it(when: str) -> None:
     """Stop where it was asked for, once; and say when a partition was let go."""
-    intend, let_go, tenure = Effect._intend, PartitionOwner._let_go, Assignment.tenure
+    intend, end, tenure = Effect._intend, PartitionOwner._end, Assignment.tenure
     stopped = False
 
     async def assigned(self: Assignment) -> Tenure:
@@ -63,13 +66,13 @@ def tell_of_it(when: str) -> None:
         if when == "intent":
             stop(when)
 
-    async def gone(self: PartitionOwner, *args: Any) -> None:
-        await let_go(self, *args)
+    async def gone(self: PartitionOwner[Any], *, orderly: bool) -> None:
+        await end(self, orderly=orderly)
         print("let go", flush=True)
 
     setattr(Assignment, "tenure", assigned)  # noqa: B010
     setattr(Effect, "_intend", intended)  # noqa: B010 - mypy knows that they are methods
-    setattr(PartitionOwner, "_let_go", gone)  # noqa: B010
+    setattr(PartitionOwner, "_end", gone)  # noqa: B010
 
 
 async def main(url: str, folder: Path, name: str, when: str) -> None:
@@ -92,7 +95,7 @@ async def main(url: str, folder: Path, name: str, when: str) -> None:
     graph.add_edge(START, "pay")
     log = await open_log(url)
     home = folder / name
-    async with Worker(log, [(agent_of(graph, "payer"), None)], home=home) as worker:
+    async with Worker(log, [agent_from_graph(graph, "payer")], home=home) as worker:
         print("ready", flush=True)
         await worker.wait()
 

@@ -20,16 +20,16 @@ from typing import Any
 
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import EventValidationError
-from noesium_stream.event.codec import EnvelopeCodec
+from noesium_stream.event.codec.codec import EnvelopeCodec
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.embedded import EmbeddedLog
-from noesium_stream.log.headers import standard_headers
+from noesium_stream.log.embedded.log import EmbeddedLog
 from noesium_stream.log.open import open_log
-from noesium_stream.log.prepare import Prepared
+from noesium_stream.log.prepare import Prepared, standard_headers
 from noesium_stream.log.topics import Topology
 from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.engine import ProjectionEngine
 from tests.support.events import catalogue, counted
+from tests.support.stores import inject
 
 Raw = tuple[str, tuple[tuple[str, bytes], ...], bytes]
 """Key, headers and value of a record."""
@@ -123,7 +123,7 @@ async def fill(log: EmbeddedLog, count: int) -> str:
     for number, (key, headers, value) in enumerate(raw_records(count), start=1):
         batch.append(Prepared(topic, 0, key, "", headers, value))
         if len(batch) == 1000 or number == count:
-            await log._store.append(batch, [0] * len(batch))
+            await inject(log, *batch)
             batch = []
     return topic
 

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from noesium_stream.event.calls import ANSWERS, COMMANDS
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.agent_calls import ANSWERS, COMMANDS
 from noesium_stream.log.headers import CE_ID, COMMIT, INBOX, SOURCE
 from noesium_stream.log.record import Record
-from noesium_stream.worker.fairness import fairness_key
+from noesium_stream.worker.runs.slots import fairness_key
 from tests.support.book import TERMINAL, Book, at, outcome_of, source_of
 
 ENTERED: Final = "kernel.node.entered"

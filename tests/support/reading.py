@@ -11,7 +11,8 @@ from typing import Any
 from noesium_stream.log.port import Cursor, EventLog, Only, TopicPartition, Types
 from noesium_stream.log.record import Record
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
+"""How long a test waits for what has to come: so long only if it fails, also on a busy machine."""
 
 
 async def eventually(condition: Callable[[], Any | Awaitable[Any]], timeout_s: float = PATIENCE_S) -> None:

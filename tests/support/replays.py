@@ -8,14 +8,14 @@ from typing import Any
 
 from langgraph.graph import StateGraph
 
+from noesium_stream import agent_from_graph
 from noesium_stream.capability.resolution import in_range
 from noesium_stream.client import Client, Run
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard import GraphRef
-from noesium_stream.kernel.canonical_history import RecordedRun, recorded_run
-from noesium_stream.kernel.verify import ReplayTarget, Verdict, verify_run
+from noesium_stream.kernel.recording.recorded_run import RecordedRun, recorded_run
+from noesium_stream.kernel.verify.verifier import ReplayTarget, Verdict, verify_run
 from noesium_stream.log import open_log
-from noesium_stream.testing import agent_of
 from noesium_stream.worker import Worker
 from tests.support.reading import eventually
 
@@ -41,7 +41,7 @@ async def recorded(
     """Run `graph` to its end, or until its journal has an event of type `until`; return the journal."""
     log = await open_log("memory://")
     try:
-        agents = [*((other, None) for other in others), (agent_of(graph), None)]
+        agents = [*others, agent_from_graph(graph)]
         async with Worker(log, agents, home=home), Client(log) as client:
             for event in events:
                 client.log.catalogue.register(event)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from noesium_stream.cli import main
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import Outgoing, Position
-from noesium_stream.log.sqlite_writer import SqliteWriter
+from noesium_stream.log.sqlite.writer import SqliteWriter
 from noesium_stream.testing import Rehearsal
 
 

@@ -20,6 +20,7 @@ from langgraph.types import RetryPolicy, Send
 
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step, kernel_node
+from noesium_stream.kernel.step.position import this_step
 
 IDEMPOTENT: Final = SideEffectClass.IDEMPOTENT
 EXTERNAL: Final = SideEffectClass.EXTERNAL
@@ -77,7 +78,7 @@ def do(name: str, key: str) -> None:
 
 def begin() -> None:
     """A node's body begins."""
-    step = current_step()
+    step = this_step()
     number, path = step.key
     note(body=step.node, step=number, path=path)
 

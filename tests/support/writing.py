@@ -8,9 +8,9 @@ from typing import ClassVar
 from noesium_stream.agent import BaseHandler
 from noesium_stream.clock import SystemClock
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection import Projection
+from noesium_stream.projection import BaseProjection
 
 
 class Asked(DomainEvent, event_type="texts.asked"):
@@ -23,7 +23,7 @@ class Written(DomainEvent, event_type="letters.written"):
     text: str
 
 
-class Counts(Projection[int]):
+class Counts(BaseProjection[int]):
     name = "counts"
     topics = ("events.texts",)
     events = (Asked,)

@@ -9,10 +9,8 @@ import pytest
 from noesium_stream.config import (
     VARIABLES,
     AgentConfig,
-    ExecutionMode,
     NoesiumConfig,
     hide_secrets,
-    load_agent_config,
     load_all,
     load_config,
 )
@@ -70,9 +68,7 @@ def test_every_field_of_both_models_has_a_variable_and_a_description() -> None:
         ("NOESIUM_RUNTIME_ID", "east", "runtime_id", "east"),
         ("NOESIUM_LOG", "kafka://h:9092", "log", "kafka://h:9092"),
         ("NOESIUM_PARTITIONS", "3", "partitions", 3),
-        ("NOESIUM_EXECUTION_MODE", "strict", "default_execution_mode", ExecutionMode.STRICT),
         ("NOESIUM_LOG_LEVEL", "debug", "log_level", "DEBUG"),
-        ("NOESIUM_TRACING_ENABLED", "0", "tracing_enabled", False),
     ],
 )
 def test_a_variable_sets_its_field(
@@ -84,19 +80,14 @@ def test_a_variable_sets_its_field(
 @pytest.mark.parametrize(
     ("variable", "text", "field", "expected"),
     [
-        ("NOESIUM_AGENT_ID", "clerk", "agent_id", "clerk"),
+        ("NOESIUM_LLM_MODEL", "small", "llm_model", "small"),
         ("NOESIUM_LLM_CONFIG", '{"temperature": 0}', "llm_config", {"temperature": 0}),
-        ("NOESIUM_AGENT_EXECUTION_MODE", "sandbox", "execution_mode", ExecutionMode.SANDBOX),
-        ("NOESIUM_ENABLE_PROJECTIONS", "yes", "enable_projections", True),
-        ("NOESIUM_ENABLE_CAPABILITIES", "false", "enable_capabilities", False),
-        ("NOESIUM_ENABLE_TRACING", "false", "enable_tracing", False),
-        ("NOESIUM_MEMORY_CONFIG", '{"keep": 3}', "memory_config", {"keep": 3}),
     ],
 )
 def test_a_variable_sets_a_field_of_agents(
     tmp_path: Path, variable: str, text: str, field: str, expected: object
 ) -> None:
-    assert getattr(load_agent_config(env={variable: text}, folder=tmp_path), field) == expected
+    assert getattr(load_all(env={variable: text}, folder=tmp_path).agent, field) == expected
 
 
 def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
@@ -106,12 +97,11 @@ def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "text", "allowed"),
     [
-        ("NOESIUM_EXECUTION_MODE", "fast", "'strict', 'pragmatic' or 'sandbox'"),
+        ("NOESIUM_SIGNATURES", "none", "'optional' or 'required'"),
         ("NOESIUM_PARTITIONS", "many", "integer"),
         ("NOESIUM_PARTITIONS", "0", "greater than or equal to 1"),
         ("NOESIUM_LOG_LEVEL", "LOUD", "'DEBUG', 'INFO', 'WARNING' or 'ERROR'"),
         ("NOESIUM_NAMESPACE", "A.b", "pattern"),
-        ("NOESIUM_TRACING_ENABLED", "perhaps", "boolean"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_variable_value_and_what_is_allowed(

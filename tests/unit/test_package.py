@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import noesium_stream
+from noesium_stream import errors
 
-ALSO = {"Projection": "BaseProjection"}
-"""Second names."""
+PACKAGE = Path(noesium_stream.__file__).parent
+PAGES = [PACKAGE.parent / "README.md", *sorted((PACKAGE / "guides").glob("*.md"))]
+INTERNAL = {"TenureEndedError"}
+"""Errors that no caller meets."""
 
 
 @pytest.mark.parametrize("name", noesium_stream.__all__)
 def test_every_exported_name_is_there_and_is_the_layer_s_own(name: str) -> None:
     found = getattr(noesium_stream, name)
-    assert found.__name__ == ALSO.get(name, name)
+    assert found.__name__ == name
     assert found.__module__.startswith("noesium_stream.")
     assert name in dir(noesium_stream)
 
@@ -39,3 +45,25 @@ def test_a_program_that_only_asks_loads_neither_langgraph_nor_a_kafka_client() -
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_pages_import_all_that_is_no_test_helper_from_the_package_itself(page: Path) -> None:
+    imported = re.findall(r"^\s*from (noesium_stream[\w.]*) import (.+)$", page.read_text(), re.MULTILINE)
+    for module, names in imported:
+        if module == "noesium_stream.testing":
+            continue
+        assert module == "noesium_stream", f"{page.name}: from {module} import {names}"
+        for name in re.split(r",\s*", names.strip("() ")):
+            assert name in noesium_stream.__all__, f"{page.name}: {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_error_that_a_page_names_is_exported(page: Path) -> None:
+    named = set(re.findall(r"`(\w+Error)\b", page.read_text())) - {"ValueError", "TypeError"}
+    assert named <= set(noesium_stream.__all__)
+
+
+def test_every_error_that_a_caller_meets_is_exported() -> None:
+    own = {name for name, value in vars(errors).items() if inspect.isclass(value) and name.endswith("Error")}
+    assert own - INTERNAL <= set(noesium_stream.__all__)

@@ -1,6 +1,8 @@
 """HTML: the visible text with its headings, through the standard library's tolerant parser.
 
 Broken markup is normal and never an error; hostile markup is bounded by the process that it is read in.
+
+Decision record: faster parsers (selectolax, lxml) do not say on which line a text is; a citation needs it.
 """
 
 from __future__ import annotations

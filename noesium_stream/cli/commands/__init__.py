@@ -1,1 +1,1 @@
-"""One module per command, imported when it is asked for (see `noesium_stream.cli.app`)."""
+"""The commands, one module for each; a module is imported when its command is called (see `cli.app`)."""

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import click
 
-from noesium_stream.cli.entry import synchronous
 from noesium_stream.cli.output import note, out, out_json
+from noesium_stream.cli.signals import synchronous
 from noesium_stream.config import load_config
-from noesium_stream.log.broker import BrokerStatus, LocalBroker
-from noesium_stream.log.broker_docker import DockerBroker
+from noesium_stream.log.broker.docker import DockerBroker
+from noesium_stream.log.broker.local import BrokerStatus, LocalBroker
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -7,8 +7,9 @@ from dataclasses import asdict
 
 import click
 
-from noesium_stream.cli.entry import synchronous
-from noesium_stream.cli.output import out_json, table
+from noesium_stream.cli.output import out_json
+from noesium_stream.cli.signals import synchronous
+from noesium_stream.cli.table import table
 from noesium_stream.config import Loaded, load_all
 from noesium_stream.errors import LogUrlError
 from noesium_stream.log.url import parse_url
@@ -40,7 +41,7 @@ def _check_log(loaded: Loaded) -> None:
     """Refuse a log URL that no command could open.
 
     Raises:
-        LogUrlError: it cannot be read; names where it came from.
+        LogUrlError: the URL is not valid; the error names its source.
     """
     try:
         parse_url(loaded.noesium.log)

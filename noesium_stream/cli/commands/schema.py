@@ -1,4 +1,4 @@
-"""`noesium schema`: the schemas as files, generated from the code and kept beside it."""
+"""`noesium schema`: the published schemas as files, generated from the code."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from noesium_stream.cli.entry import synchronous
 from noesium_stream.cli.output import note, out, out_json
+from noesium_stream.cli.signals import synchronous
 from noesium_stream.errors import ConfigError
-from noesium_stream.event.compat import incompatible_changes
-from noesium_stream.event.schema_files import stale_schemas, write_schemas
+from noesium_stream.event.schemas.compat import incompatible_changes
+from noesium_stream.event.schemas.files import stale_schemas, write_schemas
 
 _FOLDER = Path("schemas")
 CHECK_FAILED = 1
@@ -38,7 +38,7 @@ _dir_option = click.option(
 @_dir_option
 @synchronous
 def write(directory: Path) -> None:
-    """Write what is missing or differs; print the names of the files written."""
+    """Write missing and stale files; print their names."""
     written = write_schemas(directory)
     for name in written:
         out(str(directory / name))
@@ -56,7 +56,7 @@ def write(directory: Path) -> None:
 @click.pass_context
 @synchronous
 def check(ctx: click.Context, directory: Path, against: Path | None, as_json: bool) -> None:
-    """Fail (exit code 1) where files are stale or a change is incompatible."""
+    """Fail (exit code 1) if files are stale or a change is incompatible."""
     for folder in filter(None, (directory, against)):
         if not folder.is_dir():
             raise ConfigError(f"There is no folder {folder}.", hint="`noesium schema write` makes one.")

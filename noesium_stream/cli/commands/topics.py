@@ -1,13 +1,15 @@
-"""`noesium topics`: what is on the log, and more partitions for an agent."""
+"""`noesium topics`: lists the topics of the log, and gives an agent more partitions."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 
 import click
+from humanize import naturalsize
 
-from noesium_stream.cli.output import note, out_json, size, table
+from noesium_stream.cli.output import note, out_json
 from noesium_stream.cli.session import asynchronous, json_option, log_option, opened
+from noesium_stream.cli.table import table
 from noesium_stream.client import Client
 from noesium_stream.log import TopicInfo
 
@@ -54,9 +56,9 @@ async def topics_command(context: click.Context, log_url: str | None, as_json: b
 async def grow_command(agent_type: str, partitions: int, log_url: str | None, as_json: bool) -> None:
     """Give an agent type more partitions: a new generation of its inbox and its journal.
 
-    New runs go there; those that have begun end where they are. Workers and clients need not be stopped or
-    told, but workers of releases that know no growth have to be replaced before. Settings and retention are
-    those of the topics of before. Broken off, it can be given again.
+    New runs go there; runs that have started end where they are. Workers and clients need not be stopped or
+    changed, but workers of releases without this feature must be replaced before. Settings and retention are
+    those of the present topics. If the command is interrupted, repeat it.
     """
     async with opened(log_url) as log, Client(log) as client:
         grown = await client.grow(agent_type, partitions)
@@ -80,7 +82,7 @@ async def grow_command(agent_type: str, partitions: int, log_url: str | None, as
 @json_option
 @asynchronous
 async def generations_command(agent_type: str | None, log_url: str | None, as_json: bool) -> None:
-    """List the generations of agents' topics: partitions, and runs that have begun and not ended."""
+    """List the generations of agents' topics: partitions and open runs."""
     async with opened(log_url) as log, Client(log) as client:
         found = await client.generations(agent_type=agent_type)
     if as_json:
@@ -96,7 +98,7 @@ async def generations_command(agent_type: str | None, log_url: str | None, as_js
 
 
 def _row(topic: TopicInfo) -> tuple[str, str, str, str, str]:
-    stored = "?" if topic.bytes is None else size(topic.bytes)
+    stored = "?" if topic.bytes is None else naturalsize(topic.bytes)
     return topic.name, str(topic.partitions), str(topic.records), stored, _kept(topic.retention_ms)
 
 

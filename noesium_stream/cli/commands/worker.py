@@ -6,10 +6,12 @@ import asyncio
 import os
 import signal
 from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 import click
 
+from noesium_stream.agent import BaseHandler
 from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand
 from noesium_stream.cli.exits import FAILED, OK, UNAVAILABLE
 from noesium_stream.cli.last_call import LEAVE_S, LastCall
@@ -27,10 +29,11 @@ from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
 from noesium_stream.log import EventLog
 from noesium_stream.log.generations import generations_in
-from noesium_stream.worker import Bounds, Worker
-from noesium_stream.worker.collector import spare_what_is_loaded
+from noesium_stream.worker import Worker
+from noesium_stream.worker.gc_tuning import spare_what_is_loaded
 from noesium_stream.worker.health import HealthServer
 from noesium_stream.worker.host import STOPPING
+from noesium_stream.worker.process_settings import tune_process
 
 
 @click.command(
@@ -81,12 +84,12 @@ async def worker_command(
     """Run agents until Ctrl-C or SIGTERM.
 
     AGENT is a module that exports an agent (agents.librarian), module:Class, or module:graph of a LangGraph
-    graph; several may be given. Open runs go on in another worker, or in this one when it is started again;
-    what an effect comes to that is under way is recorded first (8 s are waited for it at most). Failed runs,
-    unknown outcomes and dead letters are told on standard error.
+    graph; several may be given. After it stops, open runs go on in another worker, or in this one when it is
+    started again; it first waits for the outcomes of effects under way (8 s at most) and records them. Failed
+    runs, unknown outcomes and dead letters are reported on standard error.
 
-    New runs begin with the graph of AGENT. A run that began with another version of it goes on when a worker
-    has its partition that carries that one: --also orders_v1:graph.
+    New runs start with the graph of AGENT. A run that was started with another version of it goes on when its
+    partition belongs to a worker that carries that version: --also orders_v1:graph.
     """
     loaded = settings(log_url, partitions=partitions, concurrency=concurrency)
     config = loaded.noesium
@@ -116,7 +119,7 @@ async def _work(
     stop: _Stop,
     health: tuple[str, int] | None,
 ) -> None:
-    """Open the log, and be at work on it until asked to stop."""
+    """Open the log and run the worker until asked to stop."""
     config = loaded.noesium
     log = await open_configured(loaded)
     try:
@@ -128,12 +131,14 @@ async def _work(
             runtime_id=config.runtime_id,
             llm_config=loaded.agent.llm_config,
             concurrency=config.concurrency,
-            bounds=Bounds(config.seen_days * 86_400, config.seen_count),
-            also=others,
+            seen_for=timedelta(days=config.seen_days),
+            seen_count=config.seen_count,
+            other_versions=others,
         )
         stop.worker = worker
         if loaded.sources["partitions"] == PARTITIONS_OPTION:
             await _tell_of_fewer(loaded, log, [kind.agent_type for kind, _ in agents])
+        tune_process(handlers=any(issubclass(kind, BaseHandler) for kind, _ in agents))
         async with _served(worker, health), worker:
             stop.started()
             spare_what_is_loaded()
@@ -147,7 +152,7 @@ async def _work(
 
 
 async def _tell_of_fewer(loaded: Loaded, log: EventLog, agent_types: list[str]) -> None:
-    """Say which agents have fewer partitions than the command line wants, and how they get them."""
+    """Print which agents have fewer partitions than requested, and the command that adds them."""
     layout, wanted = await log.layout(), loaded.noesium.partitions
     for agent_type in agent_types:
         found = generations_in(layout, log.topology, agent_type)
@@ -159,7 +164,7 @@ async def _tell_of_fewer(loaded: Loaded, log: EventLog, agent_types: list[str]) 
 
 
 def _served(worker: Worker, health: tuple[str, int] | None) -> AbstractAsyncContextManager[object]:
-    """The health server, if one is wanted; it is there first: that the worker starts is an answer, too."""
+    """Make the health server, if requested; it starts first, so that it answers while the worker starts."""
     return nullcontext() if health is None else HealthServer(health, worker.health, SystemClock())
 
 
@@ -171,10 +176,10 @@ def _address(text: str) -> tuple[str, int]:
 
 
 class _Stop:
-    """What SIGTERM does: it cancels a worker that is still starting, and lets one at work end in order, or,
-    where that takes longer than it may, as it is.
+    """Handler of SIGTERM: cancels a starting worker, and ends a working one in order.
 
-    Made in the task that starts the worker.
+    If ending in order takes too long, the process ends without it. Create it in the task that starts the
+    worker.
     """
 
     def __init__(self) -> None:
@@ -196,7 +201,7 @@ class _Stop:
         self._starting = None
 
     def ended(self) -> None:
-        """All is handed over; what is left, such as threads that wait for a broker, does not matter."""
+        """Note that all partitions are handed over; threads that still wait for a broker do not matter."""
         self._over = True
 
     def _last_words(self) -> tuple[str, int]:
@@ -222,7 +227,7 @@ def _distinct(choice: AgentChoice, defaults: dict[str, Any]) -> list[tuple[Agent
 
 
 async def _until(stopped: asyncio.Event, worker: Worker) -> None:
-    """Return when asked to stop; raise what ends the worker before."""
+    """Return when asked to stop; raise the error that ends the worker before."""
     tasks = [asyncio.create_task(stopped.wait()), asyncio.create_task(worker.wait())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

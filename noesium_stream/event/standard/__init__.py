@@ -1,4 +1,4 @@
-"""Every event that the specifications name, with its whole payload."""
+"""All events named by the specifications, with their full payloads."""
 
 from noesium_stream.event.standard.agent import (
     AgentHeartbeat,

@@ -1,4 +1,4 @@
-"""Life of agents, of their partitions and of their runs."""
+"""Life cycle events of agents, their partitions and their runs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard.effect import Compensated
 
 
 class AgentStarted(DomainEvent, event_type="agent.started"):
-    """A process began to work for an agent (RFC-1001 §6.2)."""
+    """A process has started to work for an agent (RFC-1001 §6.2)."""
 
     agent_id: str
     agent_type: str
@@ -21,7 +21,7 @@ class AgentStarted(DomainEvent, event_type="agent.started"):
 
 
 class AgentStopped(DomainEvent, event_type="agent.stopped"):
-    """A process ended its work for an agent, in order."""
+    """A process has stopped its work for an agent in an orderly way."""
 
     agent_id: str
     agent_type: str
@@ -30,19 +30,19 @@ class AgentStopped(DomainEvent, event_type="agent.stopped"):
 
 
 class PartitionStatus(BaseModel):
-    """How a partition stands that a process owns.
+    """Status of an owned partition.
 
     Attributes:
-        partition: of the agent type's inbox and journal, or of `topic`.
-        topic: what is read; None: the inbox.
-        epoch: that of its writer; it grows with each owner.
-        next_offset: all of the inbox below it was dealt with.
-        open_runs: with those that only wait.
-        oldest_step_ms: when the run that is at work, and has written nothing for longest, wrote last (ms
-            since 1970); None: no run is at work.
-        parked: how many runs and requests the owner cannot go on with.
-        waits_for: some of what they wait for: versions of the graph, as `versions` of a sign of life has
-            them, and why requests are parked.
+        partition: the partition of the agent type's inbox and journal, or of `topic`.
+        topic: the topic that is read; None: the inbox.
+        epoch: its writer's epoch; it grows with each owner.
+        next_offset: everything in the inbox below it was processed.
+        open_runs: the number of open runs, including those that only wait.
+        oldest_step_ms: when the active run without output for the longest time wrote last (ms since 1970);
+            None: no run is active.
+        parked: the number of runs and requests that the owner cannot continue with.
+        waits_for: some of what they wait for: versions of the graph, as in `versions` of a heartbeat, and
+            reasons of deferred requests.
     """
 
     partition: int = Field(ge=0)
@@ -56,10 +56,10 @@ class PartitionStatus(BaseModel):
 
 
 class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):
-    """A sign of life; `sequence` counts from 0 within a process.
+    """A heartbeat; `sequence` counts from 0 within a process.
 
-    `process` is `host/pid`; `partitions` are those that it owns and is at work on; `versions` are the
-    graphs that it carries, the one that new runs begin with first: `triage 1.0.0 (1a2b3c4d)`.
+    `process` is `host/pid`; `partitions` are those that it owns and works on; `versions` are the graphs that
+    it carries, with the one for new runs first: `triage 1.0.0 (1a2b3c4d)`.
     """
 
     agent_id: str
@@ -83,7 +83,7 @@ class AgentUnavailable(DomainEvent, event_type="agent.unavailable"):
 
 
 class AgentRecovered(DomainEvent, event_type="agent.recovered"):
-    """An agent that was unavailable gives signs of life again (RFC-0005)."""
+    """An agent that was unavailable sends heartbeats again (RFC-0005)."""
 
     agent_id: str
     agent_type: str
@@ -93,10 +93,10 @@ class AgentRecovered(DomainEvent, event_type="agent.recovered"):
 class PartitionAcquired(DomainEvent, event_type="partition.acquired"):
     """A process owns a partition from here on; first record of its writer's epoch.
 
-    `inbox_id` is the id of the inbox topic: offsets of copies that follow count in that topic, and not in
-    one that was made anew under the same name. `in_order`: copies that follow lie in the order of the inbox,
-    so that all below the last one was decided on; else the copies' header `noesium_inbox` says how far that
-    is.
+    `inbox_id` is the id of the inbox topic: offsets of the following copies refer to that topic, and not to
+    one that was recreated under the same name. `in_order`: the following copies are in the order of the
+    inbox, so that everything below the last one was decided; else the copies' header `noesium_inbox` says up
+    to where that holds.
     """
 
     agent_type: str
@@ -109,9 +109,9 @@ class PartitionAcquired(DomainEvent, event_type="partition.acquired"):
 
 
 class PartitionConfirmed(DomainEvent, event_type="partition.confirmed"):
-    """The owner has made sure that it still is: it stood still before it could call something outside.
+    """The owner has verified its ownership after a pause, before it calls anything external.
 
-    Says nothing of the partition's runs; readers may pass it over.
+    It says nothing about the partition's runs; readers may skip it.
     """
 
     agent_type: str
@@ -121,11 +121,11 @@ class PartitionConfirmed(DomainEvent, event_type="partition.confirmed"):
 
 
 class HandlerAdvanced(DomainEvent, event_type="handler.advanced"):
-    """How far a handler has read a partition; last record of each of its commits.
+    """Read position of a handler in a partition; last record of each of its commits.
 
-    `topic_id` is the id of the topic: `next_offset` counts in that one, and not in one that was made anew
-    under the same name. `handled` events were read in this commit, and `made` were made of them. `began_at`
-    is where the handler began to read: what came before was gone by then.
+    `topic_id` is the id of the topic: `next_offset` refers to that topic, and not to one that was recreated
+    under the same name. `handled` events were read in this commit, and `made` events were produced from them.
+    `began_at` is the handler's first offset: earlier events were no longer retained.
     """
 
     agent_type: str
@@ -139,7 +139,7 @@ class HandlerAdvanced(DomainEvent, event_type="handler.advanced"):
 
 
 class ReplyTo(BaseModel):
-    """Who waits for the answer: a run of an agent, and its call within that run."""
+    """Recipient of an answer: a run of an agent, and its call within that run."""
 
     agent_type: str
     run_id: str
@@ -147,7 +147,7 @@ class ReplyTo(BaseModel):
 
 
 class GraphRef(BaseModel):
-    """What a run is pinned to: a graph's id, its semantic version and its fingerprint."""
+    """The graph that a run is pinned to: its id, semantic version and fingerprint."""
 
     graph_id: str
     version: str
@@ -155,10 +155,10 @@ class GraphRef(BaseModel):
 
 
 class ForkRef(BaseModel):
-    """Where a run branches off another one of its agent type: after superstep `step`, 0 is the beginning.
+    """The point where a run branches off another run of its agent type: after superstep `step`.
 
-    `values` are parts of the state, by channel, that are others from there on; `reduced` names those of them
-    whose channels have a reducer, which the value passes by. `capability_id` is what the other run was asked.
+    `step` 0 is the start. `values` are parts of the state, by channel, that differ from there on; `reduced`
+    names those whose channels have a reducer, which the value bypasses. `capability_id` is the other run's.
     """
 
     run_id: str
@@ -171,9 +171,9 @@ class ForkRef(BaseModel):
 class RunRequested(DomainEvent, event_type="run.requested"):
     """A command: run an agent on this input; `run_id` is the partition key.
 
-    With `fork` the run shares another one's history and begins where that one was. `deadline_ms` is when it
-    is to have ended (milliseconds since the epoch): one that has not is ended then. `agent_version` is a
-    range of the agent's versions (`^2`): a worker that carries one of them takes it up.
+    With `fork` the run shares another one's history and begins where that one was. A run that has not ended
+    by `deadline_ms` (milliseconds since the epoch) is ended then. `agent_version` is a range of the agent's
+    versions (`^2`): only a worker that carries one of them starts the run.
     """
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "agent_version")
@@ -188,11 +188,11 @@ class RunRequested(DomainEvent, event_type="run.requested"):
 
 
 class RunStarted(DomainEvent, event_type="run.started"):
-    """The owner took a command up; all that the run will be is pinned here.
+    """The owner has accepted a command; everything that identifies the run is pinned here.
 
-    The input is in the command, whose copy comes before this in the same commit. `forked_from`: the run whose
-    journal holds what this one shares. `on_failure`: where that is found which the agent does last for a run
-    that ends without a result, as `compensation` in `effect.requested`. `deadline_ms` is the command's.
+    The input is in the command, whose copy precedes this event in the same commit. `forked_from`: the run
+    whose journal holds the shared history. `on_failure`: the reference of the last compensation of a run that
+    ends without a result, as `compensation` in `effect.requested`. `deadline_ms` is the command's.
     """
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
@@ -209,16 +209,16 @@ class RunStarted(DomainEvent, event_type="run.started"):
 
 
 class RunMigrated(DomainEvent, event_type="run.migrated"):
-    """An open run goes on with another graph from superstep `step` on, which begins with this `state`.
+    """An open run continues with another graph from superstep `step` on, which begins with this `state`.
 
     Attributes:
-        from_graph, to_graph: what it was pinned to, and is from here on.
-        step: the superstep that the old graph would have begun or had not ended; steps keep on counting.
-        state: the state before `step`, by channel of the new graph, with types as deltas keep them.
+        from_graph, to_graph: the graphs that it was and is now pinned to.
+        step: the superstep that the old graph would have started or had not ended; numbering continues.
+        state: the state before `step`, by channel of the new graph, with types as in deltas.
         next: nodes of the new graph that run in `step`.
-        joins: nodes that have arrived at a join which others are still awaited at, by the join's channel.
+        joins: nodes that have arrived at a join which still awaits others, by the join's channel.
         deferred: nodes that are due when nothing else is left to do.
-        renamed: names of the new graph's nodes, by those of the old one; nodes that are not here kept theirs.
+        renamed: names of the new graph's nodes, by those of the old one; other nodes kept their names.
     """
 
     run_id: str
@@ -234,9 +234,9 @@ class RunMigrated(DomainEvent, event_type="run.migrated"):
 
 
 class RunParked(DomainEvent, event_type="run.parked"):
-    """The owner cannot go on with an open run: the run waits for a worker that carries its `graph`.
+    """The owner cannot continue an open run: the run waits for a worker that carries its `graph`.
 
-    Written once per reason; over with `run.resumed`, `run.migrated` or the end of the run.
+    Written once per reason; `run.resumed`, `run.migrated` or the end of the run ends it.
     """
 
     run_id: str
@@ -245,7 +245,7 @@ class RunParked(DomainEvent, event_type="run.parked"):
 
 
 class RunResumed(DomainEvent, event_type="run.resumed"):
-    """A worker that carries the graph of a parked run goes on with it."""
+    """A worker that carries the graph of a stranded run continues it."""
 
     run_id: str
 
@@ -259,9 +259,9 @@ class RunCompleted(DomainEvent, event_type="run.completed"):
 
 
 class RunFailed(DomainEvent, event_type="run.failed"):
-    """The run ended with an error; nothing follows. `compensated`: what undid its parts, in that order.
+    """The run ended with an error; nothing follows.
 
-    `where` as in `kernel.node.failed`.
+    `compensated`: the compensations of its parts, in that order. `where` as in `kernel.node.failed`.
     """
 
     run_id: str
@@ -282,7 +282,7 @@ class RunFailed(DomainEvent, event_type="run.failed"):
 
 
 class RunCancelled(DomainEvent, event_type="run.cancelled"):
-    """The run ended because somebody asked for it; nothing follows. `compensated` as in `run.failed`."""
+    """The run ended on request; nothing follows. `compensated` as in `run.failed`."""
 
     run_id: str
     reason: str | None = None
@@ -299,9 +299,9 @@ class RunCancelRequested(DomainEvent, event_type="run.cancel.requested"):
 
 
 class RunDeadlinePassed(DomainEvent, event_type="run.deadline.passed"):
-    """The run had not ended by its deadline, by its owner's clock: from here on it is ending, for everybody.
+    """The run had not ended by its deadline, by its owner's clock: from here on it is ending.
 
-    What it did is undone, and `run.failed` follows with `DeadlineExceededError`.
+    Its effects are compensated, and `run.failed` follows with `DeadlineExceededError`.
     """
 
     run_id: str
@@ -309,7 +309,7 @@ class RunDeadlinePassed(DomainEvent, event_type="run.deadline.passed"):
 
 
 class RunSignalled(DomainEvent, event_type="run.signalled"):
-    """A message from outside to an open run."""
+    """An external message to an open run."""
 
     run_id: str
     name: str

@@ -1,4 +1,4 @@
-"""Capabilities: declared, found, invoked, answered (RFC-0005, RFC-1001 §10)."""
+"""Events of capabilities: declaration, resolution, call and answer (RFC-0005, RFC-1001 §10)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard.agent import ReplyTo
 
 
@@ -19,7 +19,7 @@ class DeterminismClass(StrEnum):
 
 
 class SideEffectClass(StrEnum):
-    """What a second call with the same input would do to the world."""
+    """External effect of a second call with the same input."""
 
     PURE = "pure"
     IDEMPOTENT = "idempotent"
@@ -27,7 +27,7 @@ class SideEffectClass(StrEnum):
 
 
 class LatencyClass(StrEnum):
-    """How long an answer takes: below 100 ms, 5 s, 60 s, or longer."""
+    """Time to an answer: below 100 ms, 5 s, 60 s, or longer."""
 
     FAST = "fast"
     MEDIUM = "medium"
@@ -36,7 +36,7 @@ class LatencyClass(StrEnum):
 
 
 class CapabilityType(StrEnum):
-    """What kind of thing fulfils it (RFC-0005); the first two are stateless."""
+    """Kind of the provider (RFC-0005); the first two are stateless."""
 
     IN_PROCESS_TOOL = "InProcessTool"
     REMOTE_TOOL = "RemoteTool"
@@ -45,7 +45,7 @@ class CapabilityType(StrEnum):
 
 
 class Capability(BaseModel):
-    """Something that an agent can do for others; immutable and versioned (RFC-1001 §10.1)."""
+    """A service that an agent offers to others; immutable and versioned (RFC-1001 §10.1)."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,7 +66,7 @@ class Capability(BaseModel):
 
 
 class CapabilityRegistered(DomainEvent, event_type="capability.registered"):
-    """An agent offers a capability: the whole of it, schemas and metadata included."""
+    """An agent offers a capability; the event has all of its schemas and metadata."""
 
     agent_id: str
     agent_type: str
@@ -74,7 +74,7 @@ class CapabilityRegistered(DomainEvent, event_type="capability.registered"):
 
 
 class CapabilityUpdated(DomainEvent, event_type="capability.updated"):
-    """A new version of a capability that the agent offers already."""
+    """A new version of a capability that the agent already offers."""
 
     agent_id: str
     agent_type: str
@@ -83,7 +83,7 @@ class CapabilityUpdated(DomainEvent, event_type="capability.updated"):
 
 
 class CapabilityDeprecated(DomainEvent, event_type="capability.deprecated"):
-    """This version is not to be chosen any more."""
+    """This version is no longer to be chosen."""
 
     agent_id: str
     capability_id: str
@@ -101,10 +101,10 @@ class CapabilityRequested(DomainEvent, event_type="capability.requested"):
 
 
 class CapabilityInvoked(DomainEvent, event_type="capability.invoked"):
-    """A provider was chosen and is asked: in the caller's journal, and a command in the provider's inbox.
+    """A provider was chosen and is called: in the caller's journal, and a command in the provider's inbox.
 
-    `run_id` is the run that the provider will make of it; `registry_offset` is how much of the registry
-    the choice rests on. `deadline_ms` is the caller's own: what it waits for has to have ended by then, too.
+    `run_id` is the run that the provider will create for it; `registry_offset` is the registry position that
+    the choice is based on. `deadline_ms` is the caller's own: the called run must have ended by then, too.
     """
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
@@ -137,7 +137,7 @@ class CapabilityCompleted(DomainEvent, event_type="capability.completed"):
 
 
 class CapabilityUnresolved(DomainEvent, event_type="capability.unresolved"):
-    """Nobody offers what was asked for (RFC-0005); `considered` says who was left out and why."""
+    """Nobody offers the capability (RFC-0005); `considered` lists the excluded offers with reasons."""
 
     run_id: str
     call_id: str

@@ -1,8 +1,8 @@
-"""What `LogCheckpointer` keeps: LangGraph's checkpoints as deltas, and what happened to them.
+"""Events of `LogCheckpointer`: LangGraph's checkpoints as deltas, and their deletion and copying.
 
-All of them lie in one partition, so that every reader folds them in the same order; a deletion, a copy
-and a pruning are facts like any other. What a checkpoint is against another one is said in
-`noesium_stream.kernel.checkpoint_delta`, how values are written in `…checkpoint_values`.
+All are in one partition, so that every reader folds them in the same order; a deletion, a copy and a pruning
+are facts like any other. Deltas are described in `noesium_stream.kernel.checkpointer.delta`, the encoding of
+values in `….checkpointer.values`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 
 
 class CheckpointSaved(DomainEvent, event_type="checkpoint.saved"):
     """A checkpoint of a thread: `body` is its delta against the one saved by event `base`, or the whole.
 
-    `weight` is the delta's size in bytes of JSON. A body of more than one record precedes it in `parts`
+    `weight` is the delta's size in bytes of JSON. A body larger than one record precedes it in `parts`
     records of type `checkpoint.part.saved`; `body` is then null.
     """
 
@@ -32,7 +32,7 @@ class CheckpointSaved(DomainEvent, event_type="checkpoint.saved"):
 
 
 class CheckpointWritesSaved(DomainEvent, event_type="checkpoint.writes.saved"):
-    """What a task wrote on top of a checkpoint: `body` is a list of [index, channel, value].
+    """The writes of a task on top of a checkpoint: `body` is a list of [index, channel, value].
 
     `parts` as in `checkpoint.saved`.
     """
@@ -56,26 +56,26 @@ class CheckpointPartSaved(DomainEvent, event_type="checkpoint.part.saved"):
 
 
 class CheckpointThreadDeleted(DomainEvent, event_type="checkpoint.thread.deleted"):
-    """A thread is gone, with all of its namespaces and writes."""
+    """A thread is deleted, with all of its namespaces and writes."""
 
     thread_id: str
 
 
 class CheckpointThreadCopied(DomainEvent, event_type="checkpoint.thread.copied"):
-    """All that `source_thread_id` had at this moment is now in `thread_id` too."""
+    """The whole content of `source_thread_id` at this moment is copied to `thread_id`."""
 
     thread_id: str
     source_thread_id: str
 
 
 class CheckpointRunsDeleted(DomainEvent, event_type="checkpoint.runs.deleted"):
-    """The checkpoints whose metadata name one of these runs are gone, with their writes."""
+    """The checkpoints whose metadata name one of these runs are deleted, with their writes."""
 
     run_ids: list[str]
 
 
 class CheckpointThreadsPruned(DomainEvent, event_type="checkpoint.threads.pruned"):
-    """Of these threads the latest checkpoint of each namespace is left (`keep_latest`), or nothing."""
+    """These threads keep the latest checkpoint of each namespace (`keep_latest`), or nothing."""
 
     thread_ids: list[str]
     strategy: Literal["keep_latest", "delete"]

@@ -1,6 +1,6 @@
-"""What a run does outside, what becomes of it, and how it is undone (law 5).
+"""Events of a run's effects: intent, outcome and compensation (law 5).
 
-Decision record: a compensation is an effect of its own, told apart by `compensates`; so intent, key, result,
+Decision record: a compensation is an effect of its own, marked by `compensates`; so intent, key, result,
 unknown outcome and a person's decision work the same way for both. `run.compensation.started` says why a run
 ends before it has ended: from there on its graph is not executed any more, whatever happens to the process.
 """
@@ -11,22 +11,21 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 
 
 class EffectRequested(DomainEvent, event_type="effect.requested"):
-    """The intent to do something outside; written before it is done (law 5).
+    """The intent of an external effect; written before it is performed (law 5).
 
-    Written a second time under the same `effect_id` where a person has decided that it is called again.
+    It is written again under the same `effect_id` if a person decides to repeat the call. `compensation` is
+    the reference of the function or graph that undoes it: `module:name`, or `.name` for a method or attribute
+    of the agent. `compensates` is set on an effect that undoes, and on those of the nodes of a graph that
+    undoes: the `effect_id`, or `step/task_path` of a node, or the run.
 
-    `compensation` is where the function or graph that undoes it is found: `module:name`, or `.name` for a
-    method or attribute of the agent. `compensates` is set on an effect that undoes, and on those of the nodes
-    of a graph that undoes: the `effect_id`, or `step/task_path` of a node, or the run.
-
-    `deadline_ms` is when an external one that has a timeout will have ended, whatever becomes of its process
-    (milliseconds since the epoch): for so long the next owner of the run waits for `effect.reported`. It is
-    counted from when the intent was made: where the log took it late, the call begins and ends as much later.
-    Its outcome may be called unknown by then; a report that comes before a person has decided still counts.
+    `deadline_ms` is when an external effect with a timeout will have ended, whatever happens to its process
+    (milliseconds since the epoch): until then the next owner of the run waits for `effect.reported`. It
+    counts from the time of the intent; if the log took the intent late, the call begins and ends as much
+    later. Its outcome may be called unknown by then; a report before a person's decision still counts.
     """
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
@@ -44,7 +43,7 @@ class EffectRequested(DomainEvent, event_type="effect.requested"):
 
 
 class EffectCompleted(DomainEvent, event_type="effect.completed"):
-    """The outside did it; replay reads `result`."""
+    """The effect was performed; replay reads `result`."""
 
     run_id: str
     effect_id: str
@@ -53,12 +52,12 @@ class EffectCompleted(DomainEvent, event_type="effect.completed"):
 
 
 class EffectFailed(DomainEvent, event_type="effect.failed"):
-    """The outside refused, or it could not be asked; a repetition has another idempotency key.
+    """The effect was refused, or its target could not be reached; a repetition has another idempotency key.
 
     `error_class` is `module:name` of the exception. `node_attempt` is the attempt of the node that saw it: an
     execution of the same attempt after a crash sees the same error and calls nothing; a later attempt tries
-    again. With `retry_in_ms` the effect's own policy tries it again, so long after this event. With
-    `awaits_decision` a person decides what becomes of it (a compensation that failed).
+    again. With `retry_in_ms` the effect's own policy tries it again, that long after this event. With
+    `awaits_decision` a person decides how to proceed (a compensation that failed).
     """
 
     run_id: str
@@ -73,7 +72,7 @@ class EffectFailed(DomainEvent, event_type="effect.failed"):
 
 
 class EffectOutcomeUnknown(DomainEvent, event_type="effect.outcome.unknown"):
-    """It was begun and nobody knows whether it was done; a person decides (`effect.resolved`)."""
+    """The effect was started and its outcome is unknown; a person decides (`effect.resolved`)."""
 
     run_id: str
     effect_id: str
@@ -82,11 +81,11 @@ class EffectOutcomeUnknown(DomainEvent, event_type="effect.outcome.unknown"):
 
 
 class EffectReported(DomainEvent, event_type="effect.reported"):
-    """What came of a call that ended after its process had given the run up; sent to the run's inbox.
+    """The outcome of a call that ended after its process had given the run up; sent to the run's inbox.
 
-    It is about the call that the intent `intent_id` announced. The run's owner takes it once, while nothing
-    is known of the call or its outcome waits for a person, and writes `effect.completed` or `effect.failed`
-    by it. The fields are those of these.
+    It concerns the call that the intent `intent_id` announced. The run's owner accepts it once, while the
+    outcome is missing or waits for a person, and writes `effect.completed` or `effect.failed` from it. It has
+    the fields of both.
     """
 
     run_id: str
@@ -101,12 +100,11 @@ class EffectReported(DomainEvent, event_type="effect.reported"):
 
 
 class EffectResolved(DomainEvent, event_type="effect.resolved"):
-    """A command: what became of an effect, by somebody who found out or decided.
+    """A command: the outcome of an effect, as found out or decided by a person.
 
-    `result`: it was done, and this is what it gave. `retry`: call it again, under the same idempotency key.
-    `fail`: it was not done, and the node gets an error; of a compensation: it is given up.
-
-    `outcome_id` is the event that it answers, so that it cannot decide a later question.
+    `result`: it was performed, with this result. `retry`: call it again, under the same idempotency key.
+    `fail`: it was not performed, and the node gets an error; a compensation is given up. `outcome_id` is the
+    event that it answers, so that it cannot decide a later question.
     """
 
     run_id: str
@@ -119,7 +117,7 @@ class EffectResolved(DomainEvent, event_type="effect.resolved"):
 
 
 class Compensated(BaseModel):
-    """What undid a part of a run, and whether it was done or given up by a person."""
+    """A compensation of a part of a run, and whether it was performed or given up by a person."""
 
     name: str
     compensates: str
@@ -127,7 +125,7 @@ class Compensated(BaseModel):
 
 
 class CompensationStarted(DomainEvent, event_type="run.compensation.started"):
-    """The run is ending and what it did is being undone, the last first; its terminal event follows."""
+    """The run is ending and its effects are being undone, last first; its terminal event follows."""
 
     run_id: str
     cause: Literal["failed", "cancelled"]

@@ -1,16 +1,16 @@
-"""Growth of an agent type: what its partitions are told, and what they hand on."""
+"""Events of an agent type's growth to a next generation of topics."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 
 
 class PartitionOutgrown(DomainEvent, event_type="partition.outgrown"):
     """There is a next generation: requests to runs that the partition does not know belong there.
 
-    In all partitions of an inbox at once; the owner's copy in its journal is what counts.
+    Sent to all partitions of an inbox at once; the owner's copy in its journal counts.
     """
 
     agent_type: str
@@ -20,7 +20,7 @@ class PartitionOutgrown(DomainEvent, event_type="partition.outgrown"):
 
 
 class RequestForwarded(DomainEvent, event_type="request.forwarded"):
-    """An inbox's record was sent on to the next generation, in the same commit; it has kept its event id."""
+    """An inbox record was forwarded to the next generation in the same commit, with the same event id."""
 
     agent_type: str
     run_id: str

@@ -6,15 +6,15 @@ from typing import Any
 
 from pydantic import Field
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 
 
 class ApprovalRequested(DomainEvent, event_type="approval.requested"):
     """A step asks a person and waits; written once, however often the step is executed.
 
-    `fingerprint` is of the question's content, and an answer names it. `answer_schema` is the JSON Schema
-    that a value has to be valid by, null takes any. `approvers` are the names that may answer, none means
-    anyone. After `deadline_ms` (milliseconds since the epoch) no answer is taken any more.
+    `fingerprint` identifies the question's content, and an answer names it. `answer_schema` is the JSON
+    Schema of the value; null takes any. `approvers` are the names that may answer; empty means anyone. After
+    `deadline_ms` (milliseconds since the epoch) no answer is accepted.
     """
 
     run_id: str
@@ -30,7 +30,7 @@ class ApprovalRequested(DomainEvent, event_type="approval.requested"):
 class ApprovalAnswered(DomainEvent, event_type="approval.answered"):
     """A person's answer to one question; the first valid one counts.
 
-    In the inbox it is a request, in the run's journal the owner's acceptance. `value` null means that none
+    In the inbox it is a request, in the run's journal the owner's acceptance. A null `value` means that none
     was given.
     """
 
@@ -43,7 +43,7 @@ class ApprovalAnswered(DomainEvent, event_type="approval.answered"):
 
 
 class ApprovalExpired(DomainEvent, event_type="approval.expired"):
-    """Nobody answered before the deadline; `decision` is what the step takes instead, null if nothing."""
+    """Nobody answered before the deadline; `decision` is the step's default, null if it has none."""
 
     run_id: str
     approval_id: str

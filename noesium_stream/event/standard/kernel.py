@@ -1,19 +1,19 @@
-"""What the kernel says of a run's steps (RFC-0003, RFC-1001 §6.2)."""
+"""Kernel events of a run's steps (RFC-0003, RFC-1001 §6.2)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 
 
 class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
-    """A node begins; `task_path` identifies the task within its superstep.
+    """A node starts; `task_path` identifies the task within its superstep.
 
-    `compensation` is where the function that undoes the whole node is found, as in `effect.requested`;
-    `input_hash` is there where a graph begins that a node's body has called.
+    `compensation` is the reference of the function that undoes the whole node, as in `effect.requested`;
+    `input_hash` is set where a graph starts that was called from a node's body.
     """
 
     run_id: str
@@ -26,15 +26,13 @@ class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
     compensation: str | None = None
     input_hash: str | None = None
 
-    def payload(self) -> dict[str, Any]:
-        """The fields as JSON values, without what most nodes do not have: there is one for each step."""
-        return _without_empty(super().payload(), "entropy_sources", "compensation", "input_hash")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("entropy_sources", "compensation", "input_hash")
 
 
 class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
-    """A node is done: `delta` is what it returned, in a form that can be replayed.
+    """A node is done: `delta` is its return value, in a form that can be replayed.
 
-    `entropy_sources` says what it drew on if it is not deterministic (RFC-0002).
+    `entropy_sources` lists the sources of a nondeterministic node (RFC-0002).
     """
 
     run_id: str
@@ -46,17 +44,15 @@ class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
     duration_ms: int = Field(ge=0)
     entropy_sources: list[str] = Field(default_factory=list)
 
-    def payload(self) -> dict[str, Any]:
-        """As that of `NodeEntered`."""
-        return _without_empty(super().payload(), "entropy_sources")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("entropy_sources",)
 
 
 class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
     """A node raised (RFC-0003 §11); without `retry_in_ms` this was its last attempt.
 
-    `input_hash` is the SHA-256 of the input state, of nodes that may be retried. `where` is the place in the
-    user's code (`FILE:LINE in FUNCTION`), `traceback` its text, without the frames of how a node is called;
-    both are for people, and nothing compares them.
+    `input_hash` is the SHA-256 of the input state, for nodes that may be retried. `where` is the place in the
+    user's code (`FILE:LINE in FUNCTION`), `traceback` its text, without the frames that call the node; both
+    are for people, and nothing compares them.
     """
 
     run_id: str
@@ -73,15 +69,13 @@ class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
     where: str | None = None
     traceback: str | None = None
 
-    def payload(self) -> dict[str, Any]:
-        """As that of `NodeEntered`."""
-        return _without_empty(super().payload(), "hint", "where", "traceback")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("hint", "where", "traceback")
 
 
 class NodeRetried(DomainEvent, event_type="kernel.node.retried"):
-    """A node that failed begins again on the same input state (RFC-0003 §9).
+    """A failed node starts again on the same input state (RFC-0003 §9).
 
-    `branch`: the input is another one than that of the attempt which failed; what follows is a new branch.
+    `branch`: the input differs from that of the failed attempt; a new branch follows.
     """
 
     run_id: str
@@ -96,9 +90,9 @@ class NodeRetried(DomainEvent, event_type="kernel.node.retried"):
 class CheckpointCreated(DomainEvent, event_type="kernel.checkpoint.created"):
     """A superstep ended and the state is recorded (RFC-0003 §10).
 
-    `checkpoint_id` is `RUN/STEP`; `parent_id` is left out where it is the run's own `RUN/STEP-1`.
-    `state_hash` is the SHA-256 of the canonical form of the state after the superstep (see
-    `noesium_stream.kernel.state_hash`); journals of earlier releases have none.
+    `checkpoint_id` is `RUN/STEP`; `parent_id` is omitted if it is the run's own `RUN/STEP-1`. `state_hash` is
+    the SHA-256 of the canonical form of the state after the superstep (see
+    `noesium_stream.kernel.state.state_hash`); journals of earlier releases have none.
     """
 
     run_id: str
@@ -108,10 +102,12 @@ class CheckpointCreated(DomainEvent, event_type="kernel.checkpoint.created"):
     nodes: list[str] = Field(default_factory=list)
     state_hash: str | None = None
 
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("state_hash",)
+
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
-        """Put the usual parent back where it was left out."""
+        """Restore the default parent if it was omitted."""
         if not isinstance(given, dict) or "parent_id" in given or not isinstance(given.get("step"), int):
             return given
         parent = cls._usual_parent(given.get("run_id"), given["step"])
@@ -122,15 +118,8 @@ class CheckpointCreated(DomainEvent, event_type="kernel.checkpoint.created"):
         return f"{run_id}/{step - 1}" if step > 1 else None
 
     def payload(self) -> dict[str, Any]:
-        """As that of `NodeEntered`."""
-        payload = _without_empty(super().payload(), "state_hash")
+        """The fields as JSON values, without the default parent."""
+        payload = super().payload()
         if self.parent_id == self._usual_parent(self.run_id, self.step):
             del payload["parent_id"]
         return payload
-
-
-def _without_empty(payload: dict[str, Any], *names: str) -> dict[str, Any]:
-    for name in names:
-        if not payload[name]:
-            del payload[name]
-    return payload

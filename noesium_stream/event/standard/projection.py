@@ -1,4 +1,4 @@
-"""Projections' versions (RFC-0004 §8.3)."""
+"""Events of projection versions (RFC-0004 §8.3)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 
 _Offset = Annotated[int, Field(ge=0)]
 
 
 class MigratedTopic(BaseModel):
-    """Where a newer version begins in a topic: `offsets` by partition; `topic_id` tells the topic from one
-    that is made anew under its name.
+    """Start of a newer version in a topic: `offsets` by partition.
+
+    `topic_id` identifies the topic, as opposed to one that was recreated under its name.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -23,8 +24,10 @@ class MigratedTopic(BaseModel):
 
 
 class ProjectionMigrated(DomainEvent, event_type="projection.migrated"):
-    """A projection's events are folded by `from_version` before these positions, and from there on by
-    `to_version`, which takes the older one's state over. For each `to_version` the first such event counts.
+    """A newer version of a projection takes over the state of an older one at these positions.
+
+    `from_version` folds the events before them, `to_version` the others. For each `to_version` the first such
+    event counts.
     """
 
     projection: str

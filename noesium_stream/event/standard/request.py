@@ -1,4 +1,4 @@
-"""Requests that an owner cannot take as yet."""
+"""Events of requests that an owner cannot take yet."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from typing import Final
 
 from pydantic import Field
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 
 BEHIND: Final = "it waits for the command of its run, which is parked"
-"""The reason of what is sent to such a run."""
+"""The reason for deferring later requests to a run whose command is deferred."""
 
 
 class RequestParked(DomainEvent, event_type="request.parked"):
-    """A record of an inbox waits, here, for a worker that can take it: this owner does not know its schema,
-    or carries no version that it asks for.
+    """An inbox record is deferred: it stays in the journal until a worker can take it.
+
+    The owner does not know its schema, or carries no version that it asks for.
 
     Attributes:
         run_id: the record's key.
-        request_type: its event type, as far as that can be told.
+        request_type: its event type, if known.
         reason: what it waits for.
-        topic, partition, offset: where it came in.
-        logged_ms: when, by the log's clock (milliseconds since the epoch).
+        topic, partition, offset: its position in the inbox.
+        logged_ms: its append time by the log's clock (milliseconds since the epoch).
         headers: its headers, in order; values as Latin-1.
         record_base64: its bytes; of a large one the part `part` of `parts`, all of them in one commit.
     """
@@ -40,11 +41,10 @@ class RequestParked(DomainEvent, event_type="request.parked"):
 
 
 class RequestResumed(DomainEvent, event_type="request.resumed"):
-    """Parked requests of a run are dealt with: what became of them is in the same commit, and where there is
-    nothing they change nothing any more.
+    """Deferred requests of a run were processed: the results, if any, are in the same commit.
 
-    `offsets` are those of their `request.parked`, in this partition of the journal. `refused`: why one
-    of them is a dead letter now.
+    `offsets` are those of their `request.parked`, in this partition of the journal. `refused`: why one of
+    them is now a dead letter.
     """
 
     run_id: str

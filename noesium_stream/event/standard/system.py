@@ -1,4 +1,4 @@
-"""Memory, and failures of the system itself (RFC-0004, RFC-0002, RFC-1001 §14.2)."""
+"""Events of durable memory and of system failures (RFC-0004, RFC-0002, RFC-1001 §14.2)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 
 
 class MemoryWritten(DomainEvent, event_type="memory.written"):
@@ -19,7 +19,7 @@ class MemoryWritten(DomainEvent, event_type="memory.written"):
 
 
 class ErrorOccurred(DomainEvent, event_type="system.error.occurred"):
-    """Something failed that no other event describes."""
+    """A failure that no other event describes."""
 
     error_type: str
     message: str
@@ -28,10 +28,10 @@ class ErrorOccurred(DomainEvent, event_type="system.error.occurred"):
 
 
 class EventValidationFailed(DomainEvent, event_type="system.event.validation_failed"):
-    """A record was refused (RFC-0002 §14): which one, why, and what was found on the way.
+    """A record was refused (RFC-0002 §14): its position, the reason and what was found.
 
-    `record_base64` are its bytes; of a large one the beginning alone, and `whole` is False. `topic_id` is
-    that of the topic: one that is made anew under the same name has the same positions again.
+    `record_base64` has its bytes; for a large record only the start, and `whole` is False. `topic_id` is the
+    topic's id: a topic that is recreated under the same name has the same positions again.
     """
 
     original_event_id: str | None = None
@@ -46,7 +46,7 @@ class EventValidationFailed(DomainEvent, event_type="system.event.validation_fai
 
 
 class DeadLetterRedriven(DomainEvent, event_type="system.dead_letter.redriven"):
-    """A refused record was sent again to where it had come from; in one commit with it, and once.
+    """A refused record was sent again to its original topic; in one commit with it, and once.
 
     `topic`, `partition`, `offset` and `topic_id` are those of the refused record.
     """
@@ -59,7 +59,7 @@ class DeadLetterRedriven(DomainEvent, event_type="system.dead_letter.redriven"):
 
 
 class DeadLetterDropped(DomainEvent, event_type="system.dead_letter.dropped"):
-    """Somebody decided that a refused record is not wanted; it stays where it was."""
+    """A person decided to drop a refused record; it stays where it was."""
 
     topic: str
     partition: int = Field(ge=0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 
 
 class TimerStarted(DomainEvent, event_type="timer.started"):
-    """A step sleeps until `due_ms` (milliseconds since the epoch), whichever process has it by then."""
+    """A step sleeps until `due_ms` (milliseconds since the epoch), whichever process owns it by then."""
 
     run_id: str
     timer_id: str
@@ -15,7 +15,7 @@ class TimerStarted(DomainEvent, event_type="timer.started"):
 
 
 class TimerFired(DomainEvent, event_type="timer.fired"):
-    """The time has come by the owner's clock; from here on it has come for every execution."""
+    """The timer is due by the owner's clock; from here on it is due for every execution."""
 
     run_id: str
     timer_id: str

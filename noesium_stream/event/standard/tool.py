@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard.agent import ReplyTo
 
 
 class ToolInvoked(DomainEvent, event_type="tool.invoked"):
-    """A tool is about to be called; `call_id` ties what follows to it."""
+    """A tool is about to be called; `call_id` identifies the call in the following events."""
 
     call_id: str
     tool_id: str
@@ -31,7 +31,7 @@ class ToolCompleted(DomainEvent, event_type="tool.completed"):
 
 
 class ToolFailed(DomainEvent, event_type="tool.failed"):
-    """The tool raised, or was not permitted."""
+    """The tool raised an error, or was not permitted."""
 
     call_id: str
     tool_id: str
@@ -42,7 +42,7 @@ class ToolFailed(DomainEvent, event_type="tool.failed"):
 
 
 class ToolTimeout(DomainEvent, event_type="tool.timeout"):
-    """The tool took longer than it may."""
+    """The tool exceeded its time limit."""
 
     call_id: str
     tool_id: str
@@ -51,7 +51,7 @@ class ToolTimeout(DomainEvent, event_type="tool.timeout"):
 
 
 class ToolRegistered(DomainEvent, event_type="tool.registered"):
-    """A tool became available; it is a capability as well."""
+    """A tool has become available; it is also a capability."""
 
     tool_id: str
     name: str
@@ -64,10 +64,10 @@ class ToolRegistered(DomainEvent, event_type="tool.registered"):
 
 
 class ToolInvocationRequested(DomainEvent, event_type="tool.invocation.requested"):
-    """Another agent is asked to call a tool: in the caller's journal, and a command in the provider's inbox.
+    """A call of another agent's tool: in the caller's journal, and a command in the provider's inbox.
 
-    It is `capability.invoked` for a tool, which is a capability as well, and what it has beyond the names of
-    RFC-1001 §12.1 means the same as there. Without these fields it is nothing that an inbox takes.
+    It is `capability.invoked` for a tool, which is also a capability; the fields beyond those of RFC-1001
+    §12.1 have the same meaning as there. Without these fields it is not a valid inbox event.
     """
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
@@ -108,7 +108,7 @@ class ToolInvocationCompleted(DomainEvent, event_type="tool.invocation.completed
 
 
 class TaskRequested(DomainEvent, event_type="task.requested"):
-    """A task for whoever has the capability (RFC-0001)."""
+    """A task for any provider of the capability (RFC-0001)."""
 
     task_id: str
     capability_id: str

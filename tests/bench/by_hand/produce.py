@@ -18,8 +18,8 @@ from urllib.parse import quote
 import fastavro
 from confluent_kafka import Producer
 
+from noesium_stream.event.codec.avro_schema import ENVELOPE_SCHEMA, fingerprint
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.schema import ENVELOPE_SCHEMA, fingerprint
 
 SCHEMA = fastavro.parse_schema(ENVELOPE_SCHEMA)
 FRAME = b"\xc3\x01" + fingerprint(ENVELOPE_SCHEMA).to_bytes(8, "little")

@@ -67,6 +67,35 @@ def test_markdown_code_is_not_split_and_its_comments_are_no_headings() -> None:
     assert code.heading == "Title > First part"
 
 
+def test_code_within_a_list_stays_whole_and_its_lines_are_exact() -> None:
+    source = "# Steps\n\n- first:\n\n  ```sh\n  # no heading\n\n  run\n  ```\n\n- second\n"
+    passages = passages_of(markdown.parse(source.encode(), "a.md"))
+    assert_lines_are_those_of_the_file(passages, source)
+    code = one(passages, "run")
+    assert "# no heading" in code.text
+    assert code.heading == "Steps"
+
+
+def test_a_markdown_heading_keeps_its_words_and_loses_its_markup() -> None:
+    headings = {
+        "# Use `snake_case` *here*": "Use snake_case here",
+        "# noesium_stream": "noesium_stream",
+        "# [The log](x.md) ##": "The log",
+        "# ![badge](x.svg) Title": "Title",
+        "Two\nlines\n===": "Two lines",
+        "# A \\* B &amp; C": "A * B & C",
+    }
+    for source, heading in headings.items():
+        assert markdown.parse(source.encode(), "a.md").title == heading
+
+
+def test_markdown_that_is_too_long_for_its_parser_is_read_as_text() -> None:
+    source = "# Title\n\nWords.\n\n" * (markdown.MAX_CHARACTERS // 16 + 1)
+    document = markdown.parse(source.encode(), "a.md")
+    assert document.note == "too long for Markdown, read as text"
+    assert document.blocks[1].lines == ["Words."]
+
+
 def test_a_markdown_header_of_settings_is_no_text() -> None:
     document = markdown.parse(b"---\ntitle: Named\ntags: x\n---\n\nWords.\n", "a.md")
     assert document.title == "Named"

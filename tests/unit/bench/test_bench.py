@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from noesium_stream.event.codec import EnvelopeCodec
-from noesium_stream.log.headers import standard_headers
+from noesium_stream.event.codec.codec import EnvelopeCodec
+from noesium_stream.log.prepare import standard_headers
 from tests.bench import command, sqlite
 from tests.bench.by_hand.consume import decode
 from tests.bench.by_hand.produce import encode, headers

@@ -65,8 +65,8 @@ async def test_a_finished_run_is_walked_again(small: KernelSettings):
 
 
 async def test_the_memory_of_runs_that_wait_is_measured_in_a_process_of_their_worker(small: KernelSettings):
-    loaded, parked = await kernel.measure_waiting(small)
-    assert {loaded.group, parked.group} == {"waiting"}
+    loaded, evicted = await kernel.measure_waiting(small)
+    assert {loaded.group, evicted.group} == {"waiting"}
     assert loaded.target == 20.0
     assert "20 runs" in loaded.name
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from noesium_stream.event.codec import EnvelopeCodec
-from noesium_stream.log.headers import standard_headers
+from noesium_stream.event.codec.codec import EnvelopeCodec
+from noesium_stream.log.prepare import standard_headers
 from tests.bench.by_hand import handle
 from tests.bench.by_hand.produce import encode, record
 from tests.bench.command import main

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from noesium_stream.capability import CapabilityRegistry, in_range
 from noesium_stream.clock import VirtualClock
@@ -34,6 +38,16 @@ def capability(version: str = "1.0.0", **more: object) -> Capability:
         ("1.2.3", "1.2.3", True),
         ("1.2.4", "1.2.3", False),
         ("1.2.4", "1.2", True),
+        ("3.1.0", "^1 || ^3", True),
+        ("2.1.0", "^1 || ^3", False),
+        ("1.4.0", "1.2 - 1.4", True),
+        ("1.4.9", "1.x", True),
+        ("0.2.9", "^0.2", True),
+        ("0.3.0", "^0.2", False),
+        ("1.9.0", ">1", False),
+        ("2.0.0-rc.1", "^1", False),
+        ("1.2.3-rc.1", "^1.2.3-beta", True),
+        ("1.5.0", "==1.5.0", True),
     ],
 )
 def test_a_higher_minor_fits_and_another_major_does_not(version: str, wanted: str | None, fits: bool) -> None:
@@ -43,6 +57,23 @@ def test_a_higher_minor_fits_and_another_major_does_not(version: str, wanted: st
 def test_a_range_that_cannot_be_read_says_so() -> None:
     with pytest.raises(ConfigError, match="'newest' is not a version range"):
         in_range("1.0.0", "newest")
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["9" * 5_000, "1" + " " * 10_000 + "2", "=" * 10_000, "^1.2.3" * 100, "^١", "1.2.3-" + "a." * 999],
+)
+def test_a_hostile_range_or_version_is_refused_before_it_is_parsed(hostile: str) -> None:
+    with pytest.raises(ConfigError, match="is not a version range"):
+        in_range("1.0.0", hostile)
+    with pytest.raises(ConfigError, match="is not a semantic version"):
+        in_range(hostile, "^1")
+
+
+@given(st.text(alphabet="0123456789.xX*^~<>=|- \t+va,", max_size=256))
+def test_a_range_is_read_or_refused_with_a_typed_error(wanted: str) -> None:
+    with suppress(ConfigError):
+        assert in_range("1.2.3", wanted) in (True, False)
 
 
 async def test_priority_then_weight_then_registration_decide() -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.cli.agents import AgentChoice, AgentCommand, agent_options, agents_here
 from noesium_stream.errors import ConfigError
-from tests.support.readme import ROOT
+from tests.support.pages import ROOT
 
 
 class Shape(Enum):

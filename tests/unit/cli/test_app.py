@@ -25,7 +25,7 @@ def noesium(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[st
         env={**os.environ, "NO_COLOR": "1", **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

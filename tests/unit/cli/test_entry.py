@@ -11,21 +11,21 @@ from typing import Any
 import click
 import pytest
 
-from noesium_stream.cli import app, entry
+from noesium_stream.cli import app, entry, signals
 
 
 @pytest.mark.parametrize(
     ("words", "handler"),
     [
-        ("worker agents.echo", entry.stop),
-        ("worker agents.echo --export=a", entry.stop),
-        ("project m:P", entry.stop),
-        ("--debug project m:P", entry.stop),
-        ("project m:P --once", entry.break_off),
-        ("project m:P --rebuild", entry.break_off),
-        ("project m:P --migrate", entry.break_off),
-        ("project m:P --export=a.db", entry.break_off),
-        ("project m:P --export-dir b", entry.stop),
+        ("worker agents.echo", signals.stop),
+        ("worker agents.echo --export=a", signals.stop),
+        ("project m:P", signals.stop),
+        ("--debug project m:P", signals.stop),
+        ("project m:P --once", signals.break_off),
+        ("project m:P --rebuild", signals.break_off),
+        ("project m:P --migrate", signals.break_off),
+        ("project m:P --export=a.db", signals.break_off),
+        ("project m:P --export-dir b", signals.stop),
         ("runs", None),
     ],
 )
@@ -34,7 +34,7 @@ def test_sigterm_is_no_success_of_a_projection_that_has_something_to_finish(
 ) -> None:
     taken: dict[int, Any] = {}
     monkeypatch.setattr(signal, "signal", taken.__setitem__)
-    entry._take_signals(words.split())
+    signals.take_signals(words.split())
     assert taken.get(signal.SIGTERM) is handler
 
 
@@ -46,7 +46,7 @@ def test_ctrl_c_stays_ignored_where_the_parent_ignores_it(
     handlers: dict[int, Any] = {}
     monkeypatch.setattr(signal, "getsignal", lambda number: before)
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
-    entry._take_signals(["runs"])
+    signals.take_signals(["runs"])
     assert (signal.SIGINT in handlers) is taken
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from noesium_stream.cli.progress import progress_line
-from noesium_stream.event.domain import DomainEvent
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard import (
     ApprovalAnswered,
     ApprovalRequested,

@@ -11,8 +11,8 @@ from typing import Any
 
 from noesium_stream.cli.shares import elsewhere, left_behind, living, processes
 from noesium_stream.log.port import GroupShare, TopicPartition, TopicShape
-from noesium_stream.projection.state_file import locked
-from noesium_stream.projection.stored import describe, stored_projection
+from noesium_stream.projection.stored.stored_projection import describe, open_stored_projection
+from noesium_stream.state_file.claim import locked
 from tests.support.attach import Numbers
 
 TOPIC = "t.events.demo"
@@ -41,7 +41,7 @@ async def said(tmp_path: Path, log: Any, *files: int) -> str | None:
     describe(tmp_path, Numbers(), "group", None)
     for number in files:
         (tmp_path / "numbers" / "v1" / f"{TOPIC}-{number}.state").touch()
-    return await elsewhere(log, stored_projection(tmp_path, "numbers", lambda reference: Numbers()))
+    return await elsewhere(log, open_stored_projection(tmp_path, "numbers", load=lambda reference: Numbers()))
 
 
 async def test_a_folder_that_has_all_needs_no_word(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_many_processes_are_counted() -> None:
 async def test_a_file_is_left_behind_where_its_partitions_owner_does_not_write_it(tmp_path: Path) -> None:
     log: Any = Log(share("there/7/x", 1, 2, 3), share(HERE, 0))
     await said(tmp_path, log, 0, 1, 2)
-    stored = stored_projection(tmp_path, "numbers", lambda reference: Numbers())
+    stored = open_stored_projection(tmp_path, "numbers", load=lambda reference: Numbers())
     paths = stored.files()
     with locked(paths[0]), locked(paths[2]):
         assert await left_behind(log, stored) == {TopicPartition(TOPIC, 1)}

@@ -10,14 +10,15 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
 from noesium_stream import KernelExecutor, Migration
-from noesium_stream.client import parked
+from noesium_stream.client.operate import result_or_stranded
 from noesium_stream.errors import (
     ConfigError,
     InputDiffersError,
     RunNotFoundError,
-    RunParkedError,
+    RunStrandedError,
     RunTimeoutError,
 )
+from tests.support.reading import PATIENCE_S
 
 bodies: list[str] = []
 
@@ -58,7 +59,7 @@ async def test_a_run_that_waits_is_answered_and_resumed_by_another_executor(tmp_
     async with KernelExecutor(graph(), url, "letters", home=tmp_path) as second:
         [question] = await second.client.approvals()
         assert question.question == "Send HELLO?"
-        await (await second.client.run(run.id)).approve(value="yes")
+        await (await second.client.get_run(run.id)).approve(value="yes")
         assert await second.resume(run.id) == {"text": "HELLO", "verdict": "yes"}
         again = await second.start({"text": "hello"}, idempotency_key="mail-1")
         assert again.id == run.id, "the same key meets the same run"
@@ -92,7 +93,7 @@ async def test_a_key_that_the_state_does_not_have_is_refused(tmp_path: Path) -> 
         with pytest.raises(ConfigError, match="'txet', which the state State does not have") as told:
             await executor.execute({"txet": "a"})
         assert told.value.hint == "Did you mean 'text'?"
-        assert await executor.client.list() == []
+        assert await executor.client.list_runs() == []
 
 
 async def asked(executor: KernelExecutor) -> str:
@@ -112,7 +113,7 @@ async def test_a_migration_that_names_no_node_ends_the_wait_for_a_result(tmp_pat
     second = KernelExecutor(newer, url, "letters", version="2.0.0", migrations=[move], home=tmp_path)
     with pytest.raises(ConfigError, match="nobody"):
         async with second as executor:
-            await executor.resume(run_id, timeout=30)
+            await executor.resume(run_id, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -123,25 +124,27 @@ async def test_a_run_of_another_graph_ends_the_wait_with_the_reason(tmp_path: Pa
     newer = StateGraph(State).add_node(draft).add_edge(START, "draft")
     for _ in range(times):  # the second worker finds the reason on the log and writes none
         async with KernelExecutor(newer, url, "letters", version="2.0.0", home=tmp_path) as executor:
-            with pytest.raises(RunParkedError, match="is parked: it waits for") as told:
-                await executor.resume(run_id, timeout=parked.PATIENCE_S - 1)
+            with pytest.raises(RunStrandedError, match="is stranded: it waits for") as told:
+                await executor.resume(run_id, timeout=result_or_stranded.PATIENCE_S - 1)
             assert "no migration from it" in told.value.reason
     async with KernelExecutor(graph(), url, "letters", home=tmp_path) as again:
-        await (await again.client.run(run_id)).approve(value="yes")
-        assert await again.resume(run_id, timeout=30) == {"text": "HELLO", "verdict": "yes"}
+        await (await again.client.get_run(run_id)).approve(value="yes")
+        assert await again.resume(run_id, timeout=PATIENCE_S) == {"text": "HELLO", "verdict": "yes"}
 
 
-async def test_a_run_that_somebody_else_has_parked_is_waited_for_no_longer_than_patience(
+async def test_a_run_that_somebody_else_has_left_stranded_is_waited_for_no_longer_than_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parked, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(result_or_stranded, "PATIENCE_S", 0.01)
     url = f"sqlite:///{tmp_path}/log.db"
     async with KernelExecutor(graph(), url, "letters", home=tmp_path) as first:
         run_id = await asked(first)
     newer = StateGraph(State).add_node(draft).add_edge(START, "draft")
     async with KernelExecutor(newer, url, "letters", version="2.0.0", home=tmp_path) as executor:
-        with pytest.raises(RunParkedError):
-            await executor.resume(run_id, timeout=30)
-        executor._left = parked.Left()  # as if the worker that has parked it were in another process
-        with pytest.raises(RunParkedError, match="no migration"):
-            await executor.resume(run_id, timeout=30)
+        with pytest.raises(RunStrandedError):
+            await executor.resume(run_id, timeout=PATIENCE_S)
+        executor._left = (
+            result_or_stranded.StrandedRuns()
+        )  # as if the worker that has left it stranded were in another process
+        with pytest.raises(RunStrandedError, match="no migration"):
+            await executor.resume(run_id, timeout=PATIENCE_S)

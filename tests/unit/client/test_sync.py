@@ -12,6 +12,7 @@ from noesium_stream.client import SyncClient
 from noesium_stream.errors import LogUnavailableError, RunFailedError, RunNotFoundError
 from noesium_stream.log import open_log
 from noesium_stream.worker import Worker
+from tests.support.reading import PATIENCE_S
 from tests.support.sample_agents import Echo
 from tests.support.undo import Traveller, new_world
 
@@ -24,7 +25,7 @@ def served(tmp_path: Path) -> object:
 
     async def serve() -> None:
         log = await open_log(url)
-        async with Worker(log, [(Echo, None), (Traveller, None)], home=tmp_path):
+        async with Worker(log, [Echo, Traveller], home=tmp_path):
             ready.set()
             await asyncio.to_thread(stop.wait)
         await log.close()
@@ -41,14 +42,14 @@ def served(tmp_path: Path) -> object:
 def test_start_events_result_and_list_work_without_an_event_loop(served: str) -> None:
     with SyncClient(served) as client:
         run = client.start("echo", {"text": "hello"}, idempotency_key="one")
-        assert run.result(timeout=20) == {"reply": "HELLO"}
+        assert run.result(timeout=PATIENCE_S) == {"reply": "HELLO"}
         types = [event.event_type for event in run.events()]
         assert types[0] == "run.requested"
         assert types[-1] == "run.completed"
         assert run.info().status == "completed"
-        assert [info.run_id for info in client.list(agent_type="echo")] == [run.id]
-        again = client.run(run.id[:12])
-        assert again.result(timeout=20) == {"reply": "HELLO"}
+        assert [info.run_id for info in client.list_runs(agent_type="echo")] == [run.id]
+        again = client.get_run(run.id[:12])
+        assert again.result(timeout=PATIENCE_S) == {"reply": "HELLO"}
 
 
 def test_an_effect_is_decided_about_without_an_event_loop(served: str) -> None:
@@ -56,22 +57,22 @@ def test_an_effect_is_decided_about_without_an_event_loop(served: str) -> None:
     with SyncClient(served) as client:
         run = client.start("traveller", {"ending": "fail"})
         failed = next(event for event in run.events() if event.payload.get("awaits_decision"))
-        (waiting,) = client.open_effects()
+        (waiting,) = client.unresolved_effects()
         assert waiting.effect_id == failed.payload["effect_id"]
-        assert list(run.open_effects()) == [waiting]
-        sent = run.resolve_effect(waiting.effect_id[:8], "fail", reason="too late", resolved_by="Ada")
+        assert list(run.unresolved_effects()) == [waiting]
+        sent = run.resolve_effect(waiting.effect_id[:8], "fail", reason="too late", by="Ada")
         assert (sent.decision, sent.reason, sent.outcome_id) == ("fail", "too late", failed.event_id)
         with pytest.raises(RunFailedError, match="no taxi"):
-            run.result(timeout=20)
-        assert client.open_effects() == []
+            run.result(timeout=PATIENCE_S)
+        assert client.unresolved_effects() == []
 
 
 def test_errors_are_the_client_s(served: str) -> None:
     with SyncClient(served) as client:
         with pytest.raises(RunNotFoundError, match="no run nothing"):
-            client.run("nothing")
+            client.get_run("nothing")
         with pytest.raises(RunFailedError, match="told to fail"):
-            client.start("echo", {"text": "fail"}).result(timeout=20)
+            client.start("echo", {"text": "fail"}).result(timeout=PATIENCE_S)
 
 
 def test_a_log_that_cannot_be_opened_leaves_no_thread_behind(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from noesium_stream.errors import LogUrlError, NoesiumError
 from noesium_stream.log.open import open_log
-from noesium_stream.log.sqlite import file_of
+from noesium_stream.log.sqlite.store import file_of
 from noesium_stream.log.topics import Topology
 from noesium_stream.log.url import parse_url, redact
 

@@ -21,14 +21,14 @@ from noesium_stream.errors import (
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, GroupShare, TopicPartition, TopicShape
 from noesium_stream.projection import AttachedProjection
-from noesium_stream.projection import share as share_module
-from noesium_stream.projection.folder import state_path
-from noesium_stream.projection.manifest import Identity
-from noesium_stream.projection.redrive import ask
-from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection.fold.redrive import ask
+from noesium_stream.projection.group import owned_folds as share_module
+from noesium_stream.projection.state.manifest import Identity
+from noesium_stream.projection.state.state_file import StateFile
+from noesium_stream.projection.stored.folder import state_path
 from tests.support.attach import Numbers, Sums, rows_in
 from tests.support.events import catalogue, counted, noted, outgoing, sold
-from tests.support.reading import eventually
+from tests.support.reading import PATIENCE_S, eventually
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def log() -> AsyncIterator[EventLog]:
 
 
 def attach(log: EventLog, folder: Path, **options: Any) -> AttachedProjection:
-    return AttachedProjection(log, Numbers(), folder, **{"discover_s": 0.05, **options})
+    return AttachedProjection(log, Numbers(), folder, **{"discover_interval": 0.05, **options})
 
 
 async def locked(log: EventLog, folder: Path, tp: TopicPartition) -> StateFile:
@@ -52,11 +52,11 @@ async def test_a_file_that_its_last_owner_still_holds_is_waited_for(log: EventLo
     [place] = await log.append([counted(1, "k")])
     holder = await locked(log, tmp_path, TopicPartition(place.topic, place.partition))
     async with attach(log, tmp_path) as attached:
-        waiting = asyncio.create_task(attached.barrier(place))
+        waiting = asyncio.create_task(attached.wait_for(place))
         await asyncio.sleep(5 * share_module.BUSY_PAUSE_S)
         assert not waiting.done()
         holder.close()
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, PATIENCE_S)
         assert await attached.query("k") == [1]
 
 
@@ -69,16 +69,16 @@ async def test_a_file_that_another_process_goes_on_holding_is_an_error(
     attached = attach(log, tmp_path)
     await attached.start()
     with pytest.raises(StateBusyError, match="another process"):
-        await asyncio.wait_for(attached.wait(), 10)
+        await asyncio.wait_for(attached.wait(), PATIENCE_S)
     assert await log.members(attached.group) == []
     with pytest.raises(ProjectionError, match=r"has stopped: .* is being written by") as raised:
-        await attached.barrier(place)
+        await attached.wait_for(place)
     assert raised.value.hint is not None
     assert raised.value.hint.startswith("Stop the other one")
     await attached.close()
     holder.close()
     async with attach(log, tmp_path) as again:
-        await asyncio.wait_for(again.barrier(place), 10)
+        await asyncio.wait_for(again.wait_for(place), PATIENCE_S)
 
 
 async def test_a_partition_that_is_taken_and_not_open_yet_is_waited_for(
@@ -103,11 +103,11 @@ async def test_a_partition_that_is_taken_and_not_open_yet_is_waited_for(
             return found
 
         monkeypatch.setattr(log, "members", noted)
-        waiting = [asyncio.create_task(attached.barrier(place)), asyncio.create_task(attached.query("k"))]
+        waiting = [asyncio.create_task(attached.wait_for(place)), asyncio.create_task(attached.query("k"))]
         await eventually(lambda: len(asked) >= 2)
         assert not any(task.done() for task in waiting)
         may_open.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*waiting)
 
 
@@ -117,7 +117,7 @@ async def test_a_partition_that_nobody_has_is_waited_for_until_somebody_has_it(
     [place] = await log.append([counted(1, "k")])
     tp = TopicPartition(place.topic, place.partition)
     async with attach(log, tmp_path) as attached:
-        await asyncio.wait_for(attached.barrier(place), 10)
+        await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
         attached._member._share.let_go([tp])
         answers = [[], [], [GroupShare("there/7/x", frozenset({tp}))]]
 
@@ -126,7 +126,7 @@ async def test_a_partition_that_nobody_has_is_waited_for_until_somebody_has_it(
 
         monkeypatch.setattr(log, "members", members)
         with pytest.raises(KeyElsewhereError, match="there/7") as raised:
-            await asyncio.wait_for(attached.barrier(place), 10)
+            await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
         assert raised.value.owner == "there/7"
         assert answers == []
 
@@ -136,7 +136,7 @@ async def test_a_merged_key_whose_parts_others_have_too_is_not_sent_to_one_of_th
 ) -> None:
     [place] = await log.append([counted(1, "k")])
     async with AttachedProjection(log, Sums(), tmp_path) as attached:
-        await asyncio.wait_for(attached.barrier(place), 10)
+        await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
         theirs = [tp for tp in attached.assignment if tp.partition != place.partition]
         attached._member._share.let_go(theirs)
         shares = [GroupShare("there/7/x", frozenset(theirs))]
@@ -146,7 +146,7 @@ async def test_a_merged_key_whose_parts_others_have_too_is_not_sent_to_one_of_th
 
         monkeypatch.setattr(log, "members", members)
         with pytest.raises(KeyElsewhereError) as raised:
-            await asyncio.wait_for(attached.query("1"), 10)
+            await asyncio.wait_for(attached.query("1"), PATIENCE_S)
         assert raised.value.owner == "there/7"
         assert raised.value.hint is not None
         assert "ProjectionEngine" in raised.value.hint
@@ -170,7 +170,7 @@ async def test_a_log_that_is_away_when_topics_are_looked_for_is_said_once_and_as
         monkeypatch.setattr(log, "layout", layout)
         [place] = await log.append([counted(1, "k")])
         await eventually(lambda: attached.assignment)
-        await asyncio.wait_for(attached.barrier(place), 10)
+        await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
     assert said == ["nobody answers. The projection goes on when it can."]
 
 
@@ -188,9 +188,9 @@ async def test_a_log_that_is_away_when_partitions_come_is_joined_again(
         return await end(topic)
 
     monkeypatch.setattr(log, "end", away)
-    monkeypatch.setattr("noesium_stream.projection.member.RETRY_S", 0.01)
+    monkeypatch.setattr("noesium_stream.projection.group.member.RETRY_S", 0.01)
     async with attach(log, tmp_path, report=said.append) as attached:
-        await asyncio.wait_for(attached.barrier(place), 10)
+        await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
         assert await attached.query("k") == [1]
     assert failures == []
     assert len(said) == 1
@@ -211,22 +211,22 @@ async def test_a_disk_that_is_full_stops_it_and_loses_nothing(
         patch.setattr(StateFile, "commit", full)
         await log.append([counted(2, "k")])
         with pytest.raises(ProjectionError, match="no room"):
-            await asyncio.wait_for(attached.wait(), 10)
+            await asyncio.wait_for(attached.wait(), PATIENCE_S)
         await attached.close()
     assert rows_in(tmp_path) == {"k": [1]}
     async with attach(log, tmp_path) as again:
-        await asyncio.wait_for(again.barrier(place._replace(offset=place.offset + 1)), 10)
+        await asyncio.wait_for(again.wait_for(place._replace(offset=place.offset + 1)), PATIENCE_S)
         assert await again.query("k") == [1, 2]
 
 
 async def test_a_disk_that_is_full_in_the_last_moment_is_told_by_wait(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noesium_stream.projection.flushing.FLUSH_S", 1000)
+    monkeypatch.setattr("noesium_stream.projection.fold.flush_schedule.FLUSH_S", 1000)
     attached = attach(log, tmp_path)
     await attached.start()
     [place] = await log.append([counted(1, "k")])
-    await asyncio.wait_for(eventually(lambda: attached.folds), 10)
+    await asyncio.wait_for(eventually(lambda: attached.folds), PATIENCE_S)
     await eventually(
         lambda: attached._member.has_passed(TopicPartition(place.topic, place.partition), place.offset)
     )
@@ -248,7 +248,7 @@ async def test_a_log_made_anew_between_two_starts_is_folded_from_its_beginning(t
         log = await open_log("memory://?partitions=1", catalogue=catalogue())
         places = await log.append([counted(n, "k") for n in range(turn, 3)])
         async with attach(log, tmp_path, report=said.append) as attached:
-            await asyncio.wait_for(attached.barrier(places[-1]), 10)
+            await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
             assert await attached.query("k") == list(range(turn, 3))
         await log.close()
     assert len(said) == 1
@@ -260,10 +260,10 @@ async def test_a_log_that_has_lost_its_newest_events_is_folded_again(log: EventL
     [place] = await log.append([counted(1, "k")])
     tp = TopicPartition(place.topic, place.partition)
     async with attach(log, tmp_path) as attached:
-        await asyncio.wait_for(attached.barrier(place), 10)
+        await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
         attached.folds[tp].advance(1000)
     async with attach(log, tmp_path, report=said.append) as attached:
-        await asyncio.wait_for(attached.barrier(place), 10)
+        await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
         assert await attached.query("k") == [1]
     assert len(said) == 1
     assert "ahead of the log" in said[0]
@@ -274,9 +274,9 @@ async def test_closing_its_log_ends_it_without_an_error(tmp_path: Path) -> None:
     attached = attach(log, tmp_path)
     await attached.start()
     places = await log.append([counted(1, "k")])
-    await asyncio.wait_for(attached.barrier(places[-1]), 10)
+    await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
     await log.close()
-    await asyncio.wait_for(attached.wait(), 10)
+    await asyncio.wait_for(attached.wait(), PATIENCE_S)
     await attached.close()
     assert rows_in(tmp_path) == {"k": [1]}
 
@@ -293,13 +293,13 @@ async def test_an_error_of_a_topic_that_comes_later_stops_all_and_keeps_what_was
                 raise ValueError("no shop")
             return super().apply(state, event)
 
-    attached = AttachedProjection(log, NoShop(), tmp_path, discover_s=0.05)
+    attached = AttachedProjection(log, NoShop(), tmp_path, discover_interval=0.05)
     await attached.start()
     [place] = await log.append([counted(1, "k")])
-    await asyncio.wait_for(attached.barrier(place), 10)
+    await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
     await log.append([sold(2, "s")])
     with pytest.raises(EventHeldError, match="no shop"):
-        await asyncio.wait_for(attached.wait(), 10)
+        await asyncio.wait_for(attached.wait(), PATIENCE_S)
     assert rows_in(tmp_path) == {"k": [1]}
     await attached.close()
 
@@ -318,9 +318,11 @@ async def test_requests_beside_a_file_are_answered_while_it_is_attached(
 
     moody = Moody()
     said: list[str] = []
-    async with AttachedProjection(log, moody, tmp_path, report=said.append, discover_s=0.05) as attached:
+    async with AttachedProjection(
+        log, moody, tmp_path, report=said.append, discover_interval=0.05
+    ) as attached:
         places = await log.append([counted(n, "k") for n in (1, 2, 3)])
-        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+        await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
         assert await attached.query("k") == [1]
         moody.good = True
         path = state_path(tmp_path, moody, TopicPartition(places[0].topic, places[0].partition))
@@ -354,16 +356,16 @@ async def test_a_journal_that_comes_later_is_read_whole_whatever_types_are_wante
         event_types = ("demo.counted",)
 
     journal = log.topology.journal("tester")
-    async with AttachedProjection(log, Counts(), tmp_path, discover_s=0.05) as attached:
+    async with AttachedProjection(log, Counts(), tmp_path, discover_interval=0.05) as attached:
         [fact] = await log.append([counted(0, "k")])
-        await asyncio.wait_for(attached.barrier(fact), 10)
+        await asyncio.wait_for(attached.wait_for(fact), PATIENCE_S)
         writer = await log.writer("w")
         places = []
         for number, event in enumerate([counted(1, "k"), noted(2, "k"), counted(3, "k")]):
             numbered = outgoing([event], journal, 0, "k", noesium_seq=str(number).encode())
             places += await writer.commit(numbered)
-        async with asyncio.timeout(10):
-            await attached.barrier(places[-1])
+        async with asyncio.timeout(PATIENCE_S):
+            await attached.wait_for(places[-1])
         tp = TopicPartition(journal, 0)
         assert attached.folds[tp].state("k") == [1, 3]
         assert attached.folds[tp].cursor > places[-1].offset

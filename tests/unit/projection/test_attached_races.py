@@ -16,17 +16,19 @@ from noesium_stream.errors import (
     StateFileError,
     TopicNotFoundError,
 )
-from noesium_stream.event.codec import EnvelopeCodec
+from noesium_stream.event.codec.codec import EnvelopeCodec
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
-from noesium_stream.projection import AttachedProjection, flushing, member
-from noesium_stream.projection.folder import state_path
-from noesium_stream.projection.redrive import ask
-from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection import AttachedProjection
+from noesium_stream.projection.fold import flush_schedule as flushing
+from noesium_stream.projection.fold.redrive import ask
+from noesium_stream.projection.group import member
+from noesium_stream.projection.state.state_file import StateFile
+from noesium_stream.projection.stored.folder import state_path
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted
-from tests.support.reading import eventually, stored
+from tests.support.reading import PATIENCE_S, eventually, stored
 from tests.unit.projection.test_attached_stops import ASK, Halves
 
 
@@ -46,8 +48,8 @@ async def test_a_file_that_is_made_anew_while_its_partition_arrives_lacks_nothin
 ) -> None:
     places = await log.append([counted(n, "k") for n in range(3)])
     tp = TopicPartition(places[0].topic, places[0].partition)
-    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=0.05) as attached:
-        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+    async with AttachedProjection(log, Numbers(), tmp_path, discover_interval=0.05) as attached:
+        await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
         subscription = attached._member._subscription
         assert subscription is not None
         seek, position = subscription.seek, subscription.position
@@ -67,9 +69,9 @@ async def test_a_file_that_is_made_anew_while_its_partition_arrives_lacks_nothin
         monkeypatch.setattr(subscription, "position", late_position)
         attached._member._share.start_over(tp, StateFileError("it is damaged."))
         attached._member._wake.set()
-        await asyncio.wait_for(arrived.wait(), 10)
+        await asyncio.wait_for(arrived.wait(), PATIENCE_S)
         [place] = await log.append([counted(3, "k")])
-        await asyncio.wait_for(attached.barrier(place), 10)
+        await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
         assert await attached.query("k") == [0, 1, 2, 3]
 
 
@@ -81,8 +83,10 @@ async def test_a_topic_made_anew_with_fewer_partitions_does_not_stop_it(
     topic = places[0].topic
     end, beginning = await log.end(topic), await log.beginning(topic)
     said: list[str] = []
-    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=0.05, report=said.append) as attached:
-        await asyncio.wait_for(attached.caught_up(), 10)
+    async with AttachedProjection(
+        log, Numbers(), tmp_path, discover_interval=0.05, report=said.append
+    ) as attached:
+        await asyncio.wait_for(attached.wait_until_caught_up(), PATIENCE_S)
 
         async def answer(found: Any) -> Any:
             return found
@@ -92,11 +96,11 @@ async def test_a_topic_made_anew_with_fewer_partitions_does_not_stop_it(
         monkeypatch.setattr(log, "end", lambda topic: answer({0: end[0]}))
         monkeypatch.setattr(log, "beginning", lambda topic: answer({0: beginning[0]}))
         await eventually(lambda: len(said) == 2)
-        await asyncio.wait_for(attached.caught_up(), 10)
+        await asyncio.wait_for(attached.wait_until_caught_up(), PATIENCE_S)
         assert attached.assignment == {TopicPartition(topic, 0)}
         monkeypatch.undo()
         await eventually(lambda: len(attached.assignment) == 2)
-        await asyncio.wait_for(attached.caught_up(), 10)
+        await asyncio.wait_for(attached.wait_until_caught_up(), PATIENCE_S)
         assert dict(attached.scan()) == {f"k{n}": [n] for n in range(20)}
     await attached.wait()
     await log.close()
@@ -110,9 +114,9 @@ async def test_a_request_that_comes_when_the_state_cannot_be_written_loses_nothi
 
     monkeypatch.setattr(flushing, "FLUSH_S", 1000.0)
     monkeypatch.setattr(member, "RETRY_S", 0.01)
-    async with AttachedProjection(log, Holding(), tmp_path, discover_s=0.05) as attached:
+    async with AttachedProjection(log, Holding(), tmp_path, discover_interval=0.05) as attached:
         places = await log.append([counted(1, "k"), counted(-1, "k"), counted(2, "j")])
-        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+        await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
         tp = TopicPartition(places[0].topic, 0)
         decode, away = EnvelopeCodec.decode, asyncio.Event()
 
@@ -124,9 +128,9 @@ async def test_a_request_that_comes_when_the_state_cannot_be_written_loses_nothi
 
         monkeypatch.setattr(EnvelopeCodec, "decode", answered_later)
         ask_to_redrive(tmp_path, Holding(), tp)
-        await asyncio.wait_for(away.wait(), 10)
+        await asyncio.wait_for(away.wait(), PATIENCE_S)
         [place] = await log.append([counted(3, "j")])
-        await asyncio.wait_for(attached.barrier(place), 10)
+        await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
         assert await attached.query("j") == [1.0, 1.5]
         attached.flush()
         assert [letter.offset for letter in attached.folds[tp].letters()] == [1]
@@ -136,10 +140,10 @@ async def test_what_is_handed_over_while_it_ends_is_not_folded_behind_a_gap(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flushing, "FLUSH_S", 1000.0)
-    attached = AttachedProjection(log, Halves(), tmp_path, discover_s=0.05)
+    attached = AttachedProjection(log, Halves(), tmp_path, discover_interval=0.05)
     await attached.start()
     places = await log.append([counted(1, "k"), counted(-1, "k"), counted(2, "k")])
-    await asyncio.wait_for(attached.barrier(places[-1]), 10)
+    await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
     tp = TopicPartition(places[0].topic, 0)
     subscription = attached._member._subscription
     assert subscription is not None
@@ -156,13 +160,13 @@ async def test_what_is_handed_over_while_it_ends_is_not_folded_behind_a_gap(
     monkeypatch.setattr(subscription, "close", close_behind_a_batch)
     ask_to_redrive(tmp_path, Halves(), tp)
     with pytest.raises(EventHeldError):
-        await asyncio.wait_for(attached.wait(), 10)
+        await asyncio.wait_for(attached.wait(), PATIENCE_S)
     assert given.is_set()
     await attached.close()
     mended = Halves()
     mended.bad = False
     async with AttachedProjection(log, mended, tmp_path) as again:
-        await asyncio.wait_for(again.caught_up(), 10)
+        await asyncio.wait_for(again.wait_until_caught_up(), PATIENCE_S)
         assert await again.query("k") == [0.5, -0.5, 1.0, 1.5]
 
 
@@ -173,11 +177,11 @@ async def test_nobody_is_told_that_an_event_was_seen_by_a_fold_that_went_back(
     attached = AttachedProjection(log, Halves(), tmp_path)
     await attached.start()
     places = await log.append([counted(1, "k"), counted(-1, "k")])
-    await asyncio.wait_for(attached.barrier(places[-1]), 10)
+    await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
     with pytest.raises(EventHeldError):
         attached.flush()
     with pytest.raises(ProjectionError, match="has stopped"):
-        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+        await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
     await attached.close()
 
 
@@ -186,8 +190,8 @@ async def test_an_offset_of_a_topic_made_anew_is_not_seen_by_the_fold_of_the_old
 ) -> None:
     places = await log.append([counted(n, "k") for n in range(3)])
     topic = places[0].topic
-    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=1000) as attached:
-        await asyncio.wait_for(attached.caught_up(), 10)
+    async with AttachedProjection(log, Numbers(), tmp_path, discover_interval=1000) as attached:
+        await asyncio.wait_for(attached.wait_until_caught_up(), PATIENCE_S)
         fold = attached.folds[TopicPartition(topic, 0)]
 
         async def layout() -> dict[str, TopicShape]:
@@ -198,7 +202,7 @@ async def test_an_offset_of_a_topic_made_anew_is_not_seen_by_the_fold_of_the_old
 
         monkeypatch.setattr(log, "layout", layout)
         monkeypatch.setattr(log, "topic_id", topic_id)
-        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+        await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
         again = attached.folds[TopicPartition(topic, 0)]
         assert again is not fold
         assert again.manifest.identity.topic_id == "new"
@@ -209,8 +213,8 @@ async def test_who_waits_for_an_offset_of_a_topic_that_is_deleted_is_told(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = await log.append([counted(n, "k") for n in range(3)])
-    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=1000) as attached:
-        await asyncio.wait_for(attached.caught_up(), 10)
+    async with AttachedProjection(log, Numbers(), tmp_path, discover_interval=1000) as attached:
+        await asyncio.wait_for(attached.wait_until_caught_up(), PATIENCE_S)
 
         async def layout() -> dict[str, TopicShape]:
             return {}
@@ -221,7 +225,7 @@ async def test_who_waits_for_an_offset_of_a_topic_that_is_deleted_is_told(
         monkeypatch.setattr(log, "layout", layout)
         monkeypatch.setattr(log, "topic_id", topic_id)
         with pytest.raises(ProjectionError, match="does not fold"):
-            await asyncio.wait_for(attached.barrier(places[-1]), 10)
+            await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
 
 
 @pytest.mark.parametrize("how", ["query", "scan"])
@@ -230,7 +234,7 @@ async def test_a_file_that_a_reader_finds_damaged_is_made_anew(
 ) -> None:
     places = await log.append([counted(n, "k") for n in range(3)])
     async with AttachedProjection(log, Numbers(), tmp_path) as attached:
-        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+        await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
         attached.flush()
         tp = TopicPartition(places[0].topic, 0)
         damaged = attached.folds[tp]
@@ -244,7 +248,7 @@ async def test_a_file_that_a_reader_finds_damaged_is_made_anew(
             patch.setattr(StateFile, "scan", broken)
             with pytest.raises(StateFileError):
                 await ASK[how](attached)
-        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+        await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
         assert attached.folds[tp] is not damaged
         assert await attached.query("k") == [0, 1, 2]
 
@@ -254,6 +258,6 @@ async def test_no_task_is_left_behind_by_one_that_has_followed(log: EventLog, tm
     for n in range(3):
         async with AttachedProjection(log, Numbers(), tmp_path) as attached:
             [place] = await log.append([counted(n, "k")])
-            await asyncio.wait_for(attached.barrier(place), 10)
+            await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before

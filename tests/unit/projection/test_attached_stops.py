@@ -12,12 +12,14 @@ import pytest
 from noesium_stream.errors import EventHeldError, LogUnavailableError, ProjectionError, StateFileError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
-from noesium_stream.projection import AttachedProjection, BaseProjection, flushing, member
-from noesium_stream.projection.folder import state_path
-from noesium_stream.projection.state_file import StateFile
+from noesium_stream.projection import AttachedProjection, BaseProjection
+from noesium_stream.projection.fold import flush_schedule as flushing
+from noesium_stream.projection.group import member
+from noesium_stream.projection.state.state_file import StateFile
+from noesium_stream.projection.stored.folder import state_path
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted, sold
-from tests.support.reading import eventually
+from tests.support.reading import PATIENCE_S, eventually
 
 
 @pytest.fixture
@@ -73,14 +75,14 @@ async def test_what_comes_after_a_state_that_cannot_be_stored_is_not_written_wit
     attached = AttachedProjection(log, Halves(), tmp_path)
     await attached.start()
     places = await log.append([counted(1, "k"), counted(-1, "k"), counted(2, "k")])
-    await asyncio.wait_for(attached.barrier(places[-1]), 10)
+    await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
     with pytest.raises(EventHeldError):
         await ASK[how](attached)
     await attached._member.discover()  # it also notes how far the log was read
     tp = TopicPartition(places[0].topic, 0)
     [place] = await log.append([counted(3, "k")])
     with pytest.raises(EventHeldError):
-        await asyncio.wait_for(attached.wait(), 10)
+        await asyncio.wait_for(attached.wait(), PATIENCE_S)
     await attached.close()
     path = state_path(tmp_path, Halves(), tp)
     file = StateFile.open_to_read(path)
@@ -89,7 +91,7 @@ async def test_what_comes_after_a_state_that_cannot_be_stored_is_not_written_wit
     mended = Halves()
     mended.bad = False
     async with AttachedProjection(log, mended, tmp_path) as again:
-        await asyncio.wait_for(again.barrier(place), 10)
+        await asyncio.wait_for(again.wait_for(place), PATIENCE_S)
         assert await again.query("k") == [0.5, -0.5, 1.0, 1.5]
 
 
@@ -98,8 +100,8 @@ async def test_a_topic_that_comes_while_the_group_is_joined_anew_is_followed(
 ) -> None:
     monkeypatch.setattr(member, "RETRY_S", 0.01)
     [place] = await log.append([counted(1, "k")])
-    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=0.05) as attached:
-        await asyncio.wait_for(attached.barrier(place), 10)
+    async with AttachedProjection(log, Numbers(), tmp_path, discover_interval=0.05) as attached:
+        await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
         joining, may_join = asyncio.Event(), asyncio.Event()
         subscribe = log.subscribe
 
@@ -111,22 +113,22 @@ async def test_a_topic_that_comes_while_the_group_is_joined_anew_is_followed(
         monkeypatch.setattr(log, "subscribe", slow)
         attached._member._trouble = LogUnavailableError("gone for a moment")
         attached._member._wake.set()
-        await asyncio.wait_for(joining.wait(), 10)
+        await asyncio.wait_for(joining.wait(), PATIENCE_S)
         attached._member._trouble = None
         [late] = await log.append([sold(2, "k")])
-        waiting = asyncio.create_task(attached.barrier(late))  # it looks for the topic
+        waiting = asyncio.create_task(attached.wait_for(late))  # it looks for the topic
         await eventually(lambda: late.topic in attached._member.layout)
         may_join.set()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 async def test_who_waits_for_a_topic_that_is_deleted_is_told(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [place] = await log.append([counted(1, "k")])
-    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=0.05) as attached:
-        await asyncio.wait_for(attached.barrier(place), 10)
-        later = asyncio.create_task(attached.barrier(place._replace(offset=5)))
+    async with AttachedProjection(log, Numbers(), tmp_path, discover_interval=0.05) as attached:
+        await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
+        later = asyncio.create_task(attached.wait_for(place._replace(offset=5)))
         asked = asyncio.Event()
 
         async def further(topic: str) -> dict[int, int]:
@@ -134,16 +136,16 @@ async def test_who_waits_for_a_topic_that_is_deleted_is_told(
             return {0: 9}
 
         monkeypatch.setattr(log, "end", further)
-        caught = asyncio.create_task(attached.caught_up())
-        await asyncio.wait_for(asked.wait(), 10)
+        caught = asyncio.create_task(attached.wait_until_caught_up())
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
 
         async def nothing() -> dict[str, TopicShape]:
             return {}
 
         monkeypatch.setattr(log, "layout", nothing)
         with pytest.raises(ProjectionError, match="does not fold"):
-            await asyncio.wait_for(later, 10)
-        await asyncio.wait_for(caught, 10)
+            await asyncio.wait_for(later, PATIENCE_S)
+        await asyncio.wait_for(caught, PATIENCE_S)
 
 
 async def test_a_file_that_is_made_anew_while_its_partition_is_only_being_assigned_lacks_nothing(
@@ -151,8 +153,8 @@ async def test_a_file_that_is_made_anew_while_its_partition_is_only_being_assign
 ) -> None:
     places = await log.append([counted(n, "k") for n in range(3)])
     tp = TopicPartition(places[0].topic, places[0].partition)
-    async with AttachedProjection(log, Numbers(), tmp_path, discover_s=0.05) as attached:
-        await asyncio.wait_for(attached.barrier(places[-1]), 10)
+    async with AttachedProjection(log, Numbers(), tmp_path, discover_interval=0.05) as attached:
+        await asyncio.wait_for(attached.wait_for(places[-1]), PATIENCE_S)
         subscription = attached._member._subscription
         assert subscription is not None
         seek, position = subscription.seek, subscription.position
@@ -166,8 +168,8 @@ async def test_a_file_that_is_made_anew_while_its_partition_is_only_being_assign
             early.setattr(subscription, "position", lambda tp: None)
             attached._member._share.start_over(tp, StateFileError("it is damaged."))
             attached._member._wake.set()
-            await asyncio.wait_for(too_early.wait(), 10)
+            await asyncio.wait_for(too_early.wait(), PATIENCE_S)
         assert (subscription.seek, subscription.position) == (seek, position)
         [place] = await log.append([counted(3, "k")])
-        await asyncio.wait_for(attached.barrier(place), 10)
+        await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
         assert await attached.query("k") == [0, 1, 2, 3]

@@ -14,8 +14,8 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.projection import AttachedProjection, BaseProjection, ProjectionEngine, compose
-from noesium_stream.projection.state_codec import StateCodec
-from noesium_stream.projection.stored import describe, stored_projection
+from noesium_stream.projection.state.codec import StateCodec
+from noesium_stream.projection.stored.stored_projection import describe, open_stored_projection
 from tests.support.attach import Numbers
 from tests.support.events import Counted, Sold, catalogue, counted, noted, sold
 
@@ -144,11 +144,11 @@ async def test_what_cannot_be_folded_together_is_refused() -> None:
         topics = ("events.shop",)
 
     class Headers(Numbers):
-        decodes = False
+        headers_only = True
 
     with pytest.raises(ProjectionError, match="nothing"):
         compose("s")
-    for other, what in ((Elsewhere(), "topics"), (Headers(), "decodes"), (Counts(), "key")):
+    for other, what in ((Elsewhere(), "topics"), (Headers(), "headers_only"), (Counts(), "key")):
         with pytest.raises(ProjectionError, match=f"`{what}` differs at b"):
             compose("s", a=Numbers(), b=other)
 
@@ -171,7 +171,7 @@ async def test_a_key_of_several_topics_names_them_and_the_parts_without_merge(
     with ProjectionEngine(log, tmp_path) as engine:
         engine.register("system", whole)
         await engine.catch_up("system")
-        stored = stored_projection(tmp_path, "system", lambda _: whole)
+        stored = open_stored_projection(tmp_path, "system", load=lambda _: whole)
         for ask in (
             lambda: engine.query("system", "k"),
             lambda: list(engine.scan("system")),
@@ -201,7 +201,7 @@ async def test_a_key_of_several_partitions_of_one_topic_is_told_to_follow_the_pa
     await log.append([counted(n, f"k{n}") for n in range(20)])
     attached = AttachedProjection(log, One(), tmp_path)
     async with attached:
-        await attached.caught_up()
+        await attached.wait_until_caught_up()
         with pytest.raises(ProjectionError, match=r"The key 'one' .* in several partitions") as told:
             list(attached.scan())
     assert told.value.hint == "Declare `merge`, or let `key` return the event's partition key."
@@ -210,14 +210,14 @@ async def test_a_key_of_several_partitions_of_one_topic_is_told_to_follow_the_pa
 async def test_a_whole_knows_the_events_of_its_parts_and_what_they_read() -> None:
     class Reads(Numbers):
         events = (Counted,)
-        reads: ClassVar[dict[str, str]] = {"demo.counted": "1"}
+        event_versions: ClassVar[dict[str, str]] = {"demo.counted": "1"}
 
     class Differs(Numbers):
         events = (Counted, Sold)
-        reads: ClassVar[dict[str, str]] = {"demo.counted": "2"}
+        event_versions: ClassVar[dict[str, str]] = {"demo.counted": "2"}
 
     whole = compose("s", a=Reads(), b=Numbers())
-    assert (whole.events, whole.reads) == ((Counted,), {"demo.counted": "1"})
+    assert (whole.events, whole.event_versions) == ((Counted,), {"demo.counted": "1"})
     with pytest.raises(ProjectionError, match=r"different versions of demo\.counted"):
         compose("s", a=Reads(), b=Differs())
 

@@ -22,7 +22,7 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position, TopicPartition, TopicShape
 from noesium_stream.projection import BaseProjection, ProjectionEngine
-from noesium_stream.projection.folder import state_path
+from noesium_stream.projection.stored.folder import state_path
 from tests.support.attach import Numbers, Sums, rows_in
 from tests.support.events import catalogue, counted, noted, outgoing, sold
 from tests.support.reading import stored
@@ -127,12 +127,12 @@ async def test_a_barrier_has_seen_the_position_or_says_that_it_never_will(log: E
     with ProjectionEngine(log) as engine:
         engine.register("numbers", Numbers())
         [place] = await log.append([counted(7, "k")])
-        await engine.barrier("numbers", place)
+        await engine.wait_for("numbers", place)
         assert engine.query("numbers", "k") == [7]
         with pytest.raises(ProjectionError, match=f"{place.topic}/{place.partition}@99"):
-            await engine.barrier("numbers", place._replace(offset=99))
+            await engine.wait_for("numbers", place._replace(offset=99))
         with pytest.raises(ProjectionError, match="nowhere"):
-            await engine.barrier("numbers", place._replace(topic="nowhere"))
+            await engine.wait_for("numbers", place._replace(topic="nowhere"))
 
 
 async def test_an_event_that_is_applied_is_folded_once_by_all(log: EventLog) -> None:
@@ -355,7 +355,7 @@ async def test_only_topics_and_types_that_are_wanted_are_folded(log: EventLog) -
         places = await log.append([counted(1, "k"), noted(2, "k"), sold(3, "k"), counted(4, "k")])
         assert await engine.get_state("noted") == {"k": [2]}
         assert await engine.get_state("shop") == {"k": [3]}
-        await engine.barrier("noted", places[3])
+        await engine.wait_for("noted", places[3])
 
 
 async def test_names_are_taken_once_and_known_or_an_error(log: EventLog) -> None:

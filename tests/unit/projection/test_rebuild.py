@@ -16,14 +16,19 @@ from noesium_stream.errors import ProjectionError, RebuildDiffersError, StateBus
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.projection import rebuild as module
-from noesium_stream.projection import snapshots
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
-from noesium_stream.projection.member import group_of
+from noesium_stream.projection.group.member import group_of
 from noesium_stream.projection.rebuild import Rebuilt, rebuild
-from noesium_stream.projection.snapshots import snapshots_of
-from noesium_stream.projection.state_file import StateFile, discard, locked
-from noesium_stream.projection.stored import StoredProjection, describe, stored_projection
+from noesium_stream.projection.state import snapshots
+from noesium_stream.projection.state.snapshots import snapshots_of
+from noesium_stream.projection.state.state_file import StateFile
+from noesium_stream.projection.stored.stored_projection import (
+    StoredProjection,
+    describe,
+    open_stored_projection,
+)
+from noesium_stream.state_file.claim import discard, locked
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted
 
@@ -62,7 +67,7 @@ async def folded(log: EventLog, folder: Path) -> StoredProjection:
     with ProjectionEngine(log, folder) as engine:
         engine.register("numbers", Numbers())
         await engine.catch_up("numbers")
-    return stored_projection(folder, "numbers", load)
+    return open_stored_projection(folder, "numbers", load=load)
 
 
 async def rebuilt(log: EventLog, folder: Path, projection: AnyProjection, verify: bool = False) -> Rebuilt:
@@ -151,7 +156,7 @@ async def test_killed_between_any_two_changes_of_the_folder_every_file_is_whole(
     for step in range(100):
         folder = tmp_path / f"at{step}"
         shutil.copytree(tmp_path / "before", folder)
-        stored = stored_projection(folder, "numbers", load)
+        stored = open_stored_projection(folder, "numbers", load=load)
         assert all(snapshots_of(path) for path in stored.files())
         with monkeypatch.context() as patch:
             _kill_at(patch, step)

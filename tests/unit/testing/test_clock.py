@@ -9,18 +9,19 @@ import pytest
 
 from noesium_stream.errors import RehearsalError
 from noesium_stream.testing import AutoClock
+from tests.support.reading import PATIENCE_S
 
 MONTH_S = 30 * 86_400.0
 
 
-async def test_a_month_of_hourly_timers_takes_less_than_a_second():
+async def test_a_month_of_hourly_timers_takes_next_to_no_time():
     clock = AutoClock()
     began, first = time.perf_counter(), clock.now_ms()
     for _ in range(30 * 24):
         await clock.sleep(3600)
     assert clock.now_ms() - first == MONTH_S * 1000
     assert clock.monotonic() == MONTH_S
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - began < PATIENCE_S
 
 
 async def test_sleepers_wake_in_the_order_of_their_times_and_see_them():

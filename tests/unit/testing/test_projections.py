@@ -13,7 +13,7 @@ import pytest
 from noesium_stream.errors import ImpureProjectionError, ProjectionError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.projection.base import BaseProjection
-from noesium_stream.testing import check
+from noesium_stream.testing import check_projection
 from tests.support.events import counted, noted
 from tests.support.folding import History
 
@@ -59,11 +59,11 @@ EVENTS = [counted(n, "ab"[n % 2], text=f"word{n}") for n in range(1, 7)]
 
 
 def test_a_pure_projection_gives_its_state() -> None:
-    assert check(Total(), [*EVENTS, noted(100)]) == 21
-    assert check(Total(), []) == 0
-    assert check(History(), EVENTS) == {"a": [2, 4, 6], "b": [1, 3, 5]}
-    assert check(History(), [*EVENTS, counted(0, "a")]) == {"b": [1, 3, 5]}
-    assert check(Pairs(), EVENTS) == {"a": 3, "all": 6, "b": 3}
+    assert check_projection(Total(), [*EVENTS, noted(100)]) == 21
+    assert check_projection(Total(), []) == 0
+    assert check_projection(History(), EVENTS) == {"a": [2, 4, 6], "b": [1, 3, 5]}
+    assert check_projection(History(), [*EVENTS, counted(0, "a")]) == {"b": [1, 3, 5]}
+    assert check_projection(Pairs(), EVENTS) == {"a": 3, "all": 6, "b": 3}
 
 
 def test_an_impure_one_is_an_error() -> None:
@@ -72,16 +72,16 @@ def test_an_impure_one_is_an_error() -> None:
             return time.time_ns()
 
     with pytest.raises(ImpureProjectionError, match="`apply` of the projection total reads the clock"):
-        check(Late(), EVENTS)
+        check_projection(Late(), EVENTS)
 
 
 def test_the_order_of_a_set_is_found_with_another_hash_seed() -> None:
-    assert sorted(check(Words(), EVENTS)) == [f"word{n}" for n in range(1, 7)]
+    assert sorted(check_projection(Words(), EVENTS)) == [f"word{n}" for n in range(1, 7)]
     code = (
-        "from noesium_stream.testing import check\n"
+        "from noesium_stream.testing import check_projection\n"
         "from tests.unit.testing.test_projections import EVENTS, Total, Words\n"
-        "assert check(Total(), EVENTS, seeds=True) == 21\n"
-        "check(Words(), EVENTS, seeds=True)\n"
+        "assert check_projection(Total(), EVENTS, seeds=True) == 21\n"
+        "check_projection(Words(), EVENTS, seeds=True)\n"
     )
     run = subprocess.run(
         [sys.executable, "-c", code],
@@ -99,4 +99,4 @@ def test_what_cannot_be_handed_over_is_said() -> None:
         pass
 
     with pytest.raises(ProjectionError, match="cannot be handed to another process"):
-        check(Local(), EVENTS, seeds=True)
+        check_projection(Local(), EVENTS, seeds=True)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noesium_stream.client import Client
 from noesium_stream.clock import VirtualClock
-from noesium_stream.errors import RunCancelledError, RunFailedError, RunTimeoutError
+from noesium_stream.errors import LogClosedError, RunCancelledError, RunFailedError, RunTimeoutError
 from noesium_stream.event import AgentRef, TraceContext
 from noesium_stream.event.standard import CapabilityCompleted
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker import Worker
+from noesium_stream.worker import worker as worker_module
+from tests.support.reading import PATIENCE_S
 from tests.support.sample_agents import Asker, Echo, NoteTaken
 
 
@@ -29,13 +32,13 @@ async def log() -> AsyncIterator[EventLog]:
 
 
 def worker(log: EventLog, home: Path) -> Worker:
-    return Worker(log, [(Echo, None), (Asker, None)], home=home)
+    return Worker(log, [Echo, Asker], home=home)
 
 
 async def test_a_run_delegates_and_returns_its_result(log: EventLog, tmp_path: Path) -> None:
     async with worker(log, tmp_path), Client(log) as client:
         run = await client.start("asker", {"words": ["a", "b"]})
-        result = await run.result(timeout=20)
+        result = await run.result(timeout=PATIENCE_S)
     assert result["replies"] == ["A", "B"]
     assert result["effect"] == "done"
     types = [event.event_type async for event in run.events(follow=False)]
@@ -48,7 +51,7 @@ async def test_a_run_delegates_and_returns_its_result(log: EventLog, tmp_path: P
 async def test_every_step_is_committed_with_its_events_in_one_commit(log: EventLog, tmp_path: Path) -> None:
     async with worker(log, tmp_path), Client(log) as client:
         run = await client.start("asker", {"words": []})
-        await run.result(timeout=20)
+        await run.result(timeout=PATIENCE_S)
     commits = {}
     async for record in run.records(follow=False):
         commits[record.event_type] = (record.header("noesium_commit") or b"").split(b":")[0]
@@ -65,9 +68,13 @@ async def test_a_command_sent_twice_with_one_key_is_one_run(log: EventLog, tmp_p
         first = await client.start("echo", {"text": "x"}, idempotency_key="mail-1")
         second = await client.start("echo", {"text": "x"}, idempotency_key="mail-1")
         assert first.id == second.id
-        assert await first.result(timeout=20) == await second.result(timeout=20) == {"reply": "X"}
+        assert (
+            await first.result(timeout=PATIENCE_S)
+            == await second.result(timeout=PATIENCE_S)
+            == {"reply": "X"}
+        )
         third = await client.start("echo", {"text": "x"}, idempotency_key="mail-1")
-        assert await third.result(timeout=20) == {"reply": "X"}
+        assert await third.result(timeout=PATIENCE_S) == {"reply": "X"}
     assert Echo.bodies["echo x"] == 1
 
 
@@ -75,8 +82,8 @@ async def test_a_failure_is_the_run_s_outcome_and_the_caller_s_error(log: EventL
     async with worker(log, tmp_path), Client(log) as client:
         run = await client.start("asker", {"words": ["fail"]})
         with pytest.raises(RunFailedError, match=r"text\.echo failed at echo: told to fail"):
-            await run.result(timeout=20)
-        infos = await client.list()
+            await run.result(timeout=PATIENCE_S)
+        infos = await client.list_runs()
     assert {(info.agent_type, info.status) for info in infos} == {("asker", "failed"), ("echo", "failed")}
     child = next(info for info in infos if info.agent_type == "echo")
     assert child.parent_run_id == run.id
@@ -84,9 +91,9 @@ async def test_a_failure_is_the_run_s_outcome_and_the_caller_s_error(log: EventL
 
 async def test_a_run_goes_on_with_the_next_worker_and_repeats_nothing(log: EventLog, tmp_path: Path) -> None:
     async with Client(log) as client:
-        async with Worker(log, [(Asker, None)], home=tmp_path):
+        async with Worker(log, [Asker], home=tmp_path):
             # The provider is known, but nobody works for it: the run waits for its answer.
-            async with Worker(log, [(Echo, None)], home=tmp_path):
+            async with Worker(log, [Echo], home=tmp_path):
                 pass
             run = await client.start("asker", {"words": ["a"]})
             async for event in run.events():
@@ -94,7 +101,7 @@ async def test_a_run_goes_on_with_the_next_worker_and_repeats_nothing(log: Event
                     break
         assert Asker.bodies == {"plan": 1, "ask": 1}
         async with worker(log, tmp_path):
-            assert (await run.result(timeout=20))["replies"] == ["A"]
+            assert (await run.result(timeout=PATIENCE_S))["replies"] == ["A"]
     assert Asker.bodies == {"plan": 1, "ask": 2, "close": 1, "outside": 1}
     assert Echo.bodies["echo a"] == 1
     types = [event.event_type async for event in run.events(follow=False)]
@@ -104,29 +111,29 @@ async def test_a_run_goes_on_with_the_next_worker_and_repeats_nothing(log: Event
 
 async def test_cancel_ends_a_run_and_what_it_delegated(log: EventLog, tmp_path: Path) -> None:
     async with Client(log) as client:
-        async with Worker(log, [(Echo, None)], home=tmp_path):
+        async with Worker(log, [Echo], home=tmp_path):
             pass
-        async with Worker(log, [(Asker, None)], home=tmp_path):
+        async with Worker(log, [Asker], home=tmp_path):
             run = await client.start("asker", {"words": ["a"]})
             async for event in run.events():
                 if event.event_type == "capability.invoked":
                     await run.cancel("not needed")
             with pytest.raises(RunCancelledError, match="not needed"):
-                await run.result(timeout=20)
+                await run.result(timeout=PATIENCE_S)
         async with worker(log, tmp_path):
-            child = next(info for info in await client.list() if info.agent_type == "echo")
-            handle = await client.run(child.run_id)
+            child = next(info for info in await client.list_runs() if info.agent_type == "echo")
+            handle = await client.get_run(child.run_id)
             with pytest.raises((RunCancelledError, RunFailedError)):
-                await handle.result(timeout=20)
+                await handle.result(timeout=PATIENCE_S)
 
 
 async def test_an_expired_command_is_not_executed(log: EventLog, tmp_path: Path) -> None:
     yesterday = VirtualClock()
     async with Client(log, clock=yesterday) as client:
-        run = await client.start("echo", {"text": "late"}, ttl_ms=1000)
+        run = await client.start("echo", {"text": "late"}, ttl=1)
         async with worker(log, tmp_path):
             with pytest.raises(RunFailedError, match="ttl 1000 ms"):
-                await run.result(timeout=20)
+                await run.result(timeout=PATIENCE_S)
     assert Echo.bodies["echo late"] == 0
 
 
@@ -141,7 +148,7 @@ async def test_waiting_for_a_result_ends_when_the_time_is_over(log: EventLog, tm
 async def test_a_fold_over_all_journals_sees_each_event_once(log: EventLog, tmp_path: Path) -> None:
     async with worker(log, tmp_path), Client(log) as client:
         run = await client.start("asker", {"words": ["a"]})
-        await run.result(timeout=20)
+        await run.result(timeout=PATIENCE_S)
     ids: Counter[str] = Counter()
     received: Counter[str] = Counter()
     for agent_type in ("asker", "echo"):
@@ -171,9 +178,9 @@ async def test_what_is_no_command_becomes_a_dead_letter_and_the_rest_goes_on(
         log.catalogue.register(NoteTaken)
         await log.append([note])
         async with worker(log, tmp_path):
-            assert await stray.result(timeout=20) == {"reply": "X"}
+            assert await stray.result(timeout=PATIENCE_S) == {"reply": "X"}
             second = await client.start("echo", {"text": "y"})
-            assert await second.result(timeout=20) == {"reply": "Y"}
+            assert await second.result(timeout=PATIENCE_S) == {"reply": "Y"}
         letters = [
             r.envelope async for r in log.read(log.topology.dlq, {}, until=await log.end(log.topology.dlq))
         ]
@@ -186,9 +193,9 @@ async def test_what_is_no_command_becomes_a_dead_letter_and_the_rest_goes_on(
 
 async def test_an_answer_counts_only_from_the_provider_that_was_chosen(log: EventLog, tmp_path: Path) -> None:
     async with Client(log) as client:
-        async with Worker(log, [(Echo, None)], home=tmp_path):
+        async with Worker(log, [Echo], home=tmp_path):
             pass
-        async with Worker(log, [(Asker, None)], home=tmp_path):
+        async with Worker(log, [Asker], home=tmp_path):
             run = await client.start("asker", {"words": ["a"]})
             async for event in run.events():
                 if event.event_type == "capability.invoked":
@@ -204,5 +211,23 @@ async def test_an_answer_counts_only_from_the_provider_that_was_chosen(log: Even
                 AgentRef("mallory", "mallory"), event.trace, partition_key=run.id, metadata={"to": "asker"}
             )
             await log.append([forged])
-            async with Worker(log, [(Echo, None)], home=tmp_path):
-                assert (await run.result(timeout=20))["replies"] == ["A"]
+            async with Worker(log, [Echo], home=tmp_path):
+                assert (await run.result(timeout=PATIENCE_S))["replies"] == ["A"]
+
+
+async def test_a_worker_opens_the_log_of_a_url_and_closes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, opened = f"sqlite:///{tmp_path}/log.db", []
+
+    async def noted(*args: Any, **kwargs: Any) -> EventLog:
+        opened.append(await open_log(*args, **kwargs))
+        return opened[-1]
+
+    monkeypatch.setattr(worker_module, "open_log", noted)
+    async with Worker(url, [Echo], home=tmp_path), Client(url) as client:
+        run = await client.start("echo", {"text": "a"})
+        assert (await run.result(timeout=PATIENCE_S)) is not None
+    [log] = opened
+    with pytest.raises(LogClosedError):
+        await log.topics()

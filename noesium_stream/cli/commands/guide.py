@@ -1,0 +1,31 @@
+"""`noesium guide`: the guides of the package."""
+
+from __future__ import annotations
+
+import click
+
+from noesium_stream.cli.guides import GUIDES, guide_text, summary
+from noesium_stream.cli.output import out
+from noesium_stream.cli.signals import synchronous
+
+
+@click.command("guide")
+@click.argument("name", required=False)
+@synchronous
+def guide_command(name: str | None) -> None:
+    """Print a guide, or list the guides.
+
+    Guides are Markdown. To read one in a pager: `noesium guide agent | less`.
+    """
+    if name is None:
+        out(_listed())
+    elif name in GUIDES:
+        out(guide_text(name).rstrip("\n"))
+    else:
+        raise click.UsageError(f"There is no guide {name!r}. There are:\n{_listed()}")
+
+
+def _listed() -> str:
+    """Return one line for each guide: its name and what it is for."""
+    width = max(map(len, GUIDES))
+    return "\n".join(f"  {name:{width}}  {summary(name)}" for name in GUIDES)

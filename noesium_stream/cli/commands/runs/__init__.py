@@ -1,0 +1,1 @@
+"""Commands that start, watch, answer, check and compare runs."""

@@ -1,0 +1,62 @@
+"""`noesium show`: the causal tree of a run, across agents."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from noesium_stream.cli.drawing import draw
+from noesium_stream.cli.output import out, out_json
+from noesium_stream.cli.session import (
+    asynchronous,
+    find_run,
+    given_run,
+    json_option,
+    log_option,
+    opened,
+    projections_folder,
+    settings,
+)
+from noesium_stream.client import Client, Run
+from noesium_stream.client.views.causal_tree import causal_tree, child_runs
+from noesium_stream.event.envelope import EventEnvelope
+
+
+@click.command("show")
+@click.argument("run_id", metavar="[RUN]", required=False, callback=given_run)
+@log_option
+@json_option
+@asynchronous
+async def show_command(run_id: str | None, log_url: str | None, as_json: bool) -> None:
+    """Show what a run did, across agents: who, what, when, how long; delegation is indented.
+
+    RUN is a run id or the beginning of one; default: the newest run.
+    """
+    folder = projections_folder(settings(log_url), None)
+    async with opened(log_url) as log, Client(log, index=folder) as client:
+        run = await find_run(client, run_id)
+        events = await collect(client, run)
+    tree = causal_tree(run.id, events)
+    if as_json:
+        out_json(asdict(tree))
+        return
+    for line in draw(tree):
+        out(line)
+
+
+async def collect(client: Client, run: Run) -> list[EventEnvelope]:
+    """Read the events of a run and of all runs below it."""
+    events: list[EventEnvelope] = []
+    waiting, seen = [run], {run.id}
+    while waiting:
+        current = waiting.pop()
+        own = [event async for event in current.events(follow=False)]
+        if not own and current is run:
+            own = [command async for command in run.commands()]  # no worker has started it yet
+        events.extend(own)
+        for agent_type, child in child_runs(current.id, own):
+            if child not in seen:
+                seen.add(child)
+                waiting.append(client.run_handle(agent_type, child))
+    return events

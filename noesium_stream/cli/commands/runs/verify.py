@@ -1,0 +1,90 @@
+"""`noesium verify`: replays recorded runs against code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+
+from noesium_stream.cli.exits import FAILED
+from noesium_stream.cli.output import note, out, out_json
+from noesium_stream.cli.replaying import graph_option, options_option, target_for
+from noesium_stream.cli.session import asynchronous, json_option, log_option, opened
+from noesium_stream.client import Client
+from noesium_stream.client.operate.replay import verify, verify_open
+from noesium_stream.errors import ConfigError
+from noesium_stream.kernel.verify.verifier import Verdict
+from noesium_stream.log import EventLog
+
+
+@click.command("verify")
+@click.argument("run_ids", metavar="[RUN]...", nargs=-1)
+@click.option(
+    "--open", "all_open", is_flag=True, help="All open runs: which of them can go on with this code."
+)
+@click.option("-a", "--agent", "agent_type", metavar="TYPE", help="With --open: whose runs.")
+@graph_option
+@options_option
+@log_option
+@json_option
+@asynchronous
+async def verify_command(
+    run_ids: tuple[str, ...],
+    all_open: bool,
+    agent_type: str | None,
+    graph: str | None,
+    options: tuple[str, ...],
+    log_url: str | None,
+    as_json: bool,
+) -> None:
+    """Replay recorded runs against code and print the first difference.
+
+    No effect is performed and nothing is written. Every node runs again: effects, answers, signals and timers
+    come from the recording, and calls, events, deltas, the next nodes and the result are compared with it.
+    Work that a node's body does directly, not through step.effect, a model, a tool or another agent, is done
+    again. With --graph it is the gate before a deploy. Exit code 1 if a run differs.
+    """
+    if bool(run_ids) == all_open or any(not run_id.strip() for run_id in run_ids):
+        raise click.UsageError("Give either run ids or --open.")
+    async with opened(log_url) as log, Client(log) as client:
+        if all_open:
+            verdicts = await _open_runs(client, log, agent_type, graph, options)
+        else:
+            runs = [await client.get_run(run_id) for run_id in run_ids]
+            verdicts = [await verify(run, target_for(log, graph, options, run.agent_type)) for run in runs]
+    if as_json:
+        out_json([{**asdict(verdict), "same": verdict.is_same} for verdict in verdicts])
+    else:
+        _show(verdicts, all_open)
+    if not all(verdict.is_same for verdict in verdicts):
+        raise click.exceptions.Exit(FAILED)
+
+
+async def _open_runs(
+    client: Client, log: EventLog, agent_type: str | None, graph: str | None, options: Sequence[str]
+) -> list[Verdict]:
+    if graph is None and agent_type is None:
+        raise ConfigError(
+            "It is not known whose open runs to verify.", hint="Give --graph MODULE[:NAME] or --agent TYPE."
+        )
+    target = target_for(log, graph, options, agent_type or "")
+    return await verify_open(client, target, agent_type)
+
+
+def _show(verdicts: Sequence[Verdict], all_open: bool) -> None:
+    for verdict in verdicts:
+        steps = f"{verdict.steps} step{'' if verdict.steps == 1 else 's'}"
+        if verdict.is_same:
+            good = "can go on" if all_open else f"as recorded ({verdict.status})"
+            out(f"{verdict.run_id}  {good}, {steps}")
+            if verdict.note is not None:
+                out(f"  {verdict.note}")
+            continue
+        out(f"{verdict.run_id}  {'cannot go on' if all_open else f'differs ({verdict.status})'}")
+        for line in str(verdict.difference).splitlines():
+            out(f"  {line}")
+    differing = sum(not verdict.is_same for verdict in verdicts)
+    if all_open:
+        runs = f"{len(verdicts)} open run{'' if len(verdicts) == 1 else 's'}"
+        note(f"{runs}, {differing} of them cannot go on")

@@ -1,0 +1,35 @@
+"""Guides of the package: Markdown files in `noesium_stream/guides`."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import Final
+
+GUIDES: Final = (
+    "agent",
+    "projection",
+    "operate",
+    "test",
+    "upgrade",
+    "secure",
+    "guarantees",
+    "commands",
+    "settings",
+    "inside",
+    "contribute",
+)
+"""Names of the guides, in the order in which they are listed."""
+
+_SNIPPET_MARK: Final = re.compile(r"^<!-- snippet: [^>]+ -->\n", re.MULTILINE)
+
+
+def guide_text(name: str) -> str:
+    """Return a guide as Markdown, without the comments that name its snippets for the tests."""
+    text = files("noesium_stream").joinpath("guides", f"{name}.md").read_text(encoding="utf-8")
+    return _SNIPPET_MARK.sub("", text)
+
+
+def summary(name: str) -> str:
+    """Return the line below a guide's title: what the guide is for."""
+    return guide_text(name).split("\n\n")[1]

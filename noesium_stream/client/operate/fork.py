@@ -1,0 +1,120 @@
+"""Forks a run: starts another one that shares its history up to a step, with other values there."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from noesium_stream.client.client import Client
+from noesium_stream.client.operate.replay import check_agent, check_step, recording
+from noesium_stream.client.operate.state_keys import check_value, declared_keys
+from noesium_stream.client.run import Run
+from noesium_stream.errors import ConfigError
+from noesium_stream.event.standard import ForkRef
+from noesium_stream.kernel.recording.recorded_run import RecordedRun
+from noesium_stream.kernel.verify.state_at import reduced_channels, state_at
+from noesium_stream.kernel.verify.verifier import ReplayTarget
+from noesium_stream.kernel.verify.versions import MOVED
+
+_PART: Final = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+async def fork(
+    client: Client, parent: Run, at: int, values: Mapping[str, Any], target: ReplayTarget | None = None
+) -> Run:
+    """Start a run that shares the parent's history up to superstep `at`, with other `values` there.
+
+    Args:
+        client: sends the command.
+        parent: the run to branch off; open or ended.
+        at: superstep; 0 is the beginning.
+        values: JSON values by path in the state.
+        target: the parent's code; needed to resolve paths.
+
+    Raises:
+        ConfigError: the parent has no such step, a path does not exist, a value is not of the declared
+            type, or paths are given without code.
+    """
+    recorded = await recording(parent)
+    check_step(recorded, at)
+    _check_moved(recorded, at)
+    channels: dict[str, Any] = {}
+    reduced: frozenset[str] = frozenset()
+    if values:
+        if target is None:
+            raise ConfigError(
+                "Values are set in a state, and that takes the run's code.", hint="Give --graph."
+            )
+        check_agent(parent, target)
+        state = copy.deepcopy(await state_at(target, recorded, at, moved=True))
+        keys = declared_keys(target.graph)
+        changed = [set_path(state, *item, declared=keys) for item in values.items()]
+        channels = {name: state[name] for name in changed}
+        for name, value in channels.items():
+            check_value(target.graph, name, value)
+        reduced = reduced_channels(target)
+    ref = ForkRef(
+        run_id=parent.id,
+        step=at,
+        capability_id=recorded.started.payload.get("capability_id"),
+        values=channels,
+        reduced=sorted(reduced & channels.keys()),
+    )
+    return await client.start(parent.agent_type, recorded.input, fork=ref)
+
+
+def _check_moved(run: RecordedRun, at: int) -> None:
+    """Refuse to fork before the run's migration: a fork goes on with the present graph.
+
+    Raises:
+        ConfigError
+    """
+    moves = [item.event.payload for item in run.events if item.event.event_type == MOVED]
+    if moves and at < moves[-1]["step"] - 1:
+        version, first = moves[-1]["to_graph"]["version"], moves[-1]["step"] - 1
+        raise ConfigError(
+            f"Run {run.run_id} was moved to version {version} before step {first + 1}, and step {at} is "
+            "one of an older version.",
+            hint=f"Fork it at step {first} or later.",
+        )
+
+
+def set_path(state: dict[str, Any], path: str, value: Any, *, declared: Collection[str] = ()) -> str:
+    """Change `state` at `path` (`items[2].text`); return the name of its first part.
+
+    A key that is `declared` may be set without having a value yet.
+
+    Raises:
+        ConfigError: there is no such path.
+    """
+    parts = [name if name else int(index) for name, index in _PART.findall(path)]
+    at: Any = state
+    if len(parts) == 1 and parts[0] in declared:
+        state.setdefault(str(parts[0]), None)
+    try:
+        for part in parts[:-1]:
+            at = at[part]
+        at[parts[-1]]
+        at[parts[-1]] = value
+    except (KeyError, IndexError, TypeError) as error:
+        known = ", ".join(sorted({*state, *declared})) or "nothing"
+        raise ConfigError(f"The state has no {path!r} at this step.", hint=f"It has {known}.") from error
+    return str(parts[0])
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Parse `PATH=VALUE` into a path and a JSON value; a value that is not JSON is text.
+
+    Raises:
+        ConfigError: there is no `=`, or no path before it.
+    """
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise ConfigError(f"{text!r} is no PATH=VALUE.")
+    try:
+        return path.strip(), json.loads(value)
+    except ValueError:
+        return path.strip(), value

@@ -1,0 +1,268 @@
+"""Questions of runs to people, folded from the log; finds the question that an answer is for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from noesium_stream.clock import to_rfc3339
+from noesium_stream.errors import (
+    ApprovalClosedError,
+    ApprovalError,
+    CorruptRecordError,
+    EventValidationError,
+    RunEndedError,
+)
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.approval_answers import refusal_of
+from noesium_stream.event.rules.run_life import ENDINGS
+from noesium_stream.event.standard import ApprovalAnswered
+from noesium_stream.log.generations import open_generations
+from noesium_stream.log.port import EventLog
+from noesium_stream.log.topics import partition_of
+
+_TYPES: Final = ("approval.requested", "approval.answered", "approval.expired", *ENDINGS)
+_SHOWN: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """One question of a run.
+
+    `status` is open, sent (an answer is in the inbox and no worker has accepted it yet), answered, expired,
+    or ended (the run has ended without an answer). `answer_schema` is the JSON Schema of the answer's value.
+    Without `approvers` anyone may answer. Times are milliseconds since the epoch.
+    """
+
+    run_id: str
+    approval_id: str
+    agent_type: str
+    node: str
+    question: Any
+    fingerprint: str
+    event_id: str
+    asked_ms: int
+    answer_schema: dict[str, Any] | None = None
+    approvers: tuple[str, ...] = ()
+    deadline_ms: int | None = None
+    status: str = "open"
+    closed_ms: int | None = None
+    answered_by: str | None = None
+    approved: bool | None = None
+    value: Any = None
+
+    def answer(self, approved: bool, value: Any, by: str) -> ApprovalAnswered:
+        """Make the event that answers the question.
+
+        Raises:
+            ApprovalError: `by` may not answer it.
+            EventValidationError: the value does not match the question's schema; the error names the field.
+        """
+        if self.approvers and by not in self.approvers:
+            raise ApprovalError(
+                f"{by} may not answer the question {self.shown}: only {', '.join(self.approvers)}.",
+                hint="Say who you are with --as NAME (`by` in a program).",
+            )
+        event = ApprovalAnswered(
+            run_id=self.run_id,
+            approval_id=self.approval_id,
+            fingerprint=self.fingerprint,
+            approved=approved,
+            value=value,
+            answered_by=by,
+        )
+        problem = self.refusal(event.payload())
+        if problem is not None:
+            wanted = json.dumps(self.answer_schema, ensure_ascii=False)
+            raise EventValidationError(
+                problem.field,
+                problem.reason,
+                hint=f"The question {self.shown} wants a value like this: {wanted}",
+            )
+        return event
+
+    def refusal(self, answer: dict[str, Any]) -> EventValidationError | None:
+        """Return why the owner would refuse an answer with this payload; None if it would accept it."""
+        asked = {
+            "fingerprint": self.fingerprint,
+            "answer_schema": self.answer_schema,
+            "approvers": list(self.approvers),
+        }
+        return refusal_of(asked, answer)
+
+    @property
+    def shown(self) -> str:
+        """Return the question as one short line."""
+        text = self.question if isinstance(self.question, str) else json.dumps(self.question)
+        text = " ".join(text.split())
+        return f'"{text}"' if len(text) <= _SHOWN else f'"{text[: _SHOWN - 1]}…"'
+
+
+class Questions:
+    """Fold of an agent type's questions and their status, over its journal and then its inbox."""
+
+    def __init__(self, agent_type: str) -> None:
+        self.ended: dict[str, str] = {}
+        self._agent_type = agent_type
+        self._found: dict[tuple[str, str], Approval] = {}
+
+    def all(self) -> list[Approval]:
+        """Return all questions, in the order of asking."""
+        return [
+            replace(found, status="ended")
+            if found.run_id in self.ended and found.status in ("open", "sent")
+            else found
+            for found in self._found.values()
+        ]
+
+    def take_journal(self, event: EventEnvelope) -> None:
+        """Fold the next event of the journal."""
+        payload = event.payload
+        if event.event_type in ENDINGS:
+            self.ended.setdefault(payload["run_id"], ENDINGS[event.event_type])
+            return
+        key = payload["run_id"], payload["approval_id"]
+        if event.event_type == "approval.requested":
+            self._found.setdefault(key, _asked(event, self._agent_type))
+            return
+        found = self._found.get(key)
+        if found is None or found.status != "open":
+            return
+        if event.event_type == "approval.expired":
+            self._found[key] = replace(found, status="expired", closed_ms=event.timestamp_ms)
+        else:
+            self._found[key] = _answered(found, "answered", event)
+
+    def take_inbox(self, event: EventEnvelope) -> None:
+        """Fold an answer in the inbox: the question is sent if the owner would accept the answer."""
+        payload = event.payload
+        found = self._found.get((payload["run_id"], payload["approval_id"]))
+        if found is None or found.status != "open":
+            return
+        if found.refusal(payload) is None:
+            self._found[found.run_id, found.approval_id] = _answered(found, "sent", event)
+
+
+async def read_questions(log: EventLog, agent_type: str, run_id: str | None = None) -> Questions:
+    """Read all questions of an agent type's runs, or of one run.
+
+    Raises:
+        LogUnavailableError, CorruptRecordError
+    """
+    questions = Questions(agent_type)
+    found = await open_generations(log, agent_type)
+    journals = {generation.journal: _TYPES for generation in found}
+    # An answer may be in the inbox of an earlier generation than its question.
+    inboxes = {generation.inbox: ("approval.answered",) for generation in found}
+    for topic, types in (journals | inboxes).items():
+        until = await log.end(topic)
+        if run_id is not None:
+            partition = partition_of(run_id, len(until))
+            until = {partition: until[partition]}
+        async for record in log.read(topic, {}, until=until, types=types):
+            if run_id is not None and record.key != run_id:
+                continue
+            if topic in journals:
+                questions.take_journal(record.unchecked)
+                continue
+            try:
+                questions.take_inbox(record.envelope)
+            except CorruptRecordError:
+                continue  # its owner makes it a dead letter
+    return questions
+
+
+def question_to_answer(
+    questions: Questions, agent_type: str, run_id: str, approval_id: str | None, now_ms: int
+) -> Approval:
+    """Find the question that an answer is for: by id or a prefix of it, or the only open one.
+
+    Raises:
+        RunEndedError: the run has ended.
+        ApprovalClosedError: the question was answered already (by whom and when), or its deadline has passed.
+        ApprovalError: no question is open, several are, or none has this id.
+    """
+    if run_id in questions.ended:
+        raise RunEndedError(
+            f"Run {run_id} has ended already: {questions.ended[run_id]}.", hint=f"See: noesium show {run_id}"
+        )
+    found = questions.all()
+    if approval_id is not None:
+        found = [question for question in found if question.approval_id.startswith(approval_id)]
+        if not found:
+            raise ApprovalError(
+                f"Run {run_id} of {agent_type} has asked no question {approval_id}.", hint=_LIST
+            )
+    still_open = [question for question in found if question.status == "open"]
+    if len(still_open) > 1:
+        raise ApprovalError(
+            f"Run {run_id} has {len(still_open)} open questions: say which.",
+            hint="\n".join(f"{question.approval_id}  {question.shown}" for question in still_open),
+        )
+    if not found:
+        raise ApprovalError(f"Run {run_id} of {agent_type} asks nothing now.", hint=_LIST)
+    question = still_open[0] if still_open else found[-1]
+    _refuse_closed(question, now_ms)
+    return question
+
+
+def open_ones(found: Iterable[Approval]) -> list[Approval]:
+    """Select the questions that wait for an answer, or for a worker to accept it; oldest first."""
+    waiting = [question for question in found if question.status in ("open", "sent")]
+    return sorted(waiting, key=lambda question: question.asked_ms)
+
+
+_LIST: Final = "`noesium approvals` lists what is asked."
+
+
+def _refuse_closed(question: Approval, now_ms: int) -> None:
+    answered = "approved" if question.approved else "rejected"
+    when = to_rfc3339(question.closed_ms or 0)
+    if question.status == "sent":
+        raise ApprovalClosedError(
+            f"The question {question.shown} was {answered} by {question.answered_by} at {when}.",
+            hint="No worker has taken the answer up yet; it waits on the log, and the first one counts.",
+        )
+    if question.status == "answered":
+        raise ApprovalClosedError(
+            f"The question {question.shown} was {answered} by {question.answered_by} at {when}.",
+            hint="The first answer counts.",
+        )
+    deadline_ms = question.deadline_ms
+    if question.status == "expired" or (deadline_ms is not None and deadline_ms <= now_ms):
+        raise ApprovalClosedError(
+            f"The deadline of the question {question.shown} passed at {to_rfc3339(deadline_ms or 0)}.",
+            hint="The run goes on without an answer.",
+        )
+
+
+def _asked(event: EventEnvelope, agent_type: str) -> Approval:
+    payload = event.payload
+    approvers: Sequence[str] = payload.get("approvers") or ()
+    return Approval(
+        run_id=payload["run_id"],
+        approval_id=payload["approval_id"],
+        agent_type=agent_type,
+        node=payload["node"],
+        question=payload["question"],
+        fingerprint=payload["fingerprint"],
+        event_id=event.event_id,
+        asked_ms=event.timestamp_ms,
+        answer_schema=payload.get("answer_schema"),
+        approvers=tuple(approvers),
+        deadline_ms=payload.get("deadline_ms"),
+    )
+
+
+def _answered(question: Approval, status: str, event: EventEnvelope) -> Approval:
+    payload = event.payload
+    return replace(
+        question,
+        status=status,
+        closed_ms=event.timestamp_ms,
+        answered_by=payload["answered_by"],
+        approved=payload["approved"],
+        value=payload.get("value"),
+    )

@@ -1,0 +1,159 @@
+"""References to functions and graphs by name, of a module or of the agent, which other processes can resolve.
+
+Decision record: the body of a completed node is never executed again, so its compensation cannot be obtained
+by running it. Hence names, and no closures or lambdas: they would be refused when it is too late. A graph
+does not know its own name, so it is always given by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from langgraph.graph.state import CompiledStateGraph
+
+from noesium_stream.errors import KernelError, NoesiumError
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+Undo = Callable[..., Any] | str
+"""A function of a module or a method of the agent; or the name of one of these or of a compiled graph:
+`module:NAME`, or the name of a method or an attribute of the agent."""
+
+
+def reference(function: Undo, what: str, *, defined: bool = True) -> str:
+    """`module:qualified.name`, or `.name` for a method of the agent; `what` names its owner in an error.
+
+    With `defined` it is looked up at once; a decorator in a class body cannot do that.
+
+    Raises:
+        KernelError: it cannot be found by its name.
+    """
+    if isinstance(function, str):
+        return _named(function, what, defined)
+    owner = getattr(function, "__self__", None)
+    if inspect.ismethod(function) and not isinstance(owner, type):
+        name = function.__name__
+        if hasattr(owner, "agent_type") and getattr(owner, name, None) == function:
+            return f".{name}"
+        raise _refused(function, what)
+    module, path = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not callable(function) or not module or not path or "<" in path:
+        raise _refused(function, what)
+    found = f"{module}:{path}"
+    if defined:
+        try:
+            same = _lookup(found)[1] == function
+        except KernelError:
+            same = False
+        if not same:
+            raise _refused(function, what)
+    return found
+
+
+def _named(name: str, what: str, defined: bool) -> str:
+    if name.isidentifier():
+        return f".{name}"
+    if ":" not in name:
+        raise KernelError(
+            f"compensate={name!r} of {what} is no name of a method of the agent, and not MODULE:NAME."
+        )
+    if defined:
+        find(name, None)
+    return name
+
+
+def check_callable(function: Undo, what: str, *args: Any, **kwargs: Any) -> None:
+    """Refuse a compensation that does not accept its arguments.
+
+    Raises:
+        KernelError: it has other parameters.
+    """
+    if isinstance(function, str):
+        return
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a builtin that does not expose its parameters
+    if takes_key(function):
+        kwargs = {**kwargs, "idempotency_key": ""}
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise KernelError(
+            f"The compensation of {what} does not take what it will be given: {error}.",
+            hint="It is called with the effect's result, followed by the effect's own arguments.",
+        ) from error
+
+
+def find(reference: str, agent: object) -> Callable[..., Any] | Graph:
+    """The function or graph behind `reference`; a method is bound to `agent`.
+
+    Raises:
+        KernelError: there is none by this name here.
+    """
+    if reference.startswith("."):
+        method = getattr(agent, reference[1:], None)
+        if not callable(method) and not isinstance(method, CompiledStateGraph):
+            raise KernelError(f"The agent {type(agent).__qualname__} has no method {reference[1:]}.")
+        found: Callable[..., Any] | Graph = method
+        return found
+    owner, target = _lookup(reference)
+    if isinstance(target, CompiledStateGraph):
+        return target
+    function: Callable[..., Any] = target
+    if isinstance(owner, type) and isinstance(agent, owner) and inspect.isfunction(target):
+        name = reference.rpartition(".")[2]
+        if inspect.isfunction(inspect.getattr_static(owner, name)):
+            function = getattr(agent, name)
+    if not callable(function):
+        raise KernelError(f"{reference} is no function and no compiled graph.")
+    return function
+
+
+def takes_key(function: Callable[..., Any]) -> bool:
+    """Whether it has a parameter `idempotency_key`."""
+    try:
+        return "idempotency_key" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False  # a builtin that does not expose its parameters
+
+
+def exception_of(reference: str, message: str) -> Exception | None:
+    """An exception of the class `module:name` with this message; None if it cannot be created."""
+    try:
+        _, kind = _lookup(reference)
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            return None
+        error = kind.__new__(kind)
+        error.args = (message,)
+        if isinstance(error, NoesiumError):
+            error.message, error.hint = message, None
+        str(error)  # an exception that prints the arguments of its `__init__` would fail here
+    except Exception:
+        return None
+    return error
+
+
+def _lookup(reference: str) -> tuple[Any, Any]:
+    module, _, path = reference.partition(":")
+    try:
+        owner, target = None, import_module(module)
+        for part in path.split("."):
+            owner, target = target, getattr(target, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise KernelError(
+            f"The function {reference} is not here: {error}.",
+            hint="Run the worker with the code that the run was started with, or keep the old name.",
+        ) from error
+    return owner, target
+
+
+def _refused(function: Any, what: str) -> KernelError:
+    name = getattr(function, "__qualname__", None) or type(function).__name__
+    return KernelError(
+        f"The compensation of {what} is {name}, which another process could not find by its name.",
+        hint="Give a function of a module or a method of the agent: no lambda, closure or partial. A graph "
+        "is given by its name: compensate='module:NAME'.",
+    )

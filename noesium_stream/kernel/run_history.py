@@ -1,0 +1,306 @@
+"""The history of a run: a fold over its journal's records, which steps read on replay.
+
+Records are keyed by values that a second execution computes again: a step by (superstep, task path), a call
+or an effect by an id derived from the run, the step and the call's own content.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, caller_of
+from noesium_stream.event.rules.effect_ledger import EFFECT_HANDLERS, EffectLedger
+from noesium_stream.event.rules.run_life import ENDINGS, RunLife, evolve
+
+StepKey = tuple[int, str]
+
+_STRANDING: Final = frozenset({"run.parked", "run.resumed"})
+
+
+@dataclass(slots=True)
+class RunHistory(EffectLedger, RunLife):
+    """All records of one run; `apply` takes them in order.
+
+    Attributes:
+        subcalls: calls of subgraphs, by the id of the calling step and their number: hashes of the input of
+            the first nodes of a call, by the path of the node.
+        spent: numbers of the calls that failed attempts of a step have made; the next attempt makes its own.
+        undoing: the part that each compensation undoes, by the id in the task paths of its graph's nodes.
+        stop: why it is to end without a result: a cancellation request, or a passed deadline; the first
+            counts.
+        forgiven: last failures of nodes (event ids) after which a compensating graph was begun again.
+        migrated: the last `run.migrated`: the graph that it names begins there, with the state in it.
+        pinned: the graph that the run continues with, as `GraphRef` has it.
+        renames: renamings by moves: up to which superstep, and new names of nodes by old ones.
+    """
+
+    run_id: str = ""
+    agent_type: str = ""
+    agent_version: str | None = None
+    status: str = "requested"
+    reason: str | None = None
+    error: str | None = None
+    result: Any = None
+    requested_ms: int | None = None
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    started: EventEnvelope | None = None
+    migrated: EventEnvelope | None = None
+    pinned: dict[str, Any] | None = None
+    renames: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    terminal: EventEnvelope | None = None
+    stop: EventEnvelope | None = None
+    last_event_id: str | None = None
+    records: int = 0
+    entered: dict[StepKey, EventEnvelope] = field(default_factory=dict)
+    completed: dict[StepKey, EventEnvelope] = field(default_factory=dict)
+    failures: Counter[StepKey] = field(default_factory=Counter)
+    failed: dict[StepKey, EventEnvelope] = field(default_factory=dict)
+    steps: dict[int, list[EventEnvelope]] = field(default_factory=dict)
+    subcalls: dict[str, dict[str, dict[str, str | None]]] = field(default_factory=dict)
+    spent: dict[str, frozenset[str]] = field(default_factory=dict)
+    checkpoints: set[int] = field(default_factory=set)
+    last_checkpoint: str | None = None
+    invoked: dict[str, EventEnvelope] = field(default_factory=dict)
+    answered: dict[str, EventEnvelope] = field(default_factory=dict)
+    calls: dict[str, dict[str, EventEnvelope]] = field(default_factory=dict)
+    signals: dict[str, list[EventEnvelope]] = field(default_factory=dict)
+    approvals: dict[str, EventEnvelope] = field(default_factory=dict)
+    closed: dict[str, EventEnvelope] = field(default_factory=dict)
+    timers: dict[str, EventEnvelope] = field(default_factory=dict)
+    fired: dict[str, EventEnvelope] = field(default_factory=dict)
+    undoing: dict[str, str] = field(default_factory=dict)
+    forgiven: set[str] = field(default_factory=set)
+
+    @property
+    def open(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self.started is not None and self.terminal is None
+
+    @property
+    def stranded(self) -> str | None:
+        """Why the owner could not continue it; None if it could, or can again."""
+        return self.reason if self.status == "stranded" else None
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """The run's deadline in milliseconds since the epoch; None: no deadline."""
+        return self.started.payload.get("deadline_ms") if self.started is not None else None
+
+    def apply(self, event: EventEnvelope) -> None:
+        """Apply the next record."""
+        self.records += 1
+        counts = evolve(self, event)
+        if event.event_type in _STRANDING:
+            return  # not an action of the run itself: later events keep the cause that they would have had
+        self.last_event_id = event.event_id
+        if event.event_type in ENDINGS:
+            self.terminal = event if counts else self.terminal
+            return
+        handler = _HANDLERS.get(event.event_type)
+        if handler is not None:
+            handler(self, event, event.payload)
+        if event.event_type == "effect.requested":
+            _call(self, event.payload["fingerprint"], event)
+            if self.compensation is not None and event.causation_id == self.compensation.event_id:
+                self._undo(event.payload["fingerprint"], event.payload["compensates"])
+
+    def undoes(self, key: StepKey) -> str | None:
+        """The part that is undone by the compensation graph of this step; None for other steps."""
+        return self.undoing.get(undo_id(key) or "")
+
+    def calls_under_way(self) -> list[str]:
+        """Begun effects without an outcome; a compensation graph is represented by its steps instead."""
+        graphs = {f"{UNDO}{base}" for base in self.undoing} & self.subcalls.keys()
+        return [
+            effect_id
+            for effect_id, requested in self.requested.items()
+            if effect_id not in self.outcomes and f"{UNDO}{requested.payload['fingerprint']}" not in graphs
+        ]
+
+    def _undo(self, base: str, what: str) -> None:
+        """Begin a compensation, or begin it again: failed nodes of its graph get another attempt."""
+        self.undoing[base] = what
+        self.forgiven.update(event.event_id for key, event in self.failed.items() if undo_id(key) == base)
+
+    def withdraw_end(self) -> None:
+        """Go on after a result that was refused: its end does not count."""
+        self.terminal, self.status, self.ended_ms = None, "running", None
+
+    def forget(self, event_ids: Container[str]) -> None:
+        """Drop events that were staged and then refused by the log: they did not happen."""
+        if self.migrated is not None and self.migrated.event_id in event_ids:
+            # The graph is not executed here any more: the next owner reads the log.
+            self.migrated, self.pinned = None, None
+        for found in (self.entered, self.completed, self.requested, self.outcomes, self.invoked):
+            _drop(found, event_ids)
+        for calls in self.calls.values():
+            _drop(calls, event_ids)
+        self.undoable = [event for event in self.undoable if event.event_id not in event_ids]
+
+
+def _drop(found: dict[Any, EventEnvelope], event_ids: Container[str]) -> None:
+    for key in [key for key, event in found.items() if event.event_id in event_ids]:
+        del found[key]
+
+
+UNDO: Final = "undo:"
+_UNDO_ID = re.compile(rf"(?:\d+:)*{UNDO}([^:|]+)")
+
+
+def undo_id(key: StepKey) -> str | None:
+    """The id of the compensation whose graph has this step: `undo:ID|0|pull:node`, or nested in one."""
+    found = _UNDO_ID.fullmatch(key[1].partition("|")[0])
+    return found[1] if found else None
+
+
+def nested_in(key: StepKey) -> str | None:
+    """The step that runs the subgraph of this step; None for a step of the run's own graph."""
+    outer, bar, _ = key[1].rpartition("|")
+    return outer.rpartition("|")[0] if bar else None
+
+
+def _call(history: RunHistory, fingerprint: str, event: EventEnvelope) -> None:
+    """Record a step's request, under the event of its node's entry."""
+    if event.causation_id is not None:
+        history.calls.setdefault(event.causation_id, {}).setdefault(fingerprint, event)
+
+
+def step_id(key: StepKey) -> str:
+    """A step as a text, which is the prefix of the task paths of nodes that it calls."""
+    return f"{key[0]}:{key[1]}"
+
+
+def _step(payload: dict[str, Any]) -> StepKey:
+    return payload["step"], payload["task_path"]
+
+
+def _started(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    if history.started is None:
+        history.started = event
+        history.pinned = payload["graph"]
+
+
+def _migrated(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    own = history.started is None or payload["run_id"] == history.started.payload["run_id"]
+    latest = history.migrated
+    if not own and latest is not None and latest.payload["step"] > payload["step"]:
+        return  # of the run that this one is a fork of, and before its own
+    history.migrated = event
+    if own:
+        history.pinned = payload["to_graph"]
+    step = payload["step"]
+    history.renames.append((step, payload.get("renamed") or {}))
+    # A node that was only entered, under a name that the new graph does not run there, never began.
+    kept = {f"pull:{name}" for name in payload["next"]}
+    for key in [key for key in history.entered if key[0] == step and nested_in(key) is None]:
+        if key[1] not in kept and key not in history.completed:
+            del history.entered[key]
+
+
+def _stop(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.stop = history.stop or event
+
+
+def _entered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    key = _step(payload)
+    history.entered.setdefault(key, event)
+    outer = nested_in(key)
+    if outer is not None:
+        number, _, path = key[1].removeprefix(f"{outer}|").partition("|")
+        nodes = history.subcalls.setdefault(outer, {}).setdefault(number, {})
+        nodes.setdefault(path, payload.get("input_hash"))
+
+
+def _completed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    key = _step(payload)
+    if key in history.completed:
+        return
+    history.completed[key] = event
+    entered = history.entered.get(key)
+    if entered is not None and entered.payload.get("compensation") is not None:
+        history.undoable.append(event)
+    if nested_in(key) is None:
+        history.steps.setdefault(key[0], []).append(event)
+
+
+def _checkpoint(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.checkpoints.add(payload["step"])
+    history.last_checkpoint = payload["checkpoint_id"]
+
+
+def _failed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    key = _step(payload)
+    history.failures[key] += 1
+    history.failed[key] = event
+    if undo_id(key) is not None:
+        # A compensation continues where it failed, also within a graph that the node runs.
+        within = f"{step_id(key)}|"
+        history.forgiven.update(
+            each.event_id for inner, each in history.failed.items() if inner[1].startswith(within)
+        )
+    elif step_id(key) in history.subcalls:
+        history.spent[step_id(key)] = frozenset(history.subcalls[step_id(key)])
+
+
+def _invoked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    # A provider's journal holds the same event as the copy of its command, before `run.started`: that is not
+    # a call of its own.
+    started = history.started
+    if started is not None and caller_of(payload) == started.payload["run_id"]:
+        history.invoked.setdefault(payload["reply_to"]["call_id"], event)
+        _call(history, payload["reply_to"]["call_id"], event)
+
+
+def _answered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    if payload["call_id"] in history.invoked:
+        history.answered.setdefault(payload["call_id"], event)
+
+
+def _signalled(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.signals.setdefault(payload["name"], []).append(event)
+
+
+def _asked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.approvals.setdefault(payload["approval_id"], event)
+    _call(history, payload["approval_id"], event)
+
+
+def _closed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    # An answer or the expiry of the deadline: the first one counts.
+    history.closed.setdefault(payload["approval_id"], event)
+
+
+def _timer(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.timers.setdefault(payload["timer_id"], event)
+    _call(history, payload["timer_id"], event)
+
+
+def _fired(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.fired.setdefault(payload["timer_id"], event)
+
+
+_HANDLERS: dict[str, Callable[[RunHistory, EventEnvelope, dict[str, Any]], None]] = {
+    "run.started": _started,
+    "run.migrated": _migrated,
+    "run.cancel.requested": _stop,
+    "run.deadline.passed": _stop,
+    "run.signalled": _signalled,
+    "kernel.node.entered": _entered,
+    "kernel.node.completed": _completed,
+    "kernel.node.failed": _failed,
+    "kernel.checkpoint.created": _checkpoint,
+    **dict.fromkeys(CALLS, _invoked),
+    **dict.fromkeys(ANSWERS, _answered),
+    "approval.requested": _asked,
+    "approval.answered": _closed,
+    "approval.expired": _closed,
+    "timer.started": _timer,
+    "timer.fired": _fired,
+    **EFFECT_HANDLERS,
+}

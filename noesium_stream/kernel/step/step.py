@@ -1,0 +1,257 @@
+"""`Step`: the interface of a node's code to calls, effects, time and ids.
+
+All requests go through the run's journal. A second execution of the same node (after a crash) finds the
+actions of the first one there and does not repeat them (law 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from noesium_stream.clock import to_datetime
+from noesium_stream.config import ExecutionMode
+from noesium_stream.durations import Duration
+from noesium_stream.errors import (
+    KernelError,
+    StrictModeError,
+)
+from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard import SideEffectClass
+from noesium_stream.kernel.callable_reference import Undo
+from noesium_stream.kernel.modes import current_mode
+from noesium_stream.kernel.retry import Retries
+from noesium_stream.kernel.run_context import current_run
+from noesium_stream.kernel.step.answer import Answer
+from noesium_stream.kernel.step.delegation import Delegation
+from noesium_stream.kernel.step.effects import Effects
+from noesium_stream.kernel.step.position import Place, this_step
+from noesium_stream.kernel.step.waits import Waits
+
+T = TypeVar("T")
+
+
+def current_step() -> Step:
+    """The step of the calling node.
+
+    Raises:
+        KernelError: called outside a node, or in a thread that the node started by itself.
+    """
+    place = this_step()
+    if place.facade is None:
+        place.facade = Step(place)
+    step: Step = place.facade
+    return step
+
+
+class Step:
+    """One execution of one node of one run, in the view of its body."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    @property
+    def node(self) -> str:
+        """The node's name in its graph."""
+        return self._place.node
+
+    @property
+    def run_id(self) -> str:
+        """The id of this step's run."""
+        return self._place.run_id
+
+    def now(self) -> datetime:
+        """The time at which this node was first entered, UTC: the same on every execution."""
+        return to_datetime(self._place.entered.timestamp_ms)
+
+    def uuid(self) -> str:
+        """A new id, the same on every execution of this node."""
+        return self._place.uuid()
+
+    def random(self) -> float:
+        """A number in [0, 1), the same on every execution of this node."""
+        if self._place.random is None:
+            self._place.random = random.Random(self._place.derived("random"))
+        return self._place.random.random()
+
+    def emit(self, event: DomainEvent) -> None:
+        """Put a domain event into the step's commit; equivalent to returning it in `_pending_events`."""
+        self._place.emitted.append(event)
+
+    async def invoke(
+        self, capability_id: str, arguments: Mapping[str, Any], *, version: str | None = None
+    ) -> Any:
+        """Delegate to a provider of `capability_id` and wait for the answer (RFC-0005, RFC-1001 §10.3).
+
+        The chosen provider is recorded with the call; a second execution takes the same one and waits for the
+        same answer.
+
+        Raises:
+            CapabilityNotFoundError: there is no provider in this version range.
+            CapabilityError: the provider answered with an error.
+        """
+        return await Delegation(self._place).invoke(capability_id, arguments, version=version)
+
+    async def call_tool(
+        self,
+        toolkit: str,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        version: str | None = None,
+    ) -> Any:
+        """Have another agent call a tool, and wait for its result (RFC-1001 §12.1): by event, in every mode.
+
+            price = await step.call_tool("shop", "price", {"item": "bread"})
+
+        The call goes to a provider of `tool.TOOLKIT.TOOL` (see `agent_from_tools`), as
+        `tool.invocation.requested`; the answer is `tool.invocation.completed`. Everything else is as with
+        `invoke`: the chosen provider is recorded with the call, and its one answer counts on every execution.
+
+        Raises:
+            ConfigError: a name is not valid for a toolkit or a tool.
+            CapabilityNotFoundError: there is no provider of the tool in this version range.
+            CapabilityError: the tool failed.
+            StateError: the arguments have no JSON form.
+        """
+        return await Delegation(self._place).call_tool(toolkit, tool, arguments or {}, version=version)
+
+    async def effect(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        effect_class: SideEffectClass = SideEffectClass.EXTERNAL,
+        timeout: Duration | None = None,
+        retries: Retries | None = None,
+        compensate: Undo | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Call something outside, once: intent on the log, the call, its result on the log (law 5).
+
+        A function with a parameter `idempotency_key` receives the effect's key: the same text whenever this
+        very call is repeated, another one after a recorded failure.
+
+        `function` may be sync (it runs in a thread) or async. Arguments and result must have a JSON form. A
+        second execution returns the recorded result. If only the intent is recorded, pure and idempotent
+        effects are repeated under the same idempotency key. An external one is not: its outcome is recorded
+        as unknown, and the node waits until a person has decided (`noesium effect resolve`,
+        `Run.resolve_effect`). The same holds for an external one that did not end within `timeout`, or whose
+        result has no JSON form. With a `timeout`, a process that takes the run over waits that long for a
+        late report of the former owner's call, before the outcome is unknown.
+
+        A failure is recorded. With `retries` the effect is retried by itself, after pauses that are on the
+        log. Without `retries`, or after the last one, the node gets the error, and its next attempt calls
+        again.
+
+        `compensate` undoes it if the run fails or is cancelled afterwards: a function of a module or a
+        method of the agent (no closure: another process must find it by its name), called outside any step
+        with the recorded result, then the effect's own arguments, then `idempotency_key` if it has that
+        parameter. It is an effect of its own, of the same class; one that fails waits for a person, after the
+        retries of `kernel_compensation`. Or the name of a compiled graph, `module:NAME`, which is
+        executed as a part of the run: it begins with `name`, `result`, `args` and `kwargs` of the effect as
+        far as its state has them (of a node: its name, and the delta as `result`).
+
+        Raises:
+            EffectFailedError: a person has decided that it failed.
+            StateError: arguments or result have no JSON form.
+            StrictModeError: in STRICT mode, where effects are left to other agents.
+            KernelError: `compensate` cannot be found by its name, or does not accept its arguments.
+            Exception: the error of `function`, after it is recorded as `effect.failed`.
+        """
+        if current_mode() is ExecutionMode.STRICT:
+            raise StrictModeError(
+                f"The node {self.node} calls {name} by itself, which STRICT mode does not allow.",
+                hint="Let another agent do it: offer it there as a tool (agent_from_tools) and call it with "
+                "step.call_tool, or as a capability and call it with step.invoke.",
+            )
+        return await Effects(self._place).perform(
+            name,
+            function,
+            *args,
+            effect_class=effect_class,
+            timeout=timeout,
+            retries=retries,
+            compensate=compensate,
+            **kwargs,
+        )
+
+    def run_sync(self, call: Coroutine[Any, Any, T]) -> T:
+        """Make one of this step's calls from a sync node, or from a thread, and wait for it there.
+
+            answer = step.run_sync(step.effect("refund", pay_back, order))
+
+        Raises:
+            KernelError: called on the run's event loop, which must not be blocked; use `await` there.
+            Exception: the error of the call.
+        """
+        run = current_run()
+        if run is None or run.on_its_loop():
+            call.close()
+            raise KernelError(
+                f"The node {self.node} waits for a call on the run's event loop.",
+                hint="Use `await` in async nodes; `run_sync` is for sync nodes and for asyncio.to_thread.",
+            )
+        return asyncio.run_coroutine_threadsafe(call, run.loop).result()
+
+    async def signal(self, name: str) -> Any:
+        """Wait for the next signal of this name to this run and return its value.
+
+        Signals are counted within a node: the first call takes the first signal that came, and so on.
+        """
+        self._place.check_open()
+        history = self._place.history
+        index = self._place.occurrence(f"signal:{name}")
+        await self._place.journal.until(lambda: len(history.signals.get(name, ())) > index)
+        return history.signals[name][index].payload.get("value")
+
+    async def interrupt(
+        self,
+        question: Any,
+        *,
+        schema: Any = None,
+        approvers: Sequence[str] | None = None,
+        timeout: Duration | None = None,
+        on_timeout: Any = None,
+    ) -> Answer:
+        """Ask a person and wait for the answer, in this process or any later one (RFC-0003 §12).
+
+        `noesium approve` and `noesium reject` answer it, or the event `approval.answered` from any process.
+        An answer is matched to the question's content and counted once. No earlier action is repeated, and
+        other branches go on.
+
+        Args:
+            question: the question, any JSON value; it identifies the question.
+            schema: the type of the answer's value: a pydantic model, a dataclass, a TypedDict or a JSON
+                Schema. None accepts any value, and an answer without one.
+            approvers: the names that may answer; None or empty: anyone.
+            timeout: how long to wait, from when it is first asked: a `timedelta`, or seconds.
+            on_timeout: the answer if nobody answered by then: "approve", "reject" or "decline", as if from a
+                person, or a value that the schema accepts. None: the node fails.
+
+        Raises:
+            ApprovalExpiredError: nobody answered in time, and there is no `on_timeout`.
+            StateError: the question has no JSON form, the schema is not valid, or refuses `on_timeout`.
+        """
+        return await Waits(self._place).ask(
+            question, schema=schema, approvers=approvers, timeout=timeout, on_timeout=on_timeout
+        )
+
+    async def sleep(self, duration: Duration) -> None:
+        """Wait for `duration` of the owner's clock, in this process or any later one, once only.
+
+        A number is seconds. The duration is counted from when the log first heard of it; a replay does not
+        wait.
+        """
+        await Waits(self._place).sleep(duration)
+
+    async def sleep_until(self, moment: datetime) -> None:
+        """As `sleep`, until an aware datetime, which has to be the same on every execution.
+
+        Raises:
+            ValueError: `moment` has no time zone.
+        """
+        await Waits(self._place).sleep_until(moment)

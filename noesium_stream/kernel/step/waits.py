@@ -1,0 +1,152 @@
+"""Waiting for people and for time, on the log: for days, and across processes.
+
+A question is identified by its content, a timer by its length or its end, both with the number of equal ones
+before them in the step. The first execution records it; every later one waits for the same answer, until the
+same moment. The recorded question counts: its schema, its approvers and its deadline are those of the first
+execution.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from noesium_stream.clock import to_ms, to_rfc3339
+from noesium_stream.durations import Duration, in_seconds
+from noesium_stream.errors import ApprovalExpiredError, KernelError
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.payload.canonical import canonical_json
+from noesium_stream.event.payload.value import to_json
+from noesium_stream.event.standard import ApprovalExpired, ApprovalRequested, TimerFired, TimerStarted
+from noesium_stream.kernel.state.typed_json import check_size, said_of
+from noesium_stream.kernel.step.answer import Answer, AnswerType
+from noesium_stream.kernel.step.position import INTERRUPT, Place
+
+
+class Waits:
+    """The questions and timers of one step."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    async def ask(
+        self,
+        question: Any,
+        *,
+        schema: Any = None,
+        approvers: Sequence[str] | None = None,
+        timeout: Duration | None = None,
+        on_timeout: Any = None,
+        kind: str = "approval",
+    ) -> Answer:
+        """See `Step.interrupt`."""
+        if on_timeout is not None and timeout is None:
+            raise KernelError(
+                f"The node {self._place.node} says what to take when a question times out, but not when.",
+                hint="Give `timeout` as well.",
+            )
+        expected = AnswerType(schema)
+        decision = to_json(on_timeout, "on_timeout")
+        if decision is not None:
+            expected.check_decision(decision)
+        who = f"The node {self._place.node}"
+        with said_of(who):
+            content = to_json(question, "question")
+        check_size(content, "question", who)
+        asked = await self._asked(kind, content, expected, approvers, timeout)
+        approval_id, deadline_ms = asked.payload["approval_id"], asked.payload["deadline_ms"]
+        history = self._place.history
+        await self._until(lambda: approval_id in history.closed, deadline_ms)
+        closed = history.closed.get(approval_id)
+        if closed is None:
+            closed = self._place.stage(
+                ApprovalExpired(
+                    run_id=self._place.run_id,
+                    approval_id=approval_id,
+                    deadline_ms=deadline_ms,
+                    decision=decision,
+                ),
+                asked.event_id,
+            )
+        if closed.event_type == "approval.answered":
+            return expected.answered(asked.payload, closed.payload)
+        if closed.payload["decision"] is None:
+            raise ApprovalExpiredError(
+                f"Nobody answered a question of the node {self._place.node} by {to_rfc3339(deadline_ms)}.",
+                hint="Give `on_timeout` to say what is taken then, or a longer `timeout`.",
+            )
+        return expected.expired(asked.payload, closed.payload["decision"])
+
+    async def interrupt(self, question: Any, schema: Any = None) -> Any:
+        """Ask as LangGraph's `interrupt` does: anyone, without a deadline; returns the answer's plain value.
+
+        It has its own kind, apart from `ask`, because the executor asks it once and not every execution of
+        the body.
+        """
+        return (await self.ask(question, schema=schema, kind=INTERRUPT)).value
+
+    async def sleep(self, duration: Duration) -> None:
+        """See `Step.sleep`."""
+        ms = max(0, round(in_seconds(duration, "duration") * 1000))
+        await self._timer(self._place.call_id("timer", "sleep", ms), self._place.clock.now_ms() + ms)
+
+    async def sleep_until(self, moment: datetime) -> None:
+        """See `Step.sleep_until`."""
+        due_ms = to_ms(moment)
+        await self._timer(self._place.call_id("timer", "until", due_ms), due_ms)
+
+    async def _asked(
+        self,
+        kind: str,
+        question: Any,
+        expected: AnswerType,
+        approvers: Sequence[str] | None,
+        timeout: Duration | None,
+    ) -> EventEnvelope:
+        """The question as it was first asked, which may be now."""
+        place = self._place
+        approval_id = place.call_id(kind, place.node, question)
+        asked = place.history.approvals.get(approval_id)
+        if asked is not None:
+            return asked
+        await place.before_call(approval_id, "another question")
+        deadline_ms = None
+        if timeout is not None:
+            deadline_ms = place.clock.now_ms() + max(0, round(in_seconds(timeout, "timeout") * 1000))
+        event = ApprovalRequested(
+            run_id=place.run_id,
+            approval_id=approval_id,
+            node=place.node,
+            question=question,
+            fingerprint=hashlib.sha256(canonical_json(question)).hexdigest(),
+            answer_schema=expected.json_schema,
+            approvers=[approvers] if isinstance(approvers, str) else list(approvers or ()),
+            deadline_ms=deadline_ms,
+        )
+        return place.stage(event, key=approval_id)
+
+    async def _timer(self, timer_id: str, due_ms: int) -> None:
+        place = self._place
+        started = place.history.timers.get(timer_id)
+        if started is None:
+            await place.before_call(timer_id, "another timer")
+            event = TimerStarted(run_id=place.run_id, timer_id=timer_id, node=place.node, due_ms=due_ms)
+            started = place.stage(event, key=timer_id)
+        due_ms = started.payload["due_ms"]
+        await self._until(lambda: timer_id in place.history.fired, due_ms)
+        if timer_id not in place.history.fired:
+            fired = TimerFired(run_id=place.run_id, timer_id=timer_id, due_ms=due_ms)
+            place.stage(fired, started.event_id)
+
+    async def _until(self, happened: Callable[[], bool], deadline_ms: int | None) -> None:
+        """Wait for an event or for the deadline. The step itself records that the deadline has passed: with
+        its next commit, or again after a crash before that commit; the difference is not visible outside.
+        """
+        clock = self._place.clock
+        if deadline_ms is None:
+            await self._place.journal.until(happened)
+        else:
+            due = deadline_ms
+            await self._place.journal.until(lambda: happened() or clock.now_ms() >= due, due)

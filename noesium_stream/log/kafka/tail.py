@@ -1,0 +1,117 @@
+"""Live tails of Kafka by aiokafka: they wake at once, need no thread and buffer only their last fetch.
+
+A tail waits for a restarting broker. A broker that stays unavailable, or a deleted topic, ends the tail with
+an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError as AioKafkaError
+from aiokafka.errors import OffsetOutOfRangeError
+
+from noesium_stream.errors import EventStoreError
+from noesium_stream.log.headers import CE_TYPE, TypeFilter
+from noesium_stream.log.kafka.admin import KafkaAdmin
+from noesium_stream.log.kafka.aio_client import started
+from noesium_stream.log.kafka.bounded_reader import BATCH, Patience, out_of_range
+from noesium_stream.log.kafka.errors import translated_aio
+from noesium_stream.log.kafka.messages import wanted_undeclared
+from noesium_stream.log.kafka.settings import KafkaSettings
+from noesium_stream.log.record import Decoder, Record
+
+_WAKE_MS: Final = 200
+_FETCH_WAIT_MS: Final = 50
+
+
+class Tail:
+    """Reads partitions of one topic without end, from given offsets."""
+
+    def __init__(self, settings: KafkaSettings, admin: KafkaAdmin, decoder: Decoder, topic: str) -> None:
+        self._settings = settings
+        self._admin = admin
+        self._decoder = decoder
+        self._topic = topic
+
+    async def batches(
+        self, positions: dict[int, int], keep: TypeFilter | None, check: Callable[[], None]
+    ) -> AsyncGenerator[list[Record]]:
+        """Yield batches of the partitions in `positions` as they arrive; `check` may raise to end it.
+
+        Raises:
+            LogTruncatedError, TopicNotFoundError, LogUnavailableError, LogCorruptError
+        """
+        if not positions:
+            return
+        consumer = await started(self._consumer, self._admin, f"reading {self._topic}")
+        try:
+            consumer.assign([TopicPartition(self._topic, partition) for partition in positions])
+            for partition, offset in positions.items():
+                consumer.seek(TopicPartition(self._topic, partition), offset)
+            idle = Patience(self._admin, self._topic)
+            while True:
+                found = await self._next(consumer)
+                check()
+                if found:
+                    idle.reset()
+                    for messages in found.values():
+                        batch = self._records(messages, keep)
+                        if batch:
+                            yield batch
+                else:
+                    await idle.wait()
+        finally:
+            # `wait`, not `await`: with its broker unavailable it may end as cancelled, though nobody here is.
+            stopping = asyncio.ensure_future(consumer.stop())
+            await asyncio.wait([stopping])
+            if not stopping.cancelled():
+                stopping.exception()  # retrieved and dropped: the error that ended the reading counts
+
+    def _consumer(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            **self._settings.aiokafka(),
+            isolation_level="read_committed",
+            auto_offset_reset="none",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=_FETCH_WAIT_MS,
+            max_partition_fetch_bytes=262_144,
+            fetch_max_bytes=4_194_304,
+        )
+
+    async def _next(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, list[Any]]:
+        try:
+            return await consumer.getmany(timeout_ms=_WAKE_MS, max_records=BATCH)
+        except OffsetOutOfRangeError as error:
+            (tp, offset), *_ = error.args[0].items()
+            raise await out_of_range(self._admin, self._topic, tp.partition, offset) from error
+        except AioKafkaError as error:
+            raise self._translated(error) from error
+
+    def _records(self, messages: Sequence[Any], keep: TypeFilter | None) -> list[Record]:
+        records = []
+        for message in messages:
+            record = Record(
+                message.topic,
+                message.partition,
+                message.offset,
+                message.timestamp,
+                message.key.decode(errors="replace") if message.key is not None else "",
+                list(message.headers),
+                message.value or b"",
+                self._decoder,
+            )
+            if keep is None or self._wanted(record, keep):
+                records.append(record)
+        return records
+
+    @staticmethod
+    def _wanted(record: Record, keep: TypeFilter) -> bool:
+        event_type = record.header(CE_TYPE)
+        return wanted_undeclared(record, keep) if event_type is None else keep.keeps(event_type)
+
+    def _translated(self, error: AioKafkaError) -> EventStoreError:
+        return translated_aio(error, self._settings.bootstrap, f"reading {self._topic}")

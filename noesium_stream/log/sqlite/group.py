@@ -1,0 +1,262 @@
+"""Consumer groups of the SQLite backend: tables with leases, shared by processes.
+
+A member renews its lease every `BEAT_S`. If it has not for `LEASE_S`, any other member drops it, and its
+partitions are free. Every change increments the group's generation, which the other members watch.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from noesium_stream.clock import Clock
+from noesium_stream.log.embedded.group import Claim, MemberTenure, Plan, assign, shares
+from noesium_stream.log.embedded.store import Topic
+from noesium_stream.log.port import GroupShare, TopicPartition
+from noesium_stream.log.sqlite.file import PATIENCE_S, is_busy, patiently, translate
+
+BEAT_S: Final = 1.0
+LEASE_S: Final = 4.0
+GOODBYE_S: Final = 1.0
+"""How long a leaving member waits for the lock; if it does not get the lock, the lease expires."""
+
+_SET_OFFSET: Final = (
+    "UPDATE grp_partition SET next_offset = ? WHERE grp = ? AND topic = ? AND partition = ? AND owner = ? "
+    "AND epoch = ?"
+)
+
+T = TypeVar("T")
+
+
+def group_shares(connection: sqlite3.Connection, group: str, now_ms: int) -> list[GroupShare]:
+    """See `EventLog.members`; a member whose lease has expired has no partitions."""
+    members = connection.execute(
+        "SELECT member FROM grp_member WHERE grp = ? AND lease_ms >= ?", (group, now_ms)
+    ).fetchall()
+    owners = connection.execute(
+        "SELECT topic, partition, owner FROM grp_partition WHERE grp = ? AND owner IS NOT NULL", (group,)
+    ).fetchall()
+    return shares(
+        (member for (member,) in members),
+        {TopicPartition(topic, number): owner for topic, number, owner in owners},
+    )
+
+
+def is_held(connection: sqlite3.Connection, tenure: MemberTenure) -> bool:
+    """Whether the group still leaves a partition to the member; runs within the caller's transaction."""
+    group, member, tp, epoch = tenure
+    row = connection.execute(
+        "SELECT 1 FROM grp_partition WHERE grp = ? AND topic = ? AND partition = ? AND owner = ? "
+        "AND epoch = ?",
+        (group, tp.topic, tp.partition, member, epoch),
+    ).fetchone()
+    return row is not None
+
+
+class SqliteCoordinator:
+    """One member's view of its group's tables; see `Coordinator`."""
+
+    beat_s: float | None = BEAT_S
+
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        clock: Clock,
+        tell: Callable[[], None],
+        group: str,
+        member: str,
+        topics: Sequence[Topic],
+    ) -> None:
+        self._path = path
+        self._connection = connection
+        self._clock = clock
+        self._tell = tell
+        self._group = group
+        self._member = member
+        self._read({topic.name: topic.partitions for topic in topics})
+        self._seen = -1
+        self._patience_s = PATIENCE_S
+
+    def hurry(self) -> None:
+        """From now on, wait for the lock at most `GOODBYE_S`."""
+        self._patience_s = GOODBYE_S
+
+    def _read(self, topics: Mapping[str, int]) -> None:
+        self._topics = json.dumps(sorted(topics))
+        self._partitions = [
+            TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)
+        ]
+
+    def changed(self) -> bool:
+        """Whether the group has changed since the last `poll`."""
+        return self._seen != self._generation()
+
+    async def poll(self) -> Plan:
+        """Renew the lease, drop members whose lease has expired, take free partitions."""
+        plan, changed = await self._transact(self._poll)
+        if changed:
+            self._tell()
+        return plan
+
+    def _poll(self) -> tuple[Plan, bool]:
+        changed = self._renew()
+        rows = self._connection.execute(
+            "SELECT topic, partition, owner, epoch, next_offset FROM grp_partition WHERE grp = ?",
+            (self._group,),
+        ).fetchall()
+        claims = {
+            TopicPartition(topic, number): Claim(epoch, offset) for topic, number, _, epoch, offset in rows
+        }
+        owners = {TopicPartition(row[0], row[1]): row[2] for row in rows if row[2] is not None}
+        target = assign(self._members(), claims.keys() | set(self._partitions), owners)
+        mine = {tp for tp, member in target.items() if member == self._member}
+        for tp in sorted(mine - owners.keys()):
+            claims[tp] = self._take(tp)
+            owners[tp] = self._member
+        held = {tp: claims[tp] for tp, owner in owners.items() if owner == self._member}
+        self._seen = self._generation()
+        return Plan(held, frozenset(held.keys() - mine)), changed
+
+    async def beat(self) -> None:
+        """Renew the lease; drop members whose lease has expired."""
+        if await self._transact(self._renew):
+            self._tell()
+
+    def holds(self, claims: Mapping[TopicPartition, Claim]) -> bool:
+        """Whether all of these are still this member's, in these epochs."""
+        try:
+            return all(
+                is_held(self._connection, MemberTenure(self._group, self._member, tp, claim.epoch))
+                for tp, claim in claims.items()
+            )
+        except sqlite3.Error as error:
+            raise translate(self._path, error) from error
+
+    async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Set the group's next offsets, if this member still holds the partition in that epoch."""
+        rows = [
+            (offset, self._group, tp.topic, tp.partition, self._member, epoch)
+            for tp, (offset, epoch) in offsets.items()
+        ]
+        if len(rows) == 1:
+            # One statement is a transaction of its own; it waits only while another process holds the lock.
+            try:
+                self._connection.execute(_SET_OFFSET, rows[0])
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    raise translate(self._path, error) from error
+            else:
+                return
+        await self._transact(lambda: self._connection.executemany(_SET_OFFSET, rows))
+
+    async def follow(self, topics: Mapping[str, int]) -> None:
+        """Read these topics from now on."""
+        self._read(topics)
+
+        def work() -> None:
+            self._connection.execute(
+                "UPDATE grp_member SET topics = ? WHERE grp = ? AND member = ?",
+                (self._topics, self._group, self._member),
+            )
+            self._count_up()
+
+        await self._transact(work)
+        self._tell()
+
+    async def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """Release these partitions to other members."""
+        rows = [(self._group, tp.topic, tp.partition, self._member) for tp in partitions]
+
+        def work() -> None:
+            self._connection.executemany(
+                "UPDATE grp_partition SET owner = NULL "
+                "WHERE grp = ? AND topic = ? AND partition = ? AND owner = ?",
+                rows,
+            )
+            self._count_up()
+
+        await self._transact(work)
+        self._tell()
+
+    async def leave(self) -> None:
+        """Release everything."""
+        await self._transact(lambda: self._drop(self._member))
+        self._tell()
+
+    def _renew(self) -> bool:
+        """Renew the lease; return whether the group changed, by this or by the expiry of other leases."""
+        now_ms = self._clock.now_ms()
+        execute = self._connection.execute
+        late = execute(
+            "SELECT member FROM grp_member WHERE grp = ? AND lease_ms < ? AND member <> ?",
+            (self._group, now_ms, self._member),
+        ).fetchall()
+        for (member,) in late:
+            self._drop(member)
+        lease_ms = now_ms + round(LEASE_S * 1000)
+        renewed = execute(
+            "UPDATE grp_member SET lease_ms = ? WHERE grp = ? AND member = ?",
+            (lease_ms, self._group, self._member),
+        ).rowcount
+        if not renewed:
+            execute(
+                "INSERT INTO grp_member(grp, member, topics, lease_ms) VALUES(?, ?, ?, ?)",
+                (self._group, self._member, self._topics, lease_ms),
+            )
+            self._count_up()
+        return bool(late) or not renewed
+
+    def _drop(self, member: str) -> None:
+        execute = self._connection.execute
+        execute("DELETE FROM grp_member WHERE grp = ? AND member = ?", (self._group, member))
+        execute("UPDATE grp_partition SET owner = NULL WHERE grp = ? AND owner = ?", (self._group, member))
+        self._count_up()
+
+    def _take(self, tp: TopicPartition) -> Claim:
+        [(epoch, offset)] = self._connection.execute(
+            "INSERT INTO grp_partition(grp, topic, partition, owner, epoch) VALUES(?1, ?2, ?3, ?4, 1) "
+            "ON CONFLICT(grp, topic, partition) DO UPDATE SET owner = ?4, epoch = epoch + 1 "
+            "RETURNING epoch, next_offset",
+            (self._group, tp.topic, tp.partition, self._member),
+        ).fetchall()
+        return Claim(epoch, offset)
+
+    def _members(self) -> dict[str, frozenset[str]]:
+        rows = self._connection.execute(
+            "SELECT member, topics FROM grp_member WHERE grp = ?", (self._group,)
+        ).fetchall()
+        return {member: frozenset(json.loads(topics)) for member, topics in rows}
+
+    def _generation(self) -> int:
+        try:
+            row = self._connection.execute(
+                "SELECT generation FROM grp WHERE name = ?", (self._group,)
+            ).fetchone()
+        except sqlite3.Error as error:
+            raise translate(self._path, error) from error
+        return int(row[0]) if row else 0
+
+    def _count_up(self) -> None:
+        self._connection.execute(
+            "INSERT INTO grp(name, generation) VALUES(?, 1) "
+            "ON CONFLICT(name) DO UPDATE SET generation = generation + 1",
+            (self._group,),
+        )
+
+    async def _transact(self, work: Callable[[], T]) -> T:
+        def whole() -> T:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = work()
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            return result
+
+        return await patiently(self._path, whole, lambda: self._patience_s)

@@ -1,0 +1,159 @@
+"""Folds for a run's use of agents, effects and tools from its journal, used by `ExecutionProjection`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.agent_calls import caller_of
+from noesium_stream.event.rules.effect_ledger import awaits_decision
+from noesium_stream.projection.builtin.execution_run import task_of
+from noesium_stream.projection.builtin.execution_state import (
+    CIRCUIT_OPENS,
+    CallState,
+    Circuit,
+    EffectState,
+    RunState,
+    UseCounts,
+)
+
+
+def _invoked(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    if caller_of(payload) != run.run_id or payload["run_id"] in run.calls:
+        return  # the call that started this run, or a repeat
+    task = task_of(run, event)
+    run.calls[payload["run_id"]] = CallState(
+        payload["capability_id"], payload["version"], payload["target_agent_type"], event.timestamp_ms, task
+    )
+    run.open_calls[payload["run_id"]] = task
+
+
+def _call_answered(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    call = run.calls.get(payload["call_id"])
+    if call is None or call.status != "asked":
+        return  # the run's own answer, or a repeat
+    run.open_calls.pop(payload["call_id"], None)
+    call.answered_ms, call.error = event.timestamp_ms, payload.get("error")
+    call.status = "answered" if call.error is None else "failed"
+    _note(run, f"capability:{call.capability_id}", event, call.error)
+
+
+def _unresolved(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    call = CallState(payload["capability_id"], "", "", event.timestamp_ms, task_of(run, event), "unresolved")
+    call.answered_ms, call.error = event.timestamp_ms, "nobody offers it"
+    run.calls.setdefault(payload["call_id"], call)
+    _note(run, f"capability:{call.capability_id}", event, call.error)
+
+
+def _effect_requested(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    run.effects.setdefault(payload["name"], UseCounts()).begun += 1
+    run.open_effects[payload["effect_id"]] = EffectState(
+        payload["name"],
+        payload["effect_class"],
+        event.timestamp_ms,
+        task_of(run, event),
+        compensates=payload.get("compensates"),
+    )
+
+
+def _effect_completed(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    effect = run.open_effects.pop(payload["effect_id"], None)
+    if effect is not None:
+        counts = run.effects[effect.name]
+        counts.completed += 1
+        counts.duration_ms += payload["duration_ms"]
+        _note(run, f"effect:{effect.name}", event, None)
+
+
+def _effect_failed(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    effect = run.open_effects.get(payload["effect_id"])
+    if effect is None:
+        return
+    counts = run.effects[effect.name]
+    counts.failed += 1
+    counts.error = f"{payload['error_type']}: {payload['message']}"
+    _note(run, f"effect:{effect.name}", event, counts.error)
+    if awaits_decision(event):
+        effect.status, effect.outcome_id, effect.since_ms = "undecided", event.event_id, event.timestamp_ms
+        effect.reason = f"it failed: {counts.error}"
+    elif payload.get("retry_in_ms") is not None:
+        effect.status = "retrying"
+    else:
+        del run.open_effects[payload["effect_id"]]
+
+
+def _effect_unknown(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    effect = run.open_effects.get(payload["effect_id"])
+    if effect is not None:
+        run.effects[effect.name].unknown += 1
+        effect.status, effect.outcome_id, effect.since_ms = "undecided", event.event_id, event.timestamp_ms
+        effect.reason = payload["reason"]
+
+
+def _effect_resolved(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    effect = run.open_effects.get(payload["effect_id"])
+    if effect is None or effect.status != "undecided":
+        return
+    counts = run.effects[effect.name]
+    if payload["decision"] == "result":
+        counts.completed += 1
+        _note(run, f"effect:{effect.name}", event, None)
+    elif payload["decision"] == "fail" and effect.reason and not effect.reason.startswith("it failed: "):
+        counts.failed += 1
+    del run.open_effects[payload["effect_id"]]
+
+
+def _tool_invoked(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    run.tools.setdefault(payload["tool_name"], UseCounts()).begun += 1
+
+
+def _tool_completed(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    counts = run.tools.setdefault(payload["tool_name"], UseCounts())
+    counts.completed += 1
+    counts.duration_ms += payload["duration_ms"]
+    _note(run, f"tool:{payload['tool_name']}", event, None)
+
+
+def _tool_failed(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    counts = run.tools.setdefault(payload["tool_name"], UseCounts())
+    counts.failed += 1
+    counts.error = f"{payload['error_type']}: {payload['error']}"
+    _note(run, f"tool:{payload['tool_name']}", event, counts.error)
+
+
+def _tool_timeout(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    counts = run.tools.setdefault(payload["tool_name"], UseCounts())
+    counts.timed_out += 1
+    counts.error = f"it took longer than {payload['timeout_ms']} ms"
+    _note(run, f"tool:{payload['tool_name']}", event, counts.error)
+
+
+def _note(run: RunState, name: str, event: EventEnvelope, error: str | None) -> None:
+    """Count consecutive failures; the first success closes the circuit."""
+    if error is None:
+        run.circuits.pop(name, None)
+        return
+    circuit = run.circuits.setdefault(name, Circuit())
+    circuit.failures += 1
+    circuit.failed_ms, circuit.error = event.timestamp_ms, error
+    circuit.open = circuit.failures >= CIRCUIT_OPENS
+
+
+HANDLERS: Final[Mapping[str, Callable[[RunState, EventEnvelope, dict[str, Any]], None]]] = {
+    "capability.invoked": _invoked,
+    "capability.completed": _call_answered,
+    "capability.unresolved": _unresolved,
+    "tool.invocation.requested": _invoked,
+    "tool.invocation.completed": _call_answered,
+    "effect.requested": _effect_requested,
+    "effect.completed": _effect_completed,
+    "effect.failed": _effect_failed,
+    "effect.outcome.unknown": _effect_unknown,
+    "effect.resolved": _effect_resolved,
+    "tool.invoked": _tool_invoked,
+    "tool.completed": _tool_completed,
+    "tool.failed": _tool_failed,
+    "tool.timeout": _tool_timeout,
+}
+"""Folds of a run's row by event type."""

@@ -1,0 +1,366 @@
+"""Session of one open run in its owner's process; implements the kernel's `RunJournal`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from noesium_stream.clock import Clock
+from noesium_stream.errors import EventValidationError, LogClosedError, RecordTooLargeError
+from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.envelope import EventEnvelope, TraceContext
+from noesium_stream.event.rules.agent_calls import CALLS, FAIRNESS_KEY
+from noesium_stream.event.standard import NodeCompleted, NodeFailed
+from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
+from noesium_stream.kernel.activity import Activity
+from noesium_stream.kernel.step.position import enclosing_step
+from noesium_stream.log.headers import ORIGIN, SOURCE
+from noesium_stream.log.port import Outgoing
+from noesium_stream.log.record import Record
+from noesium_stream.log.topics import partition_of
+from noesium_stream.observability import kernel_node_duration
+from noesium_stream.worker.agent_directory import Directory
+from noesium_stream.worker.commit.committer import UNNUMBERED, Submission
+from noesium_stream.worker.commit.partition_writer import PartitionWriter
+from noesium_stream.worker.context import PartitionContext
+from noesium_stream.worker.failure_lines import LINES
+
+_OUTCOMES: Final = ("effect.completed", "effect.failed")
+_NODE_ENDS: Final = {NodeCompleted.TYPE: "completed", NodeFailed.TYPE: "failed"}
+
+
+class RunSession:
+    """A run's identity, its history, and its records for the next commit.
+
+    Attributes:
+        pace: awaited after each commit, so that runs of other tenants get their turn.
+        held: whether a record was accepted for the run and the run was not told of it yet.
+        active_s: when the run last journaled, was woken or began to wait; monotonic time.
+        returned_soon: whether it was needed again soon after its last eviction (see `eviction`).
+        cancelling: whether its task was told to end the run without a result, or will see that by itself.
+        stopping: whether the code that ends it without a result has begun.
+        last_ms: time of its last event, milliseconds since the epoch.
+        unrecorded: outcomes of effects that were on their way to the log when the partition was lost.
+    """
+
+    def __init__(
+        self,
+        context: PartitionContext,
+        writer: PartitionWriter,
+        directory: Directory,
+        on_wait: Callable[[RunSession, int | None], None],
+        command: EventEnvelope,
+        trace: TraceContext | None = None,
+    ) -> None:
+        self._context = context
+        self._writer = writer
+        self._directory = directory
+        self._on_wait = on_wait
+        self.clock: Clock = context.clock
+        self._staged: list[Outgoing] = []
+        self._sent: list[Submission] = []
+        self._refused: Exception | None = None
+        self._failed: Exception | None = None
+        self._closed = False
+        self._lost: set[str] = set()
+        self.unrecorded: list[EventEnvelope] = []
+        self._received = asyncio.Event()
+        self.history = RunHistory()
+        self.activity = Activity()
+        self.activity.assured = self._assure
+        self.activity.owned = lambda: not self._closed and writer.owned()
+        self.command = command
+        run_id = command.partition_key
+        if run_id is None:
+            raise ValueError("a command has the run's id as its partition key")
+        self.run_id = run_id
+        deeper = command.event_type in CALLS
+        self.identity = RunIdentity(
+            run_id=run_id,
+            agent=context.agent_ref,
+            trace=trace or command.trace.child(context.clock.token(8), deeper=deeper),
+            correlation_id=command.correlation_id or run_id,
+            started_event_id=command.event_id,
+        )
+        self.task: asyncio.Task[None] | None = None
+        self.begun = False
+        self.pace: Callable[[], Awaitable[None]] | None = None
+        self.held = False
+        self.active_s = context.clock.monotonic()
+        self.returned_soon = False
+        self.cancelling = False
+        self.stopping = False
+        self.last_ms = command.timestamp_ms
+
+    # -- what happened -------------------------------------------------------------------------------
+
+    def replay(self, event: EventEnvelope) -> None:
+        """Apply an event that is on the log already."""
+        self.history.apply(event)
+        self.last_ms = event.timestamp_ms
+
+    def accept(self, event: EventEnvelope, source: Record) -> Outgoing:
+        """Apply a received event; return its journal copy: same `event_id`, its source in a header.
+
+        The copy is not staged: the log may refuse records that the run has staged, and this must not fail
+        the inbox records of all runs of the partition.
+        """
+        headers = [UNNUMBERED, (SOURCE, f"{source.topic}/{source.partition}/{source.offset}".encode())]
+        self.held = True
+        origin = source.header(ORIGIN)
+        if origin is not None:
+            headers.append((ORIGIN, origin))
+        self.history.apply(event)
+        return self._record(event, tuple(headers))
+
+    def note(self, event: DomainEvent) -> Outgoing:
+        """Apply an event that the owner writes about the run; return its record, which is not staged."""
+        envelope = event.to_envelope(
+            self.identity.agent,
+            self.identity.trace.child(self.clock.token(8)),
+            self.identity.started_event_id,
+            self.identity.correlation_id,
+            partition_key=self.run_id,
+            idempotency_key=f"{self.run_id}/{event.event_type()}",
+            clock=self.clock,
+        )
+        self.history.apply(envelope)
+        return self._record(envelope, (UNNUMBERED,))
+
+    def only_waits(self) -> bool:
+        """Whether the run may be evicted.
+
+        Each open step waits on the log, no effect is in a call, and all that the run did is on the log.
+        """
+        history = self.history
+        if history.stop is not None and history.compensation is None:
+            return False  # it is ending
+        if self.held or self._staged or self._sent or self._refused is not None:
+            return False
+        return self.activity.only_waits and not self.activity.calls and not history.calls_under_way()
+
+    @property
+    def ending(self) -> bool:
+        """Whether the terminal event is on its way to the log; records that come in wait for its outcome."""
+        return self.history.terminal is not None and bool(self._sent) and self._refused is None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the terminal event is on the log: no record may follow it."""
+        if self.history.terminal is None or self._sent or self._staged:
+            return False
+        return self._refused is None and self._failed is None
+
+    async def outcome_known(self) -> None:
+        """Return when the terminal event is committed or has failed."""
+        while self.ending:
+            await self._sent[-1].settled()
+
+    def under_way(self) -> Submission | None:
+        """Flush; return the last submission if it is not committed yet, else None."""
+        self.flush()
+        return self._sent[-1] if self._sent else None
+
+    @property
+    def committing(self) -> bool:
+        """Whether records of the run are on their way to the log."""
+        return bool(self._sent)
+
+    def waits_for_agents(self) -> bool:
+        """Whether the run waits for the answer of another agent."""
+        history = self.history
+        return any(call_id not in history.answered for call_id in history.invoked)
+
+    def close(self) -> None:
+        """Close the session of a run that has ended or is given up: its remaining tasks cannot write."""
+        self._closed = True
+        self.activity.given_up()
+        self._received.set()  # threads of sync nodes wait too, and no cancellation reaches them
+
+    def wake(self) -> None:
+        """Let tasks that wait for records check them again."""
+        self.activity.wake()
+        self.active_s = self.clock.monotonic()
+        received, self._received = self._received, asyncio.Event()
+        received.set()
+
+    # -- RunJournal ----------------------------------------------------------------------------------
+
+    def stage(
+        self,
+        event: DomainEvent,
+        *,
+        trace: TraceContext,
+        causation_id: str | None,
+        idempotency_key: str | None = None,
+        to: Destination | None = None,
+    ) -> EventEnvelope:
+        """See `RunJournal.stage`."""
+        self._check_open(ended=self.history.terminal is not None)  # nothing follows the terminal event
+        envelope = event.to_envelope(
+            self.identity.agent,
+            trace,
+            causation_id,
+            self.identity.correlation_id,
+            partition_key=to.run_id if to else self.run_id,
+            idempotency_key=idempotency_key,
+            metadata=self._metadata(to) if to else None,
+            clock=self.clock,
+        )
+        if to is not None:
+            inbox, partitions = self._directory.inbox_of(to.agent_type)
+            origin = (ORIGIN, self._context.name.encode())
+            partition = partition_of(to.run_id, partitions)
+            self._staged.append(Outgoing(envelope, inbox, partition, to.run_id, (origin,)))
+        self._put(envelope, ())
+        return envelope
+
+    def _metadata(self, to: Destination) -> dict[str, Any]:
+        given = self.command.metadata.get(FAIRNESS_KEY)
+        return {"to": to.agent_type} if given is None else {"to": to.agent_type, FAIRNESS_KEY: given}
+
+    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
+        """See `RunJournal.check`."""
+        self._context.log.catalogue.check(event.event_type(), event.event_version(), payload)
+
+    async def commit(self) -> None:
+        """See `RunJournal.commit`."""
+        self._check_open()
+        self._check_sent()
+        self.flush()
+        if self._sent:
+            await self._sent[-1].settled()
+            if self.pace is not None:
+                await self.pace()
+        self._check_sent()  # also for earlier submissions, which nobody waited for
+
+    def flush(self) -> None:
+        """See `RunJournal.flush`.
+
+        If it is refused, later submissions are withdrawn: the log has no record of a run behind a gap.
+        """
+        if self._staged and self._refused is None:
+            sent = self._writer.submit(self.take_staged())
+            self._sent.append(sent)
+            sent.on_end = self._settled
+            if sent.ended:
+                self._settled(sent)
+
+    def _settled(self, sent: Submission) -> None:
+        if sent not in self._sent:
+            return  # withdrawn
+        if sent.error is None:
+            self._tell(sent.records)
+        if isinstance(sent.error, EventValidationError | RecordTooLargeError):
+            self._refused = sent.error
+            withdrawn, self._sent = self._sent, []
+            for lost in withdrawn:
+                self._lost.update(record.envelope.event_id for record in lost.records)
+                lost.end(sent.error)
+        else:
+            self._failed = self._failed or sent.error
+            self._sent.remove(sent)
+            if sent.error is not None:
+                staged = (record.envelope for record in sent.records)
+                self.unrecorded += [event for event in staged if event.event_type in _OUTCOMES]
+
+    def _tell(self, records: Sequence[Outgoing]) -> None:
+        for record in records:
+            if record.topic != self._context.journal:
+                continue
+            event = record.envelope
+            outcome = _NODE_ENDS.get(event.event_type)
+            if outcome is not None:
+                self._measure(event, outcome)
+            failure = LINES.get(event.event_type)
+            if failure is not None:
+                self._context.tell(failure(event, self.history))
+
+    def _measure(self, event: EventEnvelope, outcome: str) -> None:
+        attributes = {
+            "noesium.agent_type": self.identity.agent.agent_type,
+            "noesium.node": event.payload["node"],
+            "noesium.outcome": outcome,
+        }
+        kernel_node_duration.record(event.payload["duration_ms"] / 1000, attributes)
+
+    def _check_sent(self) -> None:
+        error = self._refused or self._failed
+        if error is not None:
+            raise error
+
+    def restage(self, event: EventEnvelope) -> None:
+        """Stage an unchanged event of this run that was lost on its way to the log."""
+        self._put(event, ())
+
+    def take_staged(self) -> list[Outgoing]:
+        """Return the staged records and unstage them."""
+        records, self._staged = self._staged, []
+        return records
+
+    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+        """See `RunJournal.resolve`."""
+        return await self._directory.resolve(capability_id, version_range)
+
+    async def learn_inbox(self, agent_type: str) -> None:
+        """Make the inbox of an agent type a possible destination of `stage`."""
+        await self._directory.learn_inbox(agent_type)
+
+    async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
+        """See `RunJournal.until`."""
+        while not ready():
+            await self.commit()
+            if not ready():
+                await self._wait(deadline_ms)
+
+    async def _wait(self, deadline_ms: int | None) -> None:
+        received = self._received
+        with self.activity.waiting(enclosing_step()):
+            self.active_s = self.clock.monotonic()
+            self._on_wait(self, deadline_ms)
+            await received.wait()
+
+    # -- help ----------------------------------------------------------------------------------------
+
+    def drop_staged(self) -> None:
+        """Drop staged records that build on a refused commit, so that the run can end in another way.
+
+        Without a refused commit nothing is dropped: results of effects are facts, however the run ends.
+        """
+        if self._refused is not None:
+            self._lost.update(record.envelope.event_id for record in self._staged)
+            self._staged.clear()
+            self.history.forget(self._lost)
+        self._refused = None
+
+    def savepoint(self) -> int:
+        """See `RunJournal.savepoint`."""
+        return len(self._staged)
+
+    def rollback(self, savepoint: int) -> None:
+        """See `RunJournal.rollback`."""
+        del self._staged[savepoint:]
+
+    async def _assure(self) -> None:
+        self._check_open()
+        await self._writer.assure()
+        self._check_open()
+
+    def _check_open(self, *, ended: bool = False) -> None:
+        # A task that a node has started and not awaited may outlive the node, the run and the ownership.
+        if self._closed or ended:
+            raise LogClosedError(f"run {self.run_id} is not carried on here any more")
+
+    def _put(self, envelope: EventEnvelope, headers: tuple[tuple[str, bytes], ...]) -> None:
+        self.last_ms = envelope.timestamp_ms
+        self.active_s = self.clock.monotonic()
+        self._staged.append(self._record(envelope, (UNNUMBERED, *headers)))
+        decides = envelope.event_type in _OUTCOMES and envelope.payload["effect_id"] in self.history.outcomes
+        self.history.apply(envelope)
+        if decides:
+            self.wake()  # the outcome was unknown, and tasks wait for the decision on it
+
+    def _record(self, envelope: EventEnvelope, headers: tuple[tuple[str, bytes], ...]) -> Outgoing:
+        context = self._context
+        return Outgoing(envelope, context.journal, context.journal_partition, self.run_id, headers)

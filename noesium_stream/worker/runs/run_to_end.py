@@ -1,0 +1,280 @@
+"""Executes a run from its input to its terminal event: result, failure, cancellation or expiry."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal, NamedTuple
+
+from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.clock import to_rfc3339
+from noesium_stream.errors import DeadlineExceededError, failure_of, hint_of
+from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.payload.value import to_json
+from noesium_stream.event.rules.agent_calls import answer_to, input_of
+from noesium_stream.event.standard import (
+    CommandExpired,
+    Compensated,
+    CompensationStarted,
+    GraphRef,
+    RunCancelled,
+    RunCancelRequested,
+    RunCompleted,
+    RunDeadlinePassed,
+    RunFailed,
+)
+from noesium_stream.kernel import NO_LONGER_OWNER, Destination
+from noesium_stream.kernel.compensation.saga import Compensation, left_under_way, must_compensate
+from noesium_stream.kernel.failure_location import where_of
+from noesium_stream.kernel.failure_of_code import failure_of_code
+from noesium_stream.kernel.state.typed_json import check_size, said_of
+from noesium_stream.worker.runs.fork_history import begin_fork
+from noesium_stream.worker.runs.pinned_graph import move
+from noesium_stream.worker.runs.run_session import RunSession
+
+
+async def run_to_end(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef) -> bool:
+    """Execute or resume a run; return whether it has ended.
+
+    False: this process does not own the partition any more, or is stopping; the next owner resumes the run.
+
+    Raises:
+        MigrationError: the run is pinned to another version of the graph and cannot be moved to `graph`.
+    """
+    try:
+        return await _attempt(agent, session, graph)
+    except asyncio.CancelledError:
+        if session.history.stop is None:
+            return False
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()  # this request is handled; a later cancellation is a new one
+        return await _stop(agent, session)
+    except NO_LONGER_OWNER:
+        return False
+
+
+async def _attempt(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef) -> bool:
+    history = session.history
+    started = history.started
+    if started is None:
+        raise ValueError("a run is executed after run.started")
+    if history.compensation is not None:
+        return await _undo_and_end(agent, session, history.compensation)
+    if history.stop is not None:
+        return await _stop(agent, session)
+    expired = _expired(session)
+    if expired is not None and not history.entered:
+        return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
+    if history.pinned != graph.model_dump():
+        await move(agent, session)
+    task = asyncio.current_task()
+    try:
+        result = await _execute(agent, session, started.payload)
+        completed = RunCompleted(run_id=session.run_id, result=result, duration_ms=_duration(session))
+        return await _end(agent, session, completed, result)
+    except NO_LONGER_OWNER:
+        raise
+    except BaseException as raised:
+        error = failure_of_code(raised, task)
+        if error is None:
+            raise
+        session.drop_staged()
+        history.withdraw_end()  # a result may have been too large
+        why = _Why("failed", *failure_of(error), hint_of(error), where_of(error))
+    return await _end_without_result(agent, session, why, history.last_event_id)
+
+
+async def _execute(agent: BaseGraphicAgent, session: RunSession, started: dict[str, Any]) -> Any:
+    """Execute the graph from where the journal ends; return the run's result, as JSON values."""
+    initial = None  # a migrated run starts with the state that its migration recorded
+    if session.history.migrated is None:
+        asked = input_of(session.command.payload)
+        initial = agent.initial_state(asked, started.get("capability_id"))
+        if started.get("forked_from") is not None:
+            initial = await begin_fork(agent.context.log, agent.agent_type, session, initial)
+    final = await agent.durable.execute(session, initial, {"recursion_limit": agent.max_supersteps})
+    with said_of("The run"):
+        result = to_json(agent.result(final), "result")
+    check_size(result, "result", "The run")
+    return result
+
+
+class _Why(NamedTuple):
+    """The reason why a run ends without a result."""
+
+    cause: Literal["failed", "cancelled"]
+    error_type: str
+    message: str
+    hint: str | None = None
+    where: str | None = None
+
+
+async def _end_without_result(
+    agent: BaseGraphicAgent, session: RunSession, why: _Why, caused_by: str | None
+) -> bool:
+    """Compensate the run's effects if necessary, and end the run.
+
+    With compensation, `run.compensation.started` is the point of no return: a new owner goes on from there,
+    and a later request to cancel the run changes nothing.
+    """
+    if _is_to_stop(session):
+        return await _stop(agent, session)
+    if not must_compensate(session.history):
+        return await _end_for(agent, session, why, [])
+    started = CompensationStarted(run_id=session.run_id, **why._asdict())
+    trace = session.identity.trace.child(session.clock.token(8))
+    key = f"{session.run_id}/compensation"
+    return await _undo_and_end(
+        agent, session, session.stage(started, trace=trace, causation_id=caused_by, idempotency_key=key)
+    )
+
+
+async def _undo_and_end(agent: BaseGraphicAgent, session: RunSession, started: EventEnvelope) -> bool:
+    compensated = await Compensation(session, agent, input_of(session.command.payload)).run()
+    payload = started.payload
+    said = payload["cause"], payload["error_type"], payload["message"]
+    why = _Why(*said, payload.get("hint"), payload.get("where"))
+    return await _end_for(agent, session, why, compensated)
+
+
+async def _end_for(
+    agent: BaseGraphicAgent, session: RunSession, why: _Why, compensated: list[Compensated]
+) -> bool:
+    stop = session.history.stop
+    ended: RunFailed | RunCancelled
+    if why.cause == "failed":
+        ended = RunFailed(
+            run_id=session.run_id,
+            error_type=why.error_type,
+            message=why.message,
+            duration_ms=_duration(session),
+            compensated=compensated,
+            hint=why.hint,
+            where=why.where,
+        )
+    elif stop is None:
+        raise ValueError("nobody asked for the run to be cancelled")
+    else:
+        ended = RunCancelled(
+            run_id=session.run_id,
+            reason=stop.payload.get("reason"),
+            requested_by=stop.producer.agent_id,
+            duration_ms=_duration(session),
+            compensated=compensated,
+        )
+    return await _end(agent, session, ended, None, why.message, why.error_type)
+
+
+def _is_to_stop(session: RunSession) -> bool:
+    """Whether a record that ends the run was accepted and its task does not know of it yet.
+
+    That record counts: it is on the log, or on its way there, before all that the run may still stage.
+    """
+    history = session.history
+    ending = history.compensation or history.terminal
+    return history.stop is not None and ending is None and not session.stopping
+
+
+async def _stop(agent: BaseGraphicAgent, session: RunSession) -> bool:
+    session.cancelling = session.stopping = True
+    try:
+        if session.history.terminal is not None:
+            await session.commit()  # a terminal event is on its way to the log already: the first one wins
+            return True
+        if session.history.compensation is not None:
+            return await _undo_and_end(agent, session, session.history.compensation)
+        session.drop_staged()
+        stop = session.history.stop
+        if stop is None:
+            raise ValueError("nothing asks for the run to end")
+        if stop.event_type == RunDeadlinePassed.TYPE:
+            # Runs that it has called have the same deadline and end by themselves.
+            said = f"the run had not ended by {to_rfc3339(stop.payload['deadline_ms'])}, its deadline"
+            why = _Why("failed", DeadlineExceededError.__name__, said)
+            return await _end_without_result(agent, session, why, stop.event_id)
+        for call_id, invoked in session.history.invoked.items():
+            if call_id not in session.history.answered:
+                await _cancel_child(session, call_id, invoked.payload["target_agent_type"], stop.event_id)
+        why = _Why("cancelled", "RunCancelledError", "the run was cancelled")
+        return await _end_without_result(agent, session, why, stop.event_id)
+    except NO_LONGER_OWNER:
+        return False
+
+
+async def _cancel_child(session: RunSession, call_id: str, agent_type: str, cause: str) -> None:
+    await session.learn_inbox(agent_type)
+    session.stage(
+        RunCancelRequested(run_id=call_id, reason=f"its caller {session.run_id} was cancelled"),
+        trace=session.identity.trace.child(session.clock.token(8)),
+        causation_id=cause,
+        to=Destination(agent_type, call_id),
+    )
+
+
+async def _end(
+    agent: BaseGraphicAgent,
+    session: RunSession,
+    event: DomainEvent,
+    output: object,
+    error: str | None = None,
+    error_type: str | None = None,
+) -> bool:
+    """Commit the terminal event and the answer to the caller. The first terminal event wins (law 3)."""
+    history = session.history
+    started = history.started
+    if history.terminal is not None or started is None:
+        await session.commit()
+        return True
+    trace = session.identity.trace.child(session.clock.token(8))
+    terminal_cause = history.last_event_id
+    reply_to = started.payload.get("reply_to")
+    if reply_to is not None:
+        await session.learn_inbox(reply_to["agent_type"])
+    if _is_to_stop(session):
+        return await _stop(agent, session)
+    if reply_to is not None:
+        answer = answer_to(
+            session.command,
+            run_id=session.run_id,
+            reply_to=reply_to,
+            capability_id=started.payload.get("capability_id") or "",
+            provider_agent_id=agent.context.agent_ref.agent_id,
+            output=output,
+            error_type=error_type if error is not None else None,
+            error=error,
+        )
+        # The answer goes before the terminal event: nothing of a run follows its terminal event.
+        session.stage(
+            answer,
+            trace=trace,
+            causation_id=terminal_cause,
+            idempotency_key=f"{session.run_id}/answer",
+            to=Destination(reply_to["agent_type"], reply_to["run_id"]),
+        )
+    if isinstance(event, RunFailed | RunCancelled):
+        for unknown, cause in left_under_way(history, session.run_id):
+            session.stage(unknown, trace=trace, causation_id=cause)
+    session.stage(event, trace=trace, causation_id=terminal_cause, idempotency_key=f"{session.run_id}/end")
+    await session.commit()
+    return True
+
+
+def _expired(session: RunSession) -> CommandExpired | None:
+    command = session.command
+    started = session.history.started
+    if command.ttl_ms is None or started is None:
+        return None
+    # Measured at the time of `run.started`, which is on the log: the same on every execution.
+    age = max(0, started.timestamp_ms - command.timestamp_ms)
+    if age <= command.ttl_ms:
+        return None
+    return CommandExpired(
+        run_id=session.run_id, command_id=command.event_id, ttl_ms=command.ttl_ms, age_ms=age
+    )
+
+
+def _duration(session: RunSession) -> int:
+    started = session.history.started
+    begun = started.timestamp_ms if started is not None else session.clock.now_ms()
+    return max(0, session.clock.now_ms() - begun)

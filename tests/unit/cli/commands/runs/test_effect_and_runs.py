@@ -1,0 +1,90 @@
+"""What commands say to a person who has to decide, or who asks for what is under way already."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from langgraph.graph import START, StateGraph
+
+from noesium_stream import KernelExecutor
+from noesium_stream.cli import app
+from noesium_stream.cli.commands.runs import effect, runs
+from noesium_stream.client import Client, RunInfo, UnresolvedEffect
+from noesium_stream.client.operate.fork import fork
+from tests.support.reading import PATIENCE_S
+from tests.unit.client.operate.test_replay import target
+
+REASON = "the process that called it died before it could record what came of it " * 3
+
+
+class State(TypedDict, total=False):
+    n: int
+    label: str
+
+
+def node(state: State) -> dict[str, Any]:
+    return {"n": 1}
+
+
+def copy(state: State) -> dict[str, Any]:
+    return {"n": len(state.get("label", ""))}
+
+
+BUILDER = StateGraph(State).add_node(node).add_node(copy).add_edge(START, "node").add_edge("node", "copy")
+
+
+def test_an_effect_s_reason_is_whole_and_its_arguments_are_shown() -> None:
+    found = UnresolvedEffect(
+        "r", "a", "e", "pay", "external", REASON, 0, "k", ["x" * 200, {"amount": 5}], None, "o"
+    )
+    first, second = effect._below(found)
+    assert first == REASON.strip()
+    assert second.startswith('called with ["xxx')
+    assert len(second) < 140
+    assert effect._below(replace(found, arguments=None)) == [REASON.strip()]
+
+
+def test_the_reason_of_a_stranded_run_is_whole_and_an_error_is_not() -> None:
+    stranded = RunInfo("r", "a", "stranded", "", 0, reason=REASON)
+    assert runs._below(stranded) == REASON.strip()
+    failed = RunInfo("r", "a", "failed", "", 0, error=REASON * 2)
+    assert len(runs._below(failed)) == 160
+
+
+def test_a_run_that_is_being_cancelled_is_not_asked_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/log.db"
+
+    async def begin() -> str:
+        async with Client(url) as client:
+            return (await client.start("sample", {})).id
+
+    run_id = asyncio.run(begin())
+    assert app.run(["signal", run_id, "go", "--log", url]) == 0
+    assert "until the run asks for a signal of that name" in capsys.readouterr().err
+    assert app.run(["cancel", run_id, "--log", url]) == 0
+    assert f"asked {run_id} to end" in capsys.readouterr().err
+    assert app.run(["cancel", run_id, "--log", url]) == 0
+    assert f"{run_id} is being cancelled already: client asked for it at " in capsys.readouterr().err
+
+
+def test_a_diff_says_what_was_set_in_the_fork(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/log.db"
+
+    async def begin() -> tuple[str, str]:
+        async with KernelExecutor(BUILDER, url, "sample", home=tmp_path) as executor:
+            parent = await executor.start({"n": 0})
+            await parent.result(timeout=PATIENCE_S)
+            made = await fork(executor.client, parent, 1, {"label": "late"}, target(BUILDER))
+            await made.result(timeout=PATIENCE_S)
+            return parent.id, made.id
+
+    parent, made = asyncio.run(begin())
+    for pair in ((parent, made), (made, parent)):
+        assert app.run(["diff", *pair, "--log", url]) == 1
+        assert f"{made} branches off {parent} after step 1, where label was set" in capsys.readouterr().err
