@@ -98,6 +98,14 @@ class KafkaAdmin:
             self._partitions.pop(topic, None)
             self._ensured.discard(topic)
 
+    async def forget_deleted(self, topics: Iterable[str]) -> list[str]:
+        """Drop those of these topics from the cache that do not exist any more; return them, sorted.
+
+        Raises:
+            LogUnavailableError: no broker answers.
+        """
+        return [topic for topic in sorted(set(topics)) if await self.partitions(topic) is None]
+
     async def limits(self, topics: Iterable[str]) -> dict[str, int]:
         """The size limit of a write to each topic, in bytes.
 
@@ -127,7 +135,11 @@ class KafkaAdmin:
             TopicNotFoundError, LogUnavailableError
         """
         count = await self.existing(topic)
-        found = await self._offsets({TopicPartition(topic, number): spec for number in range(count)})
+        try:
+            found = await self._offsets({TopicPartition(topic, number): spec for number in range(count)})
+        except TopicNotFoundError:
+            self.forget([topic])  # deleted between the two requests
+            raise
         return {number: found[topic, number] for number in range(count)}
 
     async def _offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[tuple[str, int], int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +19,13 @@ from typing import Final, TypeVar
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError as AioKafkaError
 
-from noesium_stream.errors import CommitUnknownError, EventStoreError, LogClosedError, LogUnavailableError
+from noesium_stream.errors import (
+    CommitUnknownError,
+    EventStoreError,
+    LogClosedError,
+    LogUnavailableError,
+    TopicNotFoundError,
+)
 from noesium_stream.log.kafka.admin import KafkaAdmin
 from noesium_stream.log.kafka.aio_client import started
 from noesium_stream.log.kafka.errors import PATIENCE_S, translated_aio
@@ -32,6 +38,8 @@ from noesium_stream.log.prepare import Prepared, headers_of_text
 T = TypeVar("T")
 IsThere = Callable[[Position], Awaitable[bool]]
 """Whether a committed record lies at a position."""
+Deleted = Callable[[Iterable[str]], Awaitable[list[str]]]
+"""Those of the topics that do not exist any more."""
 
 GROUP_RECORDS: Final = 10_000
 """A shared transaction accepts no further call once it has this many records."""
@@ -125,12 +133,18 @@ class Appender:
     """Appends batches, all or none, by a transactional producer that all calls of this log share."""
 
     def __init__(
-        self, settings: KafkaSettings, transactional_id: str, executor: Executor, is_there: IsThere
+        self,
+        settings: KafkaSettings,
+        transactional_id: str,
+        executor: Executor,
+        is_there: IsThere,
+        deleted: Deleted,
     ) -> None:
         self._settings = settings
         self._id = transactional_id
         self._executor = executor
         self._is_there = is_there
+        self._deleted = deleted
         self._waiting: list[_Call] = []
         self._worker: asyncio.Task[None] | None = None
         self._producer: TransactionalProducer | None = None
@@ -225,15 +239,19 @@ class Appender:
                 return await self._settle(producer, error)
             except EventStoreError as error:
                 await self._blocking(producer.abort)
-                if not isinstance(error, LogUnavailableError) or time.monotonic() > deadline:
+                if not isinstance(error, LogUnavailableError):
+                    raise
+                # The client waits for a topic that was deleted as for a broker that is away.
+                if gone := await self._deleted(record.topic for record in records):
+                    raise TopicNotFoundError(f"an append: there is no topic {gone[0]} any more.") from error
+                if time.monotonic() > deadline:
                     raise
 
     async def _settle(self, producer: TransactionalProducer, unknown: CommitUnknownError) -> list[Position]:
         """Find out the outcome of a commit that was not acknowledged.
 
         1. Open a new producer of the same id: once it is initialised, the old transaction has ended one way
-        or
-           the other, and no late copy of a request can change that.
+           or the other, and no late copy of a request can change that.
         2. Look whether its first record is there.
         """
         positions = producer.positions()

@@ -91,7 +91,11 @@ class KafkaLog:
         self._publisher = Publisher(settings, self.admin)
         token = clock.token(8)
         self._appender = Appender(
-            settings, f"{topology.namespace}.append.{token}", self._executor, self._is_committed
+            settings,
+            f"{topology.namespace}.append.{token}",
+            self._executor,
+            self._is_committed,
+            self.admin.forget_deleted,
         )
         self._writers: WeakSet[KafkaWriter] = WeakSet()
         self._subscriptions: list[KafkaSubscription] = []
@@ -163,6 +167,7 @@ class KafkaLog:
             self._executor,
             self._clock.token(6),
             self.admin.limits,
+            self.admin.forget,
             proof,
         )
         self._writers.add(writer)

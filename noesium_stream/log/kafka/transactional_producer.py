@@ -29,7 +29,13 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from noesium_stream.errors import CommitUnknownError, EventStoreError, FencedError, LogClosedError
+from noesium_stream.errors import (
+    CommitUnknownError,
+    EventStoreError,
+    FencedError,
+    LogClosedError,
+    LogUnavailableError,
+)
 from noesium_stream.log.kafka.errors import (
     FENCED,
     FOR_GOOD,
@@ -80,7 +86,8 @@ def called(function: Callable[..., T], *arguments: Any) -> T:
 class TransactionalProducer:
     """A producer of one transactional id; not to be used from two threads at once.
 
-    `what` names it in errors. `usable` becomes False once it may not begin another transaction.
+    `what` names it in errors. `usable` becomes False once it may not begin another transaction: also when a
+    transaction found no broker available, as the client may be what has lost touch (see `lost_client`).
     """
 
     def __init__(self, settings: KafkaSettings, transactional_id: str, what: str) -> None:
@@ -250,6 +257,7 @@ class TransactionalProducer:
         if self._failed is not None:
             raise self._translated(self._failed)
         if left:
+            self.usable = False
             raise unavailable(self._bootstrap, _COMMIT_S, f"{self.what}: {left} records are not acknowledged")
 
     def commit(self) -> list[Position]:
@@ -372,6 +380,8 @@ class TransactionalProducer:
         if kafka_error.fatal() or isinstance(found, (FencedError, *FOR_GOOD)):
             self.usable = False
             self._fatal = found
+        elif isinstance(found, LogUnavailableError):
+            self.usable = False
         return found
 
     def positions(self) -> list[Position]:

@@ -1,7 +1,8 @@
 """The fenced writer on Kafka: a `LogWriter` on one transactional producer.
 
 A writer never replaces its producer by itself: that would fence a writer that has taken over meanwhile. If
-the producer is not usable any more, the next commit raises and the owner opens the writer again.
+the producer is not usable any more, the next commit raises and the owner opens the writer again. So it is
+after a commit for which no broker was available, as the client may be what is lost (see `lost_client`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from contextlib import suppress
 from operator import itemgetter
 from typing import Final, TypeVar
 
-from noesium_stream.errors import EventStoreError, LogClosedError, RecordTooLargeError
+from noesium_stream.errors import (
+    EventStoreError,
+    FencedError,
+    LogClosedError,
+    LogUnavailableError,
+    RecordTooLargeError,
+)
 from noesium_stream.event.codec.codec import EnvelopeCodec
 from noesium_stream.log.kafka.errors import let_go
 from noesium_stream.log.kafka.tenure import KafkaTenure
@@ -29,6 +36,8 @@ Counts = Callable[[set[str]], Awaitable[dict[str, int]]]
 """Partition counts of topics; creates missing topics."""
 Limits = Callable[[set[str]], Awaitable[Mapping[str, int]]]
 """The size limit of a write to each topic, in bytes."""
+Forget = Callable[[set[str]], None]
+"""Drops topics from the cache of those that exist."""
 
 
 class KafkaWriter:
@@ -44,6 +53,7 @@ class KafkaWriter:
         executor: Executor,
         token: str,
         limits: Limits,
+        forget: Forget,
         tenure: KafkaTenure | None = None,
     ) -> None:
         self.writer_id = writer_id
@@ -55,6 +65,7 @@ class KafkaWriter:
         self._executor = executor
         self._token = token
         self._limits = limits
+        self._forget = forget
         self.unproven = tenure
         self._commits = 0
         self._open: KafkaTransaction | None = None
@@ -62,6 +73,9 @@ class KafkaWriter:
 
     async def commit(self, outgoing: Sequence[Outgoing]) -> list[Position]:
         """See `LogWriter.commit`."""
+        self._check_open()
+        if not self.producer.usable:
+            raise self.given_up()
         prepared = await self.prepare(outgoing)
         try:
             if not self.tells_positions:
@@ -70,6 +84,10 @@ class KafkaWriter:
                 except UntoldError:
                     pass  # aborted; a second attempt with delivery reports shows each record's error
             return await self._commit(prepared, told=True)
+        except (LogUnavailableError, FencedError):
+            # The client waits for a deleted topic as for a broker that is away. The next commit looks.
+            self._forget({record.topic for record in prepared})
+            raise
         except RecordTooLargeError as error:
             limits: Mapping[str, int] = {}
             with suppress(EventStoreError):  # this user may lack the right to ask
@@ -127,6 +145,11 @@ class KafkaWriter:
         self._closed = True
         await self.blocking(self.producer.close)
 
+    def given_up(self) -> EventStoreError:
+        """The reason why the producer is not usable any more."""
+        what = f"The writer {self.writer_id}"
+        return self.producer.ended_by or let_go(what, "after a broken or missing connection")
+
     def _check_open(self) -> None:
         if self._closed:
             raise LogClosedError(f"The writer {self.writer_id} is closed.")
@@ -153,7 +176,7 @@ class KafkaTransaction:
         producer = self._writer.producer
         if not self._begun:
             if not producer.usable:
-                raise self._given_up()
+                raise self._writer.given_up()
             producer.begin()
             self._begun = True
         producer.produce(prepared, self._commit_headers(prepared), told=told)
@@ -166,7 +189,7 @@ class KafkaTransaction:
             # An empty commit asks the broker nothing; a fence that is already known is raised.
             self.ended = True
             if not producer.usable:
-                raise self._given_up()
+                raise self._writer.given_up()
             return []
         return await self._writer.blocking(self._commit)
 
@@ -191,11 +214,6 @@ class KafkaTransaction:
     def _check_open(self) -> None:
         if self.ended:
             raise LogClosedError("The transaction has ended.")
-
-    def _given_up(self) -> EventStoreError:
-        writer = self._writer
-        what = f"The writer {writer.writer_id}"
-        return writer.producer.ended_by or let_go(what, "after a broken connection")
 
     def _commit_headers(self, prepared: Sequence[Prepared]) -> Sequence[Header]:
         """`noesium_commit` of each record; in a transaction in parts, it counts the records so far."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from noesium_stream.errors import TopicConfigError, TopicNotFoundError
+from noesium_stream.errors import FencedError, LogUnavailableError, TopicConfigError, TopicNotFoundError
+from noesium_stream.log.kafka import transactional_producer
 from noesium_stream.log.open import open_log
+from noesium_stream.log.port import Outgoing
 from noesium_stream.log.topics import TopicKind, TopicSpec
 from tests.support.events import catalogue, counted
 from tests.support.kafka import KafkaServer
@@ -107,3 +109,37 @@ async def test_a_topic_deleted_and_made_anew_has_another_id_and_appends_go_on(
     assert await log.topic_id(topic) != before
     assert numbers(await stored(log, topic)) == [3, 4]
     await log.close()
+
+
+async def test_a_topic_that_was_deleted_unnoticed_is_made_anew_by_whoever_writes_next(
+    kafka: KafkaServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka asks the coordinator again and again to add a partition that it does not know."""
+    monkeypatch.setattr(transactional_producer, "TRANSACTION_TIMEOUT_MS", 2_000)
+    log = await open_log(f"{kafka.url(namespace)}&partitions=2", catalogue=catalogue())
+    topic = log.topology.events("demo")
+    await log.append([counted(1, "k"), counted(2, "k")])
+    await gone(kafka, topic)
+    await log.append([counted(3, "k"), counted(4, "k")])
+    assert numbers(await stored(log, topic)) == [3, 4]
+
+    writer = await log.writer("w")
+    await writer.commit([Outgoing(counted(5, "k"), topic, 0, "k")])
+    await gone(kafka, topic)
+    with pytest.raises(LogUnavailableError):
+        await writer.commit([Outgoing(counted(6, "k"), topic, 0, "k")])
+    with pytest.raises(FencedError, match="let go of its id"):
+        await writer.commit([Outgoing(counted(6, "k"), topic, 0, "k")])
+    await writer.close()
+    writer = await log.writer("w")
+    await writer.commit([Outgoing(counted(7, "k"), topic, 0, "k")])
+    assert numbers(await stored(log, topic)) == [7]
+    await writer.close()
+    await log.close()
+
+
+async def gone(server: KafkaServer, topic: str) -> None:
+    """Delete a topic as a stranger would; return when the broker does not know it any more."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    await eventually(lambda: topic not in admin.list_topics(timeout=PATIENCE_S).topics)

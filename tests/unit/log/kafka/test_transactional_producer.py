@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from noesium_stream.errors import FencedError, LogForbiddenError, LogUnsupportedError, TopicNotFoundError
+from noesium_stream.errors import (
+    FencedError,
+    LogForbiddenError,
+    LogUnavailableError,
+    LogUnsupportedError,
+    TopicNotFoundError,
+)
 from noesium_stream.log.kafka import transactional_producer as kafka_producer
 from noesium_stream.log.kafka.settings import KafkaSettings
 from noesium_stream.log.kafka.thread_call import to_its_end
@@ -141,7 +147,7 @@ async def test_a_commit_that_was_not_told_what_is_wrong_with_a_record_is_made_ag
     producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
     with ThreadPoolExecutor(1) as executor:
         nothing: Any = None
-        writer = KafkaWriter("w", producer, 1, nothing, nothing, executor, "t", nothing)
+        writer = KafkaWriter("w", producer, 1, nothing, nothing, executor, "t", nothing, nothing)
         records = [Prepared("t", 0, "k", "\n\n\n\n", (), b"")]
 
         async def prepare(outgoing: Any) -> list[Prepared]:
@@ -279,3 +285,28 @@ def test_a_transaction_whose_connection_broke_meanwhile_is_the_last_one(
     producer._log.log(10, "%s [%s] %s", "WAKEUP", "w", "[thrd:main]: TxnCoordinator: Wake-up: flushing")
     assert producer.commit() == []
     assert producer.usable is (broken != "meanwhile")
+
+
+def test_who_found_no_broker_lets_go_even_if_the_abort_needed_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that has lost its cluster aborts what never reached a broker without asking one."""
+
+    class Lost(Client):
+        def produce(self, topic: str, value: bytes, key: str, partition: int, told: Any, **_: Any) -> None:
+            self.told = told
+
+        def flush(self, timeout_s: float) -> int:
+            self.told(KafkaError(KafkaError._MSG_TIMED_OUT), None)
+            return 0
+
+        def abort_transaction(self, timeout_s: float) -> None:
+            pass
+
+    monkeypatch.setattr(kafka_producer, "Producer", Lost)
+    producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
+    producer.begin()
+    producer.produce([Prepared("t", 0, "k", "\n\n\n\n", (), b"")])
+    with pytest.raises(LogUnavailableError):
+        producer.commit()
+    producer.abort()
+    assert not producer.usable
+    assert producer.ended_by is None
