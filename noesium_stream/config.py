@@ -84,14 +84,14 @@ class NoesiumConfig(BaseModel):
     )
     public_keys: Path | None = Field(
         None,
-        description="JSON file of Ed25519 public keys by id, base64; signed events are verified by them.",
+        description="JSON file of Ed25519 public keys by id, base64; signatures are verified by them.",
     )
     signatures: Literal["optional", "required"] = Field(
-        "optional", description="Whether events without a signature are taken."
+        "optional", description="Whether records without a signature are taken."
     )
     signing_key: Path | None = Field(
         None,
-        description="JSON file of one Ed25519 private key by its id, base64; pushed snapshots are signed.",
+        description="JSON file of one Ed25519 private key by its id, base64; signs records and pushes.",
     )
 
     @field_validator("home")

@@ -90,8 +90,8 @@ class Signer:
 class Verifier:
     """Verifies events against known public keys, by id.
 
-    Keys are `Ed25519PublicKey`s or their 32 raw bytes. With `required`, an event without a signature is
-    refused as well.
+    Keys are `Ed25519PublicKey`s or their 32 raw bytes. With `required`, `verify` refuses an event without a
+    signature, and a log a record without a proof (`record_proofs.py`).
 
     Raises:
         ConfigError: a key is invalid, or two ids name the same key (see the module's docstring).

@@ -7,7 +7,7 @@ from noesium_stream.config import load_config
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.codec.codec import EnvelopeCodec
 from noesium_stream.event.codec.other_schemas import SchemaRegistry
-from noesium_stream.event.signing import Verifier
+from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import Topology
 from noesium_stream.log.url import LogUrl, parse_url
@@ -20,6 +20,7 @@ async def open_log(
     catalogue: Catalogue | None = None,
     clock: Clock | None = None,
     verifier: Verifier | None = None,
+    signer: Signer | None = None,
     registry: SchemaRegistry | None = None,
 ) -> EventLog:
     """Open the log at `url`, or by default the log that the configuration names.
@@ -33,8 +34,9 @@ async def open_log(
         topology: names and partition counts; overrides both.
         catalogue: event types that are validated; default: the standard ones.
         clock: time and ids; default: the machine's.
-        verifier: the keys for signed events; default: the configured ones. Without a key, `Record.envelope`
-            refuses a signed event.
+        verifier: the keys for signed events and records; default: the configured ones. Without a key,
+            `Record.envelope` refuses a signed event.
+        signer: the key with which every record that is written here is signed; default: the configured one.
         registry: a schema registry; records are then in the Confluent wire format. Default: the configured
             one.
 
@@ -50,7 +52,9 @@ async def open_log(
         verifier = Verifier.from_file(config.public_keys, required=config.signatures == "required")
     if registry is None and config.schema_registry is not None:
         registry = _registry(config.schema_registry)
-    codec = EnvelopeCodec(catalogue, verifier=verifier, registry=registry)
+    if signer is None and config.signing_key is not None:
+        signer = Signer.from_file(config.signing_key)
+    codec = EnvelopeCodec(catalogue, verifier=verifier, signer=signer, registry=registry)
     return await _open(parsed, names, codec, clock or SystemClock())
 
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
-from itertools import count
+from itertools import count, repeat
 from typing import Final, NamedTuple, Protocol, cast
 from urllib.parse import quote
 
 from noesium_stream.clock import to_rfc3339
 from noesium_stream.errors import EventValidationError, RecordTooLargeError
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
+from noesium_stream.event.record_proofs import RecordSigner
 from noesium_stream.log.encoded_event import EncodedEvent
 from noesium_stream.log.headers import (
     CE_ID,
@@ -48,6 +49,8 @@ _SPECVERSION: Final = (CE_SPECVERSION, b"1.0")
 
 class Encoder(Protocol):
     """Encodes envelopes to bytes; see `noesium_stream.event.codec.codec.EnvelopeCodec`."""
+
+    record_signer: RecordSigner | None
 
     def encode(self, envelope: EventEnvelope) -> bytes:
         """Validate and encode; raises `EventValidationError`."""
@@ -106,7 +109,7 @@ def prepare_append(
 
 
 def prepare_outgoing(outgoing: Sequence[Outgoing], encoder: Encoder) -> list[Prepared]:
-    """Encode the input of a writer; records that are encoded already stay as they are.
+    """Encode the input of a writer, and sign it; records that are encoded already stay as they are.
 
     Raises:
         EventValidationError: an event is not valid.
@@ -126,7 +129,36 @@ def prepare_outgoing(outgoing: Sequence[Outgoing], encoder: Encoder) -> list[Pre
         if size > MAX_JOURNAL_BYTES:
             raise too_large(envelope, size)
         prepared.append(_prepared((topic, partition, key, text, headers, value)))
-    return prepared
+    return signed(prepared, encoder)
+
+
+def signed(
+    prepared: list[Prepared], encoder: Encoder, partitions: Sequence[int] | None = None
+) -> list[Prepared]:
+    """The records of one append with their proofs, if this process signs.
+
+    `partitions` are where they go, if the records do not say so themselves.
+    """
+    signer = encoder.record_signer
+    if signer is None:
+        return prepared
+    proofs = signer.prove(
+        [
+            (
+                topic,
+                own if partition is None else partition,
+                key,
+                [*headers_of_text(text.encode()), *extra],
+                value,
+            )
+            for (topic, own, key, text, extra, value), partition in zip(
+                prepared, partitions or repeat(None, len(prepared)), strict=True
+            )
+        ]
+    )
+    return [
+        record._replace(extra=(*record.extra, proof)) for record, proof in zip(prepared, proofs, strict=True)
+    ]
 
 
 def too_large(envelope: EventEnvelope, size: int) -> RecordTooLargeError:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, Final, Protocol
 
-from noesium_stream.errors import CorruptRecordError, EventValidationError
+from noesium_stream.errors import CorruptRecordError, EventValidationError, SignatureError
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.headers import CE_TYPE
+from noesium_stream.event.record_proofs import RecordVerifier
+from noesium_stream.log.headers import CE_TYPE, header_value
 
 _VALUE_OF: Final = attrgetter("value")
 
@@ -21,6 +22,8 @@ def bytes_of(records: Iterable[Record]) -> int:
 class Decoder(Protocol):
     """Decodes bytes to envelopes; see `noesium_stream.event.codec.codec.EnvelopeCodec`."""
 
+    record_verifier: RecordVerifier | None
+
     def decode(self, data: bytes) -> EventEnvelope:
         """Decode and validate; raises `EventValidationError`."""
 
@@ -32,12 +35,17 @@ class Decoder(Protocol):
 
 
 class Record:
-    """One committed record: position, key, headers, broker's append time (ms), raw value."""
+    """One committed record: position, key, headers, broker's append time (ms), raw value.
+
+    Where signatures are verified, its headers and its event are given out only once its proof holds; what it
+    says itself before that is in `raw_headers` and `value`.
+    """
 
     __slots__ = (
         "_decoder",
         "_envelope",
         "_headers",
+        "_proven",
         "key",
         "offset",
         "partition",
@@ -72,22 +80,34 @@ class Record:
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
-        """All headers in order; repeated names are possible. The record's own list: do not change it."""
+        """All headers in order; repeated names are possible. The record's own list: do not change it.
+
+        Raises:
+            CorruptRecordError: the record's signature does not hold, or is missing although required.
+        """
+        self.prove()
+        return self.raw_headers
+
+    @property
+    def raw_headers(self) -> list[tuple[str, bytes]]:
+        """All headers in order, as whoever wrote the record says; to describe it or to pass it over."""
         if callable(self._headers):
             self._headers = self._headers()
         headers: list[tuple[str, bytes]] = self._headers or []
         return headers
+
+    def vouched(self) -> Record:
+        """This record, without a further check: its owner checked it where it came from."""
+        self._proven = True
+        return self
 
     def release(self) -> None:
         """Drop the decoded event; the next access decodes it again."""
         self._envelope = None
 
     def header(self, name: str) -> bytes | None:
-        """The first value of the header with this name."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
+        """The first value of the header with this name; raises as `headers` does."""
+        return header_value(self.headers, name)
 
     @property
     def event_type(self) -> str:
@@ -103,11 +123,27 @@ class Record:
             CorruptRecordError: it cannot be decoded or is not valid; names the position.
         """
         if self._envelope is None:
+            self.prove()
             try:
                 self._envelope = self._decoder.decode(self.value)
             except EventValidationError as error:
                 raise CorruptRecordError(self.topic, self.partition, self.offset, error) from error
         return self._envelope
+
+    def prove(self) -> None:
+        """Check the record's proof where signatures are verified, once; `headers` and `envelope` do so.
+
+        Raises:
+            CorruptRecordError: the record's signature does not hold, or is missing although required.
+        """
+        verifier = self._decoder.record_verifier
+        if verifier is None or getattr(self, "_proven", False):
+            return
+        try:
+            verifier.check(self.topic, self.partition, self.key, self.raw_headers, self.value)
+        except SignatureError as error:
+            raise CorruptRecordError(self.topic, self.partition, self.offset, error) from error
+        self._proven = True
 
     @property
     def newest(self) -> EventEnvelope:
@@ -116,17 +152,17 @@ class Record:
         Raises:
             CorruptRecordError: it cannot be decoded, is not valid, or its version has no upcaster.
         """
-        event = self._envelope
+        event = self.envelope
         try:
-            if event is None:
-                event = self._envelope = self._decoder.decode(self.value)
             return self._decoder.upcast(event)
         except EventValidationError as error:
             raise CorruptRecordError(self.topic, self.partition, self.offset, error) from error
 
     @property
     def unchecked(self) -> EventEnvelope:
-        """The event as written, even if its type is unknown here; for tools that only show it.
+        """The event as written, even if its type is unknown here and nobody signed the record.
+
+        For tools that only show it.
 
         Raises:
             CorruptRecordError: it cannot be decoded at all.

@@ -8,7 +8,7 @@ from typing import Any
 from noesium_stream.errors import CorruptRecordError, EventStoreError, EventValidationError
 from noesium_stream.event.codec.codec import peek_type
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.headers import CE_ID, CE_TYPE, SEQUENCE
+from noesium_stream.log.headers import CE_ID, CE_TYPE, SEQUENCE, header_value
 from noesium_stream.log.port import Position
 from noesium_stream.log.record import Record
 
@@ -109,6 +109,7 @@ def key_of_unknown(record: Record, key_of: Callable[..., Any], headers_only: boo
         headers_only: whether `key_of` takes headers, not envelopes.
     """
     try:
+        record.prove()  # a letter with a key holds back the events behind it
         known: Any = EventHeaders(record) if headers_only else record.unchecked
         key: str | None = key_of(known)
         if key is not None:
@@ -120,4 +121,4 @@ def key_of_unknown(record: Record, key_of: Callable[..., Any], headers_only: boo
 
 def type_told(record: Record) -> bytes | None:
     """The event type at the start of the record's value, else from its header; None if neither has it."""
-    return peek_type(record.value) or record.header(CE_TYPE)
+    return peek_type(record.value) or header_value(record.raw_headers, CE_TYPE)

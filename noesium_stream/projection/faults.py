@@ -10,7 +10,7 @@ from noesium_stream.errors import (
     StateNotStoredError,
     brief,
 )
-from noesium_stream.log.headers import CE_TYPE
+from noesium_stream.log.headers import CE_TYPE, header_value
 from noesium_stream.log.record import Record
 
 
@@ -50,5 +50,5 @@ def failed_again(name: str, record: Record, error: Exception) -> ImpureProjectio
 
 def place_of(record: Record) -> str:
     """An event's position and type: `TOPIC/PARTITION@OFFSET (TYPE)`."""
-    event_type = (record.header(CE_TYPE) or b"unknown type").decode(errors="replace")
+    event_type = (header_value(record.raw_headers, CE_TYPE) or b"unknown type").decode(errors="replace")
     return f"{record.topic}/{record.partition}@{record.offset} ({event_type})"

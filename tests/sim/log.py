@@ -55,6 +55,7 @@ class Remembered:
         self._events: dict[bytes, EventEnvelope] = {}
         self.decode_unchecked = CODEC.decode_unchecked
         self.upcast = CODEC.upcast
+        self.record_verifier = CODEC.record_verifier
 
     def decode(self, data: bytes) -> EventEnvelope:
         event = self._events.get(data)

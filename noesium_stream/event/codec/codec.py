@@ -40,7 +40,8 @@ from noesium_stream.event.envelope_fields import SPEC_VERSION, AgentRef, Signatu
 from noesium_stream.event.limits import MAX_RECORD_BYTES
 from noesium_stream.event.payload.canonical import canonical_text
 from noesium_stream.event.payload.value import dump_json
-from noesium_stream.event.signing import Verifier
+from noesium_stream.event.record_proofs import RecordSigner, RecordVerifier
+from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.event.standard.catalogue import standard_catalogue
 
 _NULL: Final = "\x00"
@@ -81,9 +82,14 @@ class EnvelopeCodec:
     Args:
         catalogue: the known types; default `standard_catalogue()`.
         verifier: the keys for signatures. Without one a signed event is refused, because RFC-0002 requires
-            that a present signature is verified.
+            that a present signature is verified. What it requires is asked of records (`record_verifier`).
+        signer: the key with which records are signed.
         registry: makes the codec write the Confluent wire format, and read it as well.
         writer_schemas: Avro schemas of envelopes that this version does not know.
+
+    Attributes:
+        record_verifier: checks the proofs of records; None: they are not looked at.
+        record_signer: proves records that are written; None: they are not signed.
 
     Raises:
         ConfigError, LogUnavailableError: the registry rejects the envelope's schema or does not answer.
@@ -94,13 +100,15 @@ class EnvelopeCodec:
         catalogue: Catalogue | None = None,
         *,
         verifier: Verifier | None = None,
+        signer: Signer | None = None,
         registry: SchemaRegistry | None = None,
         writer_schemas: Iterable[Any] = (),
     ) -> None:
         self.catalogue = catalogue if catalogue is not None else standard_catalogue()
         self._validate = self.catalogue.validate
         self._verifier = verifier
-        self._required = verifier is not None and verifier.required
+        self.record_verifier = None if verifier is None else RecordVerifier(verifier)
+        self.record_signer = None if signer is None else RecordSigner(signer)
         self._others = WriterSchemas(registry, writer_schemas)
         self._header = self._others.frame
         self._start = len(self._header)
@@ -144,7 +152,7 @@ class EnvelopeCodec:
             event = decode_body(data, self._start)
         if event is None:
             event = self._read(data)
-        if event.signature is not None or self._required:
+        if event.signature is not None:
             self._others.verify(event, data, self._verifier or Verifier())
         self._validate(event)
         return event
@@ -156,7 +164,7 @@ class EnvelopeCodec:
         event.
         """
         event = self._read(data)
-        if self._verifier is not None:
+        if self._verifier is not None and event.signature is not None:
             self._others.verify(event, data, self._verifier)
         return event
 

@@ -35,7 +35,7 @@ from noesium_stream.log.port import (
     TopicShape,
     Types,
 )
-from noesium_stream.log.prepare import check_partition, partitions_to_read, prepare_append
+from noesium_stream.log.prepare import check_partition, partitions_to_read, prepare_append, signed
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec, Topology, partition_of
 from noesium_stream.observability import events_emitted
@@ -94,7 +94,7 @@ class EmbeddedLog:
         # 1. Everything is encoded: nothing can be refused any more. 2. Topics. 3. One transaction.
         counts = await self._partition_counts({record.topic for record in prepared})
         partitions = [partition_of(record[2], counts[record[0]]) for record in prepared]
-        positions = await self._store.append(prepared, partitions)
+        positions = await self._store.append(signed(prepared, self._codec, partitions), partitions)
         events_emitted.add(len(positions), {"noesium.log": self._url.partition(":")[0]})
         if self._pause is not None:
             await self._pause()

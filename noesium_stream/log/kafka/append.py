@@ -68,11 +68,11 @@ class Publisher:
             LogUnavailableError, RecordTooLargeError, TopicNotFoundError: it was not written.
             CommitUnknownError: it was sent, and the broker has not acknowledged it in time.
         """
-        topic, partition, key, text, _, value = record
+        topic, partition, key, text, extra, value = record
         what = f"an append to {topic}"
         try:
             producer = self._producer or await self._start()
-            headers = headers_of_text(text.encode())
+            headers = [*headers_of_text(text.encode()), *extra]
             sending = await producer.send(topic, value, key.encode(), partition, headers=headers)
         except AioKafkaError as error:
             raise translated_aio(error, self._settings.bootstrap, what) from error

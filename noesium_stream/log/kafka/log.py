@@ -47,7 +47,7 @@ from noesium_stream.log.port import (
     TopicShape,
     Types,
 )
-from noesium_stream.log.prepare import Prepared, partitions_to_read, prepare_append
+from noesium_stream.log.prepare import Prepared, partitions_to_read, prepare_append, signed
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec, Topology, partition_of
 from noesium_stream.log.url import LogUrl
@@ -332,6 +332,7 @@ class KafkaLog:
             Prepared(name, partition_of(key, counts[name]), key, text, extra, value)
             for name, _, key, text, extra, value in prepared
         ]
+        placed = signed(placed, self._codec)
         if len(placed) == 1:
             return [await self._publisher.publish(placed[0])]
         return await self._appender.append(placed)

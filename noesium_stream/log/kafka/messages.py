@@ -56,8 +56,8 @@ class MessageRecord(Record):
         return timestamp_ms
 
     @property
-    def headers(self) -> list[tuple[str, bytes]]:
-        """See `Record.headers`."""
+    def raw_headers(self) -> list[tuple[str, bytes]]:
+        """See `Record.raw_headers`."""
         if self._headers is None:
             self._headers = self._message.headers() or []
         headers: list[tuple[str, bytes]] = self._headers

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError as AioKafkaError
 from aiokafka.errors import OffsetOutOfRangeError
 
 from noesium_stream.errors import EventStoreError
-from noesium_stream.log.headers import CE_TYPE, TypeFilter
+from noesium_stream.log.headers import CE_TYPE, TypeFilter, header_value
 from noesium_stream.log.kafka.admin import KafkaAdmin
 from noesium_stream.log.kafka.aio_client import started
 from noesium_stream.log.kafka.bounded_reader import BATCH, Patience, out_of_range
@@ -110,7 +110,7 @@ class Tail:
 
     @staticmethod
     def _wanted(record: Record, keep: TypeFilter) -> bool:
-        event_type = record.header(CE_TYPE)
+        event_type = header_value(record.raw_headers, CE_TYPE)
         return wanted_undeclared(record, keep) if event_type is None else keep.keeps(event_type)
 
     def _translated(self, error: AioKafkaError) -> EventStoreError:

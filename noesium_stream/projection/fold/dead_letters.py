@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from noesium_stream.errors import UnknownSchemaError, brief
+from noesium_stream.log.headers import header_value
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.projection.source_line import line_of
 
@@ -77,7 +78,7 @@ def letter_of(record: Record, key: str | None, error: BaseException | None) -> L
         None if error is None else brief(error, 1_000),
         record.timestamp_ms,
         record.key,
-        list(record.headers),
+        list(record.raw_headers),
         record.value,
         None if error is None else line_of(error),
     )
@@ -128,5 +129,5 @@ def read_letter(row: bytes) -> Letter:
 
 
 def _header(record: Record, name: str) -> str:
-    value = record.header(name)
+    value = header_value(record.raw_headers, name)
     return "" if value is None else value.decode(errors="replace")

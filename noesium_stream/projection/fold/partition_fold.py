@@ -276,6 +276,7 @@ class PartitionFold(Generic[TState]):
         """Fold one record; return its letter's row if it became a letter."""
         key: str | None = None
         try:
+            record.prove()
             event: Any = EventHeaders(record) if self.projection.headers_only else record.newest
             # The envelope's type decides, even if the header differs.
             if self._keep is not None and not self._keep.keeps_name(event.event_type):

@@ -8,7 +8,7 @@ from noesium_stream.errors import EventValidationError, NoesiumError, RecordTooL
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import RunCancelRequested
 from noesium_stream.kernel import RunHistory
-from noesium_stream.log.headers import CE_TYPE, SOURCE
+from noesium_stream.log.headers import CE_TYPE, SOURCE, header_value
 from noesium_stream.log.port import Outgoing, Position
 from noesium_stream.log.record import Record
 from noesium_stream.worker.commit.committer import Submission
@@ -99,7 +99,7 @@ class Batch:
         """Cut where a run is cancelled of which something comes before: that has to be committed first."""
         first, runs = 0, set[str]()
         for at, record in enumerate(records):
-            if record.key in runs and record.header(CE_TYPE) == _CANCEL:
+            if record.key in runs and header_value(record.raw_headers, CE_TYPE) == _CANCEL:
                 yield records[first:at]
                 first, runs = at, set()
             runs.add(record.key)

@@ -13,7 +13,7 @@ from noesium_stream.event.standard import (
     RequestParked,
     RequestResumed,
 )
-from noesium_stream.log.headers import CE_TYPE, ORIGIN, SOURCE
+from noesium_stream.log.headers import CE_TYPE, ORIGIN, SOURCE, header_value
 from noesium_stream.log.port import Outgoing, Position
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
@@ -159,7 +159,7 @@ def _parts(value: bytes) -> Iterator[bytes]:
 
 
 def _type_of(record: Record) -> str | None:
-    said = record.header(CE_TYPE)
+    said = header_value(record.raw_headers, CE_TYPE)
     if said is not None:
         return said.decode("utf-8", "replace")
     try:

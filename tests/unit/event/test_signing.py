@@ -6,8 +6,15 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from noesium_stream.errors import ConfigError, EventValidationError, SignatureError, UnknownSchemaError
+from noesium_stream.errors import (
+    ConfigError,
+    CorruptRecordError,
+    EventValidationError,
+    SignatureError,
+    UnknownSchemaError,
+)
 from noesium_stream.event import EnvelopeCodec, SignatureBlock, Signer, Verifier, canonical_envelope
+from noesium_stream.log.record import Record
 from tests.support.envelopes import envelope, open_catalogue, pretty, reference_bytes, with_body
 
 SIGNER = Signer(bytes(range(32)), "key-1")
@@ -135,15 +142,18 @@ def test_decode_unchecked_verifies_when_there_are_keys() -> None:
         CODEC.decode_unchecked(CODEC.encode(SIGNED.replace(ttl_ms=5)))
 
 
-def test_where_signatures_are_required_an_event_without_one_is_refused() -> None:
+def test_where_signatures_are_required_the_record_has_to_be_signed() -> None:
     plain = reference_bytes(envelope())
-    assert CODEC.decode(plain) == envelope()
     strict = EnvelopeCodec(open_catalogue(), verifier=Verifier({"key-1": SIGNER.public_key}, required=True))
     assert strict.decode(DATA) == SIGNED
+    assert strict.decode(plain) == envelope(), "the bytes of an event; its record may be signed"
+    for value in (plain, DATA):
+        record = Record("demo.events.x", 0, 0, 0, "k", [], value, strict)
+        with pytest.raises(CorruptRecordError, match="only signed records are accepted"):
+            record.envelope  # noqa: B018
+        assert record.unchecked is not None
     with pytest.raises(SignatureError, match="missing"):
-        strict.decode(plain)
-    with pytest.raises(SignatureError, match="missing"):
-        strict.decode_unchecked(plain)
+        Verifier({"key-1": SIGNER.public_key}, required=True).verify(envelope())
 
 
 @pytest.mark.parametrize(

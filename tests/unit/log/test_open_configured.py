@@ -17,21 +17,28 @@ from noesium_stream.log import open_log
 from tests.support.registry import registry_server
 
 
-async def test_configured_keys_verify_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_configured_keys_sign_what_is_written_and_verify_what_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     signer = Signer(bytes(range(32)), "ops")
-    keys = tmp_path / "keys.json"
-    keys.write_text(json.dumps({"ops": base64.b64encode(signer.public_key.public_bytes_raw()).decode()}))
-    monkeypatch.setenv("NOESIUM_PUBLIC_KEYS", str(keys))
-    monkeypatch.setenv("NOESIUM_SIGNATURES", "required")
-    log = await open_log("memory://")
+    public, private = tmp_path / "keys.json", tmp_path / "key.json"
+    public.write_text(json.dumps({"ops": base64.b64encode(signer.public_key.public_bytes_raw()).decode()}))
+    private.write_text(json.dumps({"ops": base64.b64encode(bytes(range(32))).decode()}))
     event = AgentStarted(agent_id="a", agent_type="a", agent_version="1.0.0", instance_id="i")
-    plain = event.to_envelope(AgentRef("a", "a"), TraceContext("1" * 32, "2" * 16), partition_key="a")
-    await log.append([signer.sign(plain), plain.replace(event_id=SystemClock().uuid7())])
+    sent = event.to_envelope(AgentRef("a", "a"), TraceContext("1" * 32, "2" * 16), partition_key="a")
+    stranger = await open_log("memory://shared")
+    monkeypatch.setenv("NOESIUM_PUBLIC_KEYS", str(public))
+    monkeypatch.setenv("NOESIUM_SIGNATURES", "required")
+    monkeypatch.setenv("NOESIUM_SIGNING_KEY", str(private))
+    log = await open_log("memory://shared")
+    await log.append([sent])
+    await stranger.append([signer.sign(sent).replace(event_id=SystemClock().uuid7())])
     topic = log.topology.registry
     signed, unsigned = [r async for r in log.read(topic, {}, until=await log.end(topic))]
-    assert signed.envelope.signature is not None
-    with pytest.raises(CorruptRecordError, match="only signed events are accepted"):
+    assert signed.envelope == sent
+    with pytest.raises(CorruptRecordError, match="only signed records are accepted"):
         unsigned.envelope  # noqa: B018
+    await stranger.close()
     await log.close()
 
 

@@ -56,6 +56,8 @@ class Table:
 
 
 class NoDecoder:
+    record_verifier = None
+
     def decode(self, data: bytes) -> object:
         raise AssertionError
 

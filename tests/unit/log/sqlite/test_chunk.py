@@ -14,6 +14,8 @@ from tests.support.events import counted
 
 
 class NoDecoder:
+    record_verifier = None
+
     def decode(self, data: bytes) -> EventEnvelope:
         raise AssertionError("decoded")
 

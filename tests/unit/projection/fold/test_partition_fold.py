@@ -17,6 +17,8 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.codec.codec import EnvelopeCodec
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.record_proofs import RecordSigner
+from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.log.headers import ORIGIN, SEQUENCE
 from noesium_stream.log.record import Record
 from noesium_stream.projection.base import BaseProjection
@@ -188,6 +190,8 @@ class Heads(BaseProjection[list[str]]):
 
 
 class Closed:
+    record_verifier = None
+
     def decode(self, data: bytes) -> Any:
         raise AssertionError("decoded")
 
@@ -516,6 +520,8 @@ def test_a_fold_that_is_cut_off_writes_nothing_half_done(tmp_path: Path, error: 
 
 
 class Absent:
+    record_verifier = None
+
     def decode(self, data: bytes) -> Any:
         raise LogUnavailableError("the registry does not answer")
 
@@ -594,4 +600,25 @@ def test_a_damaged_row_stops_the_fold(tmp_path: Path) -> None:
     fold = PartitionFold(projection, fold._codec, StateFile.open(path, identity(projection)), journal=False)
     with pytest.raises(StateFileError, match=r"the row 'a' is damaged"):
         fold.take(numbered([("a", 2)], 1))
+    fold.file.close()
+
+
+@pytest.mark.parametrize("headers_only", [False, True])
+def test_what_nobody_signed_is_a_letter_that_holds_nothing_back(tmp_path: Path, headers_only: bool) -> None:
+    """Under the key that it claims, it would hold back the honest events of that key."""
+    signer = Signer(bytes(range(32)), "ours")
+    codec = EnvelopeCodec(CODEC.catalogue, verifier=Verifier({"ours": signer.public_key}, required=True))
+    forged, honest = record(counted(1, "a", clock=CLOCK), 0), record(counted(2, "a", clock=CLOCK), 1)
+    [proof] = RecordSigner(signer).prove([(TOPIC, 0, "a", honest.headers, honest.value)])
+    fold = fold_of(Heads() if headers_only else History(), tmp_path / "a.state")
+    fold.take(
+        [
+            Record(TOPIC, 0, 0, 7, "a", forged.headers, forged.value, codec),
+            Record(TOPIC, 0, 1, 7, "a", [*honest.headers, proof], honest.value, codec),
+        ]
+    )
+    fold.flush()
+    [letter] = fold.letters()
+    assert (letter.offset, letter.key) == (0, None)
+    assert len(states(fold)["a"]) == 1
     fold.file.close()

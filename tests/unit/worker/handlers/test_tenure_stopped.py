@@ -69,6 +69,7 @@ class Invalid:
     def __init__(self, decoder: Decoder) -> None:
         self.decode_unchecked = decoder.decode_unchecked
         self.upcast = decoder.upcast
+        self.record_verifier = decoder.record_verifier
 
     def decode(self, data: bytes) -> EventEnvelope:
         raise EventValidationError("payload", "is not valid")

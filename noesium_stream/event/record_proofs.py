@@ -1,0 +1,223 @@
+"""Signatures of records: one Ed25519 signature for many records of an append, a proof for each of them.
+
+A record's proof covers what anything acts upon: topic, partition, key, headers (but those of `UNSIGNED`) and
+value. So the same bytes in another topic, partition or run do not verify. Up to 64 records of an append are
+the leaves of a Merkle tree (RFC 9162, section 2.1, with SHA-256); the signature covers the root, and each
+record carries the path from its leaf to it. A reader verifies a record with nothing but the record and the
+public key; it remembers roots, so that the records of one tree cost it one verification.
+
+The header `noesium_proof` has six parts, separated by spaces, in ASCII:
+
+    1 <key id> <index of the leaf> <number of leaves> <path, base64> <signature, base64>
+
+A signed envelope (RFC-0002, `signing.py`) says who made an event, wherever it goes. A proof says who put this
+record into this place. Where signatures are required, the proof is what is required.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Final
+
+from noesium_stream.errors import ConfigError, SignatureError
+from noesium_stream.event.envelope_fields import short
+from noesium_stream.event.signing import Signer, Verifier
+
+PROOF: Final = "noesium_proof"
+"""The header that holds a record's proof."""
+
+UNSIGNED: Final = frozenset({PROOF, "noesium_commit"})
+"""Headers that a proof does not cover. Nothing acts upon them."""
+
+MAX_PROOF_BYTES: Final = 2_048
+"""Largest proof that is read: 32 hashes, for a tree of four billion records."""
+
+_VERSION: Final = "1"
+_DOMAIN: Final = b"noesium record proof 1\n"
+_HASH_BYTES: Final = 32
+_MAX_DEPTH: Final = 32
+_REMEMBERED: Final = 4_096
+"""Number of verified roots that a verifier remembers."""
+
+_TREE_RECORDS: Final = 64
+"""Records under one signature: six hashes in each proof (256 bytes), and a signature costs a record 1 µs."""
+
+_KEY_ID: Final = re.compile(r"[!-~]{1,256}")
+
+Headers = Iterable[tuple[str, bytes | None]]
+Place = tuple[str, int, str, Headers, bytes]
+"""Topic, partition, key, headers and value of a record."""
+
+
+class RecordSigner:
+    """Proves records with the key of one `Signer`.
+
+    Raises:
+        ConfigError: the key's id is longer than 256 characters, or has others than ASCII's visible ones.
+    """
+
+    def __init__(self, signer: Signer) -> None:
+        if not _KEY_ID.fullmatch(signer.public_key_id):
+            raise ConfigError(
+                f"the key id {short(signer.public_key_id)} cannot sign records.",
+                hint="An id has up to 256 letters, digits and signs of ASCII, and no space.",
+            )
+        self._signer = signer
+
+    def prove(self, records: Sequence[Place]) -> list[tuple[str, bytes]]:
+        """The header `noesium_proof` of each record of one append; a signature for each 64 of them."""
+        headers: list[tuple[str, bytes]] = []
+        for start in range(0, len(records), _TREE_RECORDS):
+            headers += self._proofs([leaf_of(*record) for record in records[start : start + _TREE_RECORDS]])
+        return headers
+
+    def _proofs(self, leaves: Sequence[bytes]) -> list[tuple[str, bytes]]:
+        root, paths = _tree(leaves)
+        signature = self._signer.sign_bytes(_statement(root, len(leaves)))
+        start, end = f"{_VERSION} {self._signer.public_key_id}", signature
+        return [
+            (PROOF, f"{start} {index} {len(leaves)} {_base64(b''.join(path))} {end}".encode())
+            for index, path in enumerate(paths)
+        ]
+
+
+class RecordVerifier:
+    """Checks the proofs of records against the keys of a `Verifier`; remembers the roots that it verified.
+
+    A record without a proof is refused if the verifier requires signatures.
+    """
+
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier = verifier
+        self._roots: OrderedDict[tuple[str, str, bytes], None] = OrderedDict()
+
+    def check(self, topic: str, partition: int, key: str, headers: Headers, value: bytes) -> None:
+        """Check one record.
+
+        Raises:
+            SignatureError: the proof is missing although required, malformed, made with an unknown key, or of
+                another record or place.
+        """
+        found = [content for name, content in headers if name == PROOF]
+        if not found:
+            if self._verifier.required:
+                raise SignatureError(PROOF, "is missing, and here only signed records are accepted")
+            return
+        if len(found) > 1:
+            raise SignatureError(PROOF, "is there twice")
+        key_id, index, count, path, signature = _parsed(found[0])
+        leaf = leaf_of(topic, partition, key, headers, value)
+        statement = _statement(_root(leaf, index, count, path), count)
+        known = (key_id, signature, statement)
+        if known in self._roots:
+            self._roots.move_to_end(known)
+            return
+        try:
+            self._verifier.verify_bytes(key_id, signature, statement)
+        except SignatureError as error:
+            if error.field == "signature.value":
+                raise SignatureError(PROOF, "is not of this record in this place") from None
+            raise
+        self._roots[known] = None
+        if len(self._roots) > _REMEMBERED:
+            self._roots.popitem(last=False)
+
+
+def leaf_of(topic: str, partition: int, key: str, headers: Headers, value: bytes) -> bytes:
+    """The hash of a record and its place: SHA-256 of 0x00 and the parts, each after its length."""
+    parts = [topic.encode(), b"%d" % partition, key.encode(errors="surrogateescape")]
+    for name, content in headers:
+        if name not in UNSIGNED:
+            parts += (name.encode(errors="surrogateescape"), b"-" if content is None else b"+" + content)
+    parts.append(value)
+    return sha256(b"\x00" + b"".join([b"%d:%b" % (len(part), part) for part in parts])).digest()
+
+
+def _statement(root: bytes, count: int) -> bytes:
+    """What a signature covers."""
+    return _DOMAIN + b"%d\n" % count + root
+
+
+def _node(left: bytes, right: bytes) -> bytes:
+    return sha256(b"\x01" + left + right).digest()
+
+
+def _tree(leaves: Sequence[bytes]) -> tuple[bytes, list[list[bytes]]]:
+    """The root of a tree, and the path of each leaf, from the leaf's sibling upwards.
+
+    A level's last node without a sibling moves up as it is: the same tree as that of RFC 9162.
+    """
+    paths: list[list[bytes]] = [[] for _ in leaves]
+    below = [range(number, number + 1) for number in range(len(leaves))]
+    level = list(leaves)
+    while len(level) > 1:
+        for number in range(0, len(level) - 1, 2):
+            for leaf in below[number]:
+                paths[leaf].append(level[number + 1])
+            for leaf in below[number + 1]:
+                paths[leaf].append(level[number])
+        pairs = range(0, len(level), 2)
+        below = [range(below[n].start, below[min(n + 1, len(level) - 1)].stop) for n in pairs]
+        level = [_node(*level[n : n + 2]) if n + 1 < len(level) else level[n] for n in pairs]
+    return level[0], paths
+
+
+def _root(leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bytes:
+    """The root of a tree of `count` leaves from one of them and its path (RFC 9162, section 2.1.3.2).
+
+    Raises:
+        SignatureError: the path is too short or too long.
+    """
+    found, last, rest = leaf, count - 1, iter(path)
+    while last:
+        if index % 2 or index < last:  # the leaf's branch has a sibling on this level
+            sibling = next(rest, None)
+            if sibling is None:
+                raise SignatureError(PROOF, "has a path that is too short")
+            found = _node(sibling, found) if index % 2 else _node(found, sibling)
+        index, last = index // 2, last // 2
+    if next(rest, None) is not None:
+        raise SignatureError(PROOF, "has a path that is too long")
+    return found
+
+
+def _parsed(proof: bytes | None) -> tuple[str, int, int, list[bytes], str]:
+    """Key id, index, count, path and signature of a proof.
+
+    Raises:
+        SignatureError: it has another form.
+    """
+    if proof is None or len(proof) > MAX_PROOF_BYTES or not proof.isascii():
+        raise SignatureError(PROOF, f"is no text of at most {MAX_PROOF_BYTES:,} ASCII characters")
+    parts = proof.decode().split(" ")
+    if len(parts) != 6 or parts[0] != _VERSION:
+        raise SignatureError(PROOF, f"is no proof of version {_VERSION}: {short(proof.decode())}")
+    _, key_id, index, count, path, signature = parts
+    if not (index.isdigit() and count.isdigit() and len(index) < 11 and len(count) < 11):
+        raise SignatureError(PROOF, "has no index or no count")
+    if int(index) >= int(count):
+        raise SignatureError(PROOF, "has an index beyond its count")
+    hashes = _bytes(path)
+    if len(hashes) % _HASH_BYTES or len(hashes) > _MAX_DEPTH * _HASH_BYTES:
+        raise SignatureError(PROOF, "has a path that is no list of hashes")
+    steps = [hashes[start : start + _HASH_BYTES] for start in range(0, len(hashes), _HASH_BYTES)]
+    return key_id, int(index), int(count), steps, signature
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise SignatureError(PROOF, "has a path that is no base64") from None
+    if _base64(data) != text:
+        raise SignatureError(PROOF, "has a path in another base64 than the one that is written")
+    return data
