@@ -1,7 +1,12 @@
 """Consumer groups of the SQLite backend: tables with leases, shared by processes.
 
 A member renews its lease every `BEAT_S`. If it has not for `LEASE_S`, any other member drops it, and its
-partitions are free. Every change increments the group's generation, which the other members watch.
+partitions are free (`leases` says how clocks count). Every change increments the group's generation, which
+the other members watch.
+
+No clock protects the log. A partition's epoch rises with each taking, and a writer's with each opening; the
+transaction that writes compares them. A member that is dropped while it lives, because a clock was set, loses
+its work since its last commit, and nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from noesium_stream.log.embedded.group import Claim, MemberTenure, Plan, assign,
 from noesium_stream.log.embedded.store import Topic
 from noesium_stream.log.port import GroupShare, TopicPartition
 from noesium_stream.log.sqlite.file import PATIENCE_S, is_busy, patiently, translate
+from noesium_stream.log.sqlite.leases import LeaseWatch
 
 BEAT_S: Final = 1.0
 LEASE_S: Final = 4.0
@@ -32,9 +38,13 @@ T = TypeVar("T")
 
 
 def group_shares(connection: sqlite3.Connection, group: str, now_ms: int) -> list[GroupShare]:
-    """See `EventLog.members`; a member whose lease has expired has no partitions."""
+    """See `EventLog.members`; a member whose lease has expired has no partitions.
+
+    So has one whose lease ends more than two lengths ahead: it is either dead, or its clock is wrong.
+    """
     members = connection.execute(
-        "SELECT member FROM grp_member WHERE grp = ? AND lease_ms >= ?", (group, now_ms)
+        "SELECT member FROM grp_member WHERE grp = ? AND lease_ms BETWEEN ? AND ?",
+        (group, now_ms, now_ms + round(2 * LEASE_S * 1000)),
     ).fetchall()
     owners = connection.execute(
         "SELECT topic, partition, owner FROM grp_partition WHERE grp = ? AND owner IS NOT NULL", (group,)
@@ -79,6 +89,7 @@ class SqliteCoordinator:
         self._member = member
         self._read({topic.name: topic.partitions for topic in topics})
         self._seen = -1
+        self._leases = LeaseWatch()
         self._patience_s = PATIENCE_S
 
     def hurry(self) -> None:
@@ -191,11 +202,12 @@ class SqliteCoordinator:
         """Renew the lease; return whether the group changed, by this or by the expiry of other leases."""
         now_ms = self._clock.now_ms()
         execute = self._connection.execute
-        late = execute(
-            "SELECT member FROM grp_member WHERE grp = ? AND lease_ms < ? AND member <> ?",
-            (self._group, now_ms, self._member),
+        leases = execute(
+            "SELECT member, lease_ms FROM grp_member WHERE grp = ? AND member <> ?",
+            (self._group, self._member),
         ).fetchall()
-        for (member,) in late:
+        late = self._leases.expired(leases, now_ms, self._clock.monotonic(), LEASE_S)
+        for member in late:
             self._drop(member)
         lease_ms = now_ms + round(LEASE_S * 1000)
         renewed = execute(
