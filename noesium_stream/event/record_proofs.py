@@ -4,7 +4,7 @@ A record's proof covers what anything acts upon: topic, partition, key, headers 
 value. So the same bytes in another topic, partition or run do not verify. Up to 64 records of an append are
 the leaves of a Merkle tree (RFC 9162, section 2.1, with SHA-256); the signature covers the root, and each
 record carries the path from its leaf to it. A reader verifies a record with nothing but the record and the
-public key; it remembers roots, so that the records of one tree cost it one verification.
+public key; it remembers verified trees, so that the records of one tree cost it one verification.
 
 The header `noesium_proof` has six parts, separated by spaces, in ASCII:
 
@@ -16,11 +16,10 @@ record into this place. Where signatures are required, the proof is what is requ
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -41,12 +40,17 @@ _VERSION: Final = "1"
 _DOMAIN: Final = b"noesium record proof 1\n"
 _HASH_BYTES: Final = 32
 _MAX_DEPTH: Final = 32
-_REMEMBERED: Final = 4_096
-"""Number of verified roots that a verifier remembers."""
+_REMEMBERED: Final = 512
+"""Number of verified trees that a verifier remembers, up to 30 kB each."""
+
+_TOP: Final = -1
+"""The level under which a tree's root is remembered."""
 
 _TREE_RECORDS: Final = 64
 """Records under one signature: six hashes in each proof (256 bytes), and a signature costs a record 1 µs."""
 
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
+_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
 _KEY_ID: Final = re.compile(r"[!-~]{1,256}")
 
 Headers = Iterable[tuple[str, bytes | None]]
@@ -87,14 +91,15 @@ class RecordSigner:
 
 
 class RecordVerifier:
-    """Checks the proofs of records against the keys of a `Verifier`; remembers the roots that it verified.
+    """Checks the proofs of records against the keys of a `Verifier`.
 
-    A record without a proof is refused if the verifier requires signatures.
+    It remembers the nodes of trees whose signature it verified, so that each of a tree's records costs it one
+    or two hashes. A record without a proof is refused if the verifier requires signatures.
     """
 
     def __init__(self, verifier: Verifier) -> None:
         self._verifier = verifier
-        self._roots: OrderedDict[tuple[str, str, bytes], None] = OrderedDict()
+        self._trees: OrderedDict[tuple[str, str, int], dict[tuple[int, int], bytes]] = OrderedDict()
 
     def check(self, topic: str, partition: int, key: str, headers: Headers, value: bytes) -> None:
         """Check one record.
@@ -112,30 +117,43 @@ class RecordVerifier:
             raise SignatureError(PROOF, "is there twice")
         key_id, index, count, path, signature = _parsed(found[0])
         leaf = leaf_of(topic, partition, key, headers, value)
-        statement = _statement(_root(leaf, index, count, path), count)
-        known = (key_id, signature, statement)
-        if known in self._roots:
-            self._roots.move_to_end(known)
-            return
+        tree = self._trees.get((key_id, signature, count))
+        nodes = _climbed(leaf, index, count, path, tree or {})
+        if tree is None:
+            self._verify(key_id, signature, _statement(nodes[_TOP, 0], count))
+            tree = self._trees[key_id, signature, count] = {}
+            if len(self._trees) > _REMEMBERED:
+                self._trees.popitem(last=False)
+        elif tree.get((_TOP, 0), b"") != nodes[_TOP, 0]:
+            raise SignatureError(PROOF, "is not of this record in this place")
+        if len(tree) < 4 * _TREE_RECORDS:
+            tree.update(nodes)
+
+    def _verify(self, key_id: str, signature: str, statement: bytes) -> None:
         try:
             self._verifier.verify_bytes(key_id, signature, statement)
         except SignatureError as error:
             if error.field == "signature.value":
                 raise SignatureError(PROOF, "is not of this record in this place") from None
             raise
-        self._roots[known] = None
-        if len(self._roots) > _REMEMBERED:
-            self._roots.popitem(last=False)
 
 
 def leaf_of(topic: str, partition: int, key: str, headers: Headers, value: bytes) -> bytes:
-    """The hash of a record and its place: SHA-256 of 0x00 and the parts, each after its length."""
-    parts = [topic.encode(), b"%d" % partition, key.encode(errors="surrogateescape")]
+    """The hash of a record and its place: SHA-256 of 0x00 and the parts.
+
+    Texts and headers stand behind their lengths in bytes, so that no two records have the same parts.
+    """
+    parts = [b"\x00", b"%d:" % partition, _sized(topic), _sized(key)]
     for name, content in headers:
         if name not in UNSIGNED:
-            parts += (name.encode(errors="surrogateescape"), b"-" if content is None else b"+" + content)
-    parts.append(value)
-    return sha256(b"\x00" + b"".join([b"%d:%b" % (len(part), part) for part in parts])).digest()
+            parts += (_sized(name), b"-" if content is None else b"%d:%b" % (len(content), content))
+    parts += (b"=", value)
+    return sha256(b"".join(parts)).digest()
+
+
+def _sized(text: str) -> bytes:
+    data = text.encode(errors="surrogateescape")
+    return b"%d:%b" % (len(data), data)
 
 
 def _statement(root: bytes, count: int) -> bytes:
@@ -167,26 +185,37 @@ def _tree(leaves: Sequence[bytes]) -> tuple[bytes, list[list[bytes]]]:
     return level[0], paths
 
 
-def _root(leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bytes:
-    """The root of a tree of `count` leaves from one of them and its path (RFC 9162, section 2.1.3.2).
+def _climbed(
+    leaf: bytes, index: int, count: int, path: bytes, known: Mapping[tuple[int, int], bytes]
+) -> dict[tuple[int, int], bytes]:
+    """The nodes between a leaf and the root by level and index, siblings too; the root is at `(_TOP, 0)`.
+
+    The rule of RFC 9162, section 2.1.3.2. It climbs to the first node that is known; `known` has the root.
 
     Raises:
         SignatureError: the path is too short or too long.
     """
-    found, last, rest = leaf, count - 1, iter(path)
+    nodes, node, level, last, at = {(0, index): leaf}, leaf, 0, count - 1, 0
     while last:
+        if known.get((level, index)) == node:
+            nodes[_TOP, 0] = known[_TOP, 0]
+            return nodes
         if index % 2 or index < last:  # the leaf's branch has a sibling on this level
-            sibling = next(rest, None)
-            if sibling is None:
+            sibling = path[at : at + _HASH_BYTES]
+            if not sibling:
                 raise SignatureError(PROOF, "has a path that is too short")
-            found = _node(sibling, found) if index % 2 else _node(found, sibling)
-        index, last = index // 2, last // 2
-    if next(rest, None) is not None:
+            at += _HASH_BYTES
+            nodes[level, index ^ 1] = sibling
+            node = _node(sibling, node) if index % 2 else _node(node, sibling)
+        level, index, last = level + 1, index // 2, last // 2
+        nodes[level, index] = node
+    if at != len(path):
         raise SignatureError(PROOF, "has a path that is too long")
-    return found
+    nodes[_TOP, 0] = node
+    return nodes
 
 
-def _parsed(proof: bytes | None) -> tuple[str, int, int, list[bytes], str]:
+def _parsed(proof: bytes | None) -> tuple[str, int, int, bytes, str]:
     """Key id, index, count, path and signature of a proof.
 
     Raises:
@@ -205,18 +234,24 @@ def _parsed(proof: bytes | None) -> tuple[str, int, int, list[bytes], str]:
     hashes = _bytes(path)
     if len(hashes) % _HASH_BYTES or len(hashes) > _MAX_DEPTH * _HASH_BYTES:
         raise SignatureError(PROOF, "has a path that is no list of hashes")
-    steps = [hashes[start : start + _HASH_BYTES] for start in range(0, len(hashes), _HASH_BYTES)]
-    return key_id, int(index), int(count), steps, signature
+    return key_id, int(index), int(count), hashes, signature
 
 
 def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+    """Url-safe base64 without padding."""
+    return binascii.b2a_base64(data, newline=False).translate(_URL_SAFE).rstrip(b"=").decode()
 
 
 def _bytes(text: str) -> bytes:
+    """The bytes of `_base64`'s text.
+
+    Raises:
+        SignatureError: it is not what `_base64` writes.
+    """
+    padded = text.encode().translate(_STANDARD) + b"=" * (-len(text) % 4)
     try:
-        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
+        data = binascii.a2b_base64(padded, strict_mode=True)
+    except binascii.Error:
         raise SignatureError(PROOF, "has a path that is no base64") from None
     if _base64(data) != text:
         raise SignatureError(PROOF, "has a path in another base64 than the one that is written")
