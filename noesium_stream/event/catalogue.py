@@ -21,6 +21,7 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.envelope_fields import check_kind
 from noesium_stream.event.payload.schema import JsonSchema, class_schema, meaning, refuse_remote_references
+from noesium_stream.event.payload.validator import validator
 from noesium_stream.event.payload.value import refuse_non_json
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -51,7 +52,7 @@ class _Entry:
     def validator(self) -> jsonschema_rs.Draft202012Validator:
         refuse_remote_references(self.schema)
         try:
-            return jsonschema_rs.Draft202012Validator(self.schema)
+            return validator(self.schema)
         except ValueError as error:
             raise ConfigError(
                 f"{self.schema.get('$id', 'a schema')} is no JSON Schema 2020-12: {error}"

@@ -69,12 +69,12 @@ def refuse_remote_references(schema: Any) -> None:
         ConfigError: a `$ref` points outside the schema.
     """
     if isinstance(schema, dict):
-        reference = schema.get("$ref", schema.get("$dynamicRef"))
-        if isinstance(reference, str) and not reference.startswith("#"):
-            raise ConfigError(
-                f"the schema of a payload refers to {reference}.",
-                hint="Schemas of payloads are self-contained: put what is shared under $defs.",
-            )
+        for reference in (schema.get("$ref"), schema.get("$dynamicRef")):
+            if isinstance(reference, str) and not reference.startswith("#"):
+                raise ConfigError(
+                    f"the schema of a payload refers to {reference}.",
+                    hint="Schemas of payloads are self-contained: put what is shared under $defs.",
+                )
         for part in schema.values():
             refuse_remote_references(part)
     elif isinstance(schema, list):

@@ -1,6 +1,7 @@
 """Validation of an answer to an approval question, shared by the sender and the run's owner.
 
-Both read the question from its `approval.requested`, so no agent code is needed.
+Both read the question from its `approval.requested`, so no agent code is needed. The schema in it is data of
+the log: it loads nothing, and one that would take too long to judge by is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any, Final
 import jsonschema_rs
 
 from noesium_stream.errors import EventValidationError
+from noesium_stream.event.payload.schema_cost import schema_cost
+from noesium_stream.event.payload.validator import PATTERNS, validator
 
 _MAX_MESSAGE: Final = 1_000
 
@@ -42,26 +45,48 @@ def answer_value(schema: Mapping[str, Any] | None, approved: bool, value: Any) -
     or if there is no schema. A rejection may also have no value: None.
 
     Raises:
-        EventValidationError: the value violates the schema; the field is its path from `value`.
+        EventValidationError: the value violates the schema; the field is its path from `value`. Or the schema
+            itself cannot be used (see `check_schema`): the field is `answer_schema`.
     """
+    if schema is None:
+        return approved if value is None else value
+    judge = _judge(schema, value)
     if value is None:
-        if schema is None or _validator(schema).is_valid(approved):
+        if judge.is_valid(approved):
             return approved
         if not approved:
             return None
-    if schema is not None:
-        _validate(schema, value)
+    _validate(judge, value)
     return value
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise `ValueError` unless this is a JSON Schema 2020-12."""
-    jsonschema_rs.meta.validate(dict(schema))
+    """Check a question's schema.
+
+    Raises:
+        ValueError: it is no JSON Schema 2020-12, too large or too deep, or refers to what it does not hold.
+    """
+    schema_cost(schema)
+    validator(schema, PATTERNS)
 
 
-def _validate(schema: Mapping[str, Any], value: Any) -> None:
+def _judge(schema: Mapping[str, Any], value: Any) -> jsonschema_rs.Draft202012Validator:
     try:
-        _validator(schema).validate(value)
+        schema_cost(schema).check(value)
+        return validator(schema, PATTERNS)
+    except ValueError as error:
+        raise EventValidationError(
+            "answer_schema", f"the question's schema cannot be used: {_first_line(error)}"
+        ) from None
+
+
+def _first_line(error: ValueError) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:_MAX_MESSAGE]
+
+
+def _validate(judge: jsonschema_rs.Draft202012Validator, value: Any) -> None:
+    try:
+        judge.validate(value)
     except jsonschema_rs.ValidationError as error:
         path = ["value", *(str(part) for part in error.instance_path)]
         reason = error.message
@@ -71,7 +96,3 @@ def _validate(schema: Mapping[str, Any], value: Any) -> None:
             path.append(str(error.kind.property))
             reason = "is missing"
         raise EventValidationError(".".join(path)[:_MAX_MESSAGE], reason[:_MAX_MESSAGE]) from None
-
-
-def _validator(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
-    return jsonschema_rs.Draft202012Validator(dict(schema))
