@@ -42,6 +42,12 @@ from noesium_stream.state_file.claim import discard
 
 KEEP: Final = 3
 _BLOCK: Final = 1 << 20
+_ALWAYS_TAKEN_BYTES: Final = 64 << 20
+_MOST_TIMES_PACKED: Final = 200
+"""Above `_ALWAYS_TAKEN_BYTES` a state is at most so many times larger than its compressed form: rows with
+checksums compress two to ten times, and what compresses 30,000 times is nothing but zeros."""
+_MAX_WINDOW_BYTES: Final = 8 << 20
+"""Memory that a compressed file may ask for; the compressor's level 3 needs 2 MB."""
 _UNFINISHED_MS: Final = 24 * 3_600_000
 """Age after which a push without a manifest counts as interrupted."""
 
@@ -207,6 +213,13 @@ def unpack(depot: Depot, shipment: Shipment, file: ShippedFile, beside: Path) ->
     """
     where = f"{depot.url}/{shipment.place}/{file.name}{PACKED}"
     packed = beside.with_name(f"{beside.name}{PACKED}")
+    most = max(_ALWAYS_TAKEN_BYTES, file.packed_bytes * _MOST_TIMES_PACKED)
+    if file.bytes > most:
+        raise SnapshotError(
+            f"{where} is refused: {file.packed_bytes:,} bytes are said to hold {file.bytes:,}, "
+            f"and at most {most:,} are believed.",
+            hint="Whoever can write there could fill this disk; push the state again.",
+        )
     try:
         if not depot.fetch(f"{shipment.place}/{file.name}{PACKED}", packed):
             raise SnapshotError(f"{where} is missing.")
@@ -230,7 +243,7 @@ def unpack(depot: Depot, shipment: Shipment, file: ShippedFile, beside: Path) ->
 def _decompress(packed: Path, target: Path, limit: int) -> None:
     with packed.open("rb") as source, target.open("wb") as sink:
         left = limit
-        with zstandard.ZstdDecompressor().stream_reader(source) as reader:
+        with zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).stream_reader(source) as reader:
             while block := reader.read(_BLOCK):
                 left -= len(block)
                 if left < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,6 +16,7 @@ import boto3
 import fsspec
 import orjson
 import pytest
+import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from moto.server import ThreadedMotoServer
 
@@ -291,6 +293,36 @@ async def test_what_is_damaged_is_said_and_an_older_push_is_taken(
     assert said
     assert all("passed over" in line and newer.push in line for line in said)
     assert await engine_rows(log, tmp_path / "b") == rows(0, 400)
+
+
+@pytest.mark.parametrize("said_bytes", [256 << 20, 1 << 20])
+async def test_a_push_that_would_fill_the_disk_is_passed_over(
+    log: EventLog, tmp_path: Path, said_bytes: int
+) -> None:
+    depot = Depot(str(tmp_path / "depot"))
+    stored = await folded(log, tmp_path / "a")
+    sent(depot, stored)
+    await add(log, 300, 400)
+    newer = sent(depot, await folded(log, tmp_path / "a"))
+    bomb = zstandard.ZstdCompressor().compress(bytes(256 << 20))
+    file = newer.files[0]
+    depot.write(f"{newer.place}/{file.name}.zst", bomb)
+
+    def claims(data: bytes) -> bytes:
+        fields = orjson.loads(data)
+        fields["files"][0] |= {
+            "bytes": said_bytes,
+            "packed_bytes": len(bomb),
+            "sha256": hashlib.sha256(bomb).hexdigest(),
+        }
+        return orjson.dumps(fields)
+
+    damage(depot, f"{newer.place}/{MANIFEST}", claims)
+    done, said = await taken(log, depot, tmp_path / "b")
+    assert done.taken == 3
+    assert said
+    assert all("passed over" in line for line in said)
+    assert ("believed" in said[0]) == (said_bytes > 64 << 20)
 
 
 def damage_row(path: Path) -> None:
