@@ -8,16 +8,22 @@
 
 The body is JSON and gives the reasons. The server has its own thread, so that it answers when the loop does
 not.
+
+Anybody may reach the port. So it has a limit of connections, and each connection a limit of time: connections
+that say nothing are closed, the oldest first, and a probe gets its answer whatever others do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -26,6 +32,10 @@ from noesium_stream.errors import ConfigError
 
 STALLED_S: Final = 30.0
 TICK_S: Final = 0.5
+MAX_CONNECTIONS: Final = 32
+"""Connections that are open at once; one more closes the oldest."""
+CONNECTION_S: Final = 5.0
+"""Time for a whole request and its answer, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,7 @@ class HealthServer:
         self._seen = Health(["the worker is starting"])
         self._ticked = clock.monotonic()
         self._ticks: asyncio.Task[None] | None = None
-        self._server: ThreadingHTTPServer | None = None
+        self._server: _BoundedServer | None = None
         self._thread: Thread | None = None
 
     @property
@@ -80,7 +90,7 @@ class HealthServer:
 
     async def __aenter__(self) -> Self:
         try:
-            self._server = ThreadingHTTPServer(self._address, self._handler())
+            self._server = _BoundedServer(self._address, self._handler(), self._clock)
         except (OSError, OverflowError, TypeError, UnicodeError) as error:  # not a host name
             host, port = self._address
             raise ConfigError(
@@ -142,3 +152,48 @@ class HealthServer:
                 """Log nothing: health is polled often."""
 
         return Handler
+
+
+class _BoundedServer(ThreadingHTTPServer):
+    """An HTTP server with a thread for each connection, and limits on both."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], clock: Clock) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._open: dict[socket.socket, float] = {}  # oldest first
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Close the oldest connections if there are too many, and answer this one."""
+        with self._lock:
+            self._open[request] = self._clock.monotonic()
+            for oldest in list(self._open)[:-MAX_CONNECTIONS]:
+                self._end(oldest)
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Close connections whose time is up; the server's thread calls this twice a second."""
+        with self._lock:
+            began = self._clock.monotonic() - CONNECTION_S
+            for request in [request for request, at_s in self._open.items() if at_s <= began]:
+                self._end(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection; its thread calls this."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing about connections that break; report everything else."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+    def _end(self, request: socket.socket) -> None:
+        """End a connection: its thread reads the end, and closes it. Call it with the lock held."""
+        del self._open[request]
+        with suppress(OSError):  # the other side was faster
+            request.shutdown(socket.SHUT_RDWR)

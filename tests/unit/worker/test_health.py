@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import urllib.error
 import urllib.request
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from noesium_stream.cli.commands.worker import _address
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import ConfigError
-from noesium_stream.worker.health import Health, HealthServer
+from noesium_stream.worker.health import CONNECTION_S, MAX_CONNECTIONS, Health, HealthServer
 
 ANYWHERE = ("127.0.0.1", 0)
 
@@ -59,6 +60,42 @@ async def test_a_loop_that_does_not_turn_is_dead_and_the_answer_comes_all_the_sa
 async def test_other_paths_say_which_there_are() -> None:
     async with HealthServer(ANYWHERE, Health, VirtualClock()) as server:
         assert await ask(f"{server.url}/health") == (404, {"why": ["there are /livez and /readyz"]})
+
+
+def connected(server: HealthServer, request: bytes = b"") -> socket.socket:
+    idle = socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=10)
+    idle.sendall(request)
+    return idle
+
+
+async def test_idle_connections_do_not_keep_a_probe_from_its_answer() -> None:
+    async with HealthServer(ANYWHERE, Health, VirtualClock()) as server:
+        idle = [connected(server, b"GET /livez" if n % 2 else b"") for n in range(3 * MAX_CONNECTIONS)]
+        assert (await ask(f"{server.url}/livez"))[0] == 200
+        for early in idle[: 2 * MAX_CONNECTIONS]:
+            assert await asyncio.to_thread(early.recv, 1) == b""
+        for one in idle:
+            one.close()
+
+
+async def test_a_connection_that_says_nothing_is_closed_after_its_time() -> None:
+    clock = VirtualClock()
+    async with HealthServer(ANYWHERE, Health, clock) as server:
+        with connected(server) as silent, connected(server, b"GET /livez HTTP/1.0\r\nX: ") as slow:
+            assert (await ask(f"{server.url}/livez"))[0] == 200  # so both are accepted
+            clock.advance(CONNECTION_S)
+            assert await asyncio.to_thread(silent.recv, 1) == b""
+            assert await asyncio.to_thread(slow.recv, 1) == b""
+
+
+async def test_connections_that_break_are_not_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    async with HealthServer(ANYWHERE, Health, VirtualClock()) as server:
+        for _ in range(5):
+            broken = connected(server, b"GET /livez HTTP/1.0\r\n\r\n")
+            broken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            broken.close()  # with a reset
+        assert (await ask(f"{server.url}/livez"))[0] == 200
+    assert capfd.readouterr().err == ""
 
 
 async def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:

@@ -34,7 +34,9 @@ class Machine:
     async def log(self, ahead_s: float = 0.0) -> EmbeddedLog:
         clock = SetClock(ahead_s)
         clock.advance(self.clocks[0].monotonic() if self.clocks else 0.0)
-        log = await open_log(f"sqlite:///{self._path}/log.db?partitions=1", clock=clock, catalogue=catalogue())
+        log = await open_log(
+            f"sqlite:///{self._path}/log.db?partitions=1", clock=clock, catalogue=catalogue()
+        )
         assert isinstance(log, EmbeddedLog)
         self.clocks.append(clock)
         self._logs.append(log)
