@@ -19,6 +19,7 @@ from agents.librarian.indexing import Summary, bring_up_to_date, count_of_files,
 from noesium_stream.agent import AgentContext, BaseGraphicAgent
 from noesium_stream.errors import CapabilityError, LogFullError
 from noesium_stream.kernel import kernel_node
+from noesium_stream.private_files import make_folder
 
 _CORPUS_ID = re.compile(r"[a-z0-9-]{1,64}")
 
@@ -135,7 +136,7 @@ class Librarian(BaseGraphicAgent):
         def progress(line: str) -> None:
             loop.call_soon_threadsafe(self.context.progress, line)
 
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         work = asyncio.create_task(
             asyncio.to_thread(
                 bring_up_to_date,

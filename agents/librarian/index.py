@@ -19,6 +19,7 @@ from typing import Any
 from agents.documents.kinds import PRIOR, asks_for_code
 from agents.documents.listing import Reason, Skipped
 from agents.documents.words import STOP_WORDS, fold
+from noesium_stream.private_files import make_file, make_folder
 
 SCHEMA_VERSION = 3
 """Raise it with every change of the tables, of a parser or of how passages are cut."""
@@ -98,7 +99,7 @@ class CorpusIndex:
 
     def prepare(self, root: Path) -> None:
         """Make the file and its tables if they are absent, of another version, or damaged."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         try:
             self._prepare(root)
         except sqlite3.DatabaseError as error:
@@ -180,6 +181,7 @@ class CorpusIndex:
             }
 
     def _prepare(self, root: Path) -> None:
+        make_file(self.path)
         with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
             # 1. make: only an empty file takes the page size and WAL, 2. compare versions inside of the
             # write lock, so that two processes that start at once agree

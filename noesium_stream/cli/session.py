@@ -25,6 +25,7 @@ from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log import EventLog, Topology, open_log
 from noesium_stream.log.url import parse_url
+from noesium_stream.private_files import make_folder
 
 _T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -143,7 +144,7 @@ async def open_configured(loaded: Loaded, catalogue: Catalogue | None = None) ->
     chosen = loaded.sources["log"] != DEFAULT
     if not chosen:
         try:
-            config.home.mkdir(parents=True, exist_ok=True)
+            make_folder(config.home)
         except OSError as error:
             raise LogUnavailableError(
                 f"The folder {config.home} cannot be made: {error.strerror}.",

@@ -21,6 +21,7 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.errors import ProjectionError, RebuildDiffersError, StateBusyError, brief
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.observability import projection_rebuild_duration
+from noesium_stream.private_files import make_folder
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.fold.changed_rows import STATE
@@ -78,7 +79,7 @@ async def rebuild(
 def _alone(side: Path) -> ExitStack:
     """Lock out other rebuilds of the same projection."""
     try:
-        side.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(side.parent)
         return locked(side)
     except OSError as error:
         raise not_writable(side, error) from error
@@ -194,7 +195,7 @@ def _take_over(projection: AnyProjection, folder: Path, built: Path) -> None:
     try:
         for path in built.glob(f"*{SUFFIX}"):
             require_whole(path)
-        target.mkdir(parents=True, exist_ok=True)
+        make_folder(target)
         with ExitStack() as stack:
             names = {path.name for place in (target, built) for path in place.glob(f"*{SUFFIX}")}
             for name in sorted(names):

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 import orjson
 
 from noesium_stream.errors import StateFileError
+from noesium_stream.private_files import make_folder
 from noesium_stream.state_file.claim import discard, locked
 from noesium_stream.state_file.sqlite import Translating, connect, keep_order, not_writable
 
@@ -117,7 +118,7 @@ class ChecksummedFile(Generic[M]):
             ProjectionError: it cannot be written at all (permissions, a full disk).
         """
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             path, lock = (path, locked(path)) if claim is None else claim(path)
             with ExitStack() as undo:
                 undo.callback(lock.close)

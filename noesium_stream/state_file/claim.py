@@ -16,6 +16,7 @@ from typing import Final
 from filelock import FileLock, Timeout
 
 from noesium_stream.errors import StateBusyError
+from noesium_stream.private_files import FILE_MODE
 
 MOST: Final = 16
 """Maximum number of files of one partition on one machine, and so of suspended previous owners."""
@@ -36,7 +37,7 @@ def locked(path: Path) -> ExitStack:
         OSError: the folder cannot be written.
     """
     # Never a soft lock: the kernel releases its own when the process dies. Any thread may close the file.
-    lock = FileLock(f"{path}.lock", timeout=0, thread_local=False, fallback_to_soft=False)
+    lock = FileLock(f"{path}.lock", timeout=0, mode=FILE_MODE, thread_local=False, fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout as error:

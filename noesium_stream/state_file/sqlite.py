@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from noesium_stream.errors import ProjectionError, StateBusyError, StateFileError, brief
+from noesium_stream.private_files import make_file
 
 PAGE_BYTES = 4096
 """Page size of new files."""
@@ -60,6 +61,7 @@ def connect(path: Path) -> sqlite3.Connection:
         StateFileError: it is not a database.
         ProjectionError: it cannot be written.
     """
+    make_file(path)
     with Translating(path):
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:

@@ -29,11 +29,14 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.errors import BrokerError
 from noesium_stream.log.broker.runtime import KAFKA_VERSION, KafkaRuntime, Progress, runtime, silent
 from noesium_stream.log.kafka.probe import answers
+from noesium_stream.private_files import FILE_MODE, make_folder, private, write_text
 
 DEFAULT_PORT: Final = 9092
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
 _HOST: Final = "127.0.0.1"
+_UMASK: Final = 0o077
+"""Topics hold all that agents said: only their owner reads Kafka's files."""
 _JAVA_OPTIONS: Final = (
     "-Xmx512m",
     "-XX:+UseSerialGC",
@@ -121,8 +124,8 @@ class LocalBroker:
         Raises:
             BrokerError: the extra `kafka-local` is missing, the port is taken, or it does not come up.
         """
-        self._dir.mkdir(parents=True, exist_ok=True)
-        with FileLock(self._dir / "lock", fallback_to_soft=False):
+        make_folder(self._dir)
+        with FileLock(self._dir / "lock", mode=FILE_MODE, fallback_to_soft=False):
             port = self._port()
             if self._pid() is not None:
                 if port != self._last("port"):
@@ -200,19 +203,20 @@ class LocalBroker:
         if controller in (None, port) or not port_is_free(controller):
             controller = free_port(but=port)
         properties = self._dir / "server.properties"
-        properties.write_text(self._properties(port, controller))
+        write_text(properties, self._properties(port, controller))
         if not (self.data_dir / "meta.properties").exists():
             self._format(kafka, properties)
         if self.log_file.exists():
             self.log_file.replace(self.log_file.with_name("broker.log.1"))
         self._progress(f"starting Apache Kafka {KAFKA_VERSION} at localhost:{port}")
-        with self.log_file.open("wb") as log:
+        with open(self.log_file, "wb", opener=private) as log:
             self._child = subprocess.Popen(
                 kafka.command("kafka.Kafka", str(properties), options=_JAVA_OPTIONS),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._dir,
+                umask=_UMASK,
                 start_new_session=True,  # Ctrl-C in the terminal is not for the broker
             )
         process = {"pid": self._child.pid, "port": port, "controller_port": controller}
@@ -241,7 +245,9 @@ class LocalBroker:
             str(properties),
             "--ignore-formatted",
         )
-        done = subprocess.run(command, cwd=self._dir, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=self._dir, umask=_UMASK, capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             raise BrokerError(f"{self.data_dir} cannot be made ready for Kafka: {_reason(done.stderr)}")
 
@@ -288,7 +294,7 @@ class LocalBroker:
 def _write_whole(path: Path, text: str) -> None:
     """Replace a file atomically: a reader finds the old text or the new one, nothing in between."""
     unfinished = path.with_name(f"{path.name}.new")
-    unfinished.write_text(text)
+    write_text(unfinished, text)
     unfinished.replace(path)
 
 

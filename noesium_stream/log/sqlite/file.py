@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from noesium_stream.errors import EventStoreError, LogCorruptError, LogFullError, LogUnavailableError
+from noesium_stream.private_files import make_file, make_folder
 
 APPLICATION_ID: Final = 0x6E6F6573
 """`noes`: marks the file as a log of this package."""
@@ -52,6 +53,7 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
     """
     _make_folder(path)
     _refuse_torn(path)
+    make_file(path)
     connection = None
     try:
         connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, cached_statements=1024)
@@ -149,7 +151,7 @@ def _no_space(error: sqlite3.Error) -> bool:
 
 def _make_folder(path: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     except OSError as error:
         kind = LogFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else LogUnavailableError
         raise kind(

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from noesium_stream.errors import ProjectionError, brief
+from noesium_stream.private_files import make_file, make_folder
 from noesium_stream.projection.state.atomic_file import alone
 
 _SCHEMA: Final = """
@@ -62,7 +63,7 @@ class SemanticStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with alone(path):
             self._open()
 
@@ -173,6 +174,7 @@ def not_written(path: Path, error: sqlite3.Error) -> ProjectionError:
 
 
 def _connected(path: Path) -> sqlite3.Connection:
+    make_file(path)
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         db.execute("PRAGMA journal_mode = WAL").fetchone()

@@ -10,6 +10,8 @@ from typing import Final
 
 from filelock import FileLock
 
+from noesium_stream.private_files import FILE_MODE, write_text
+
 _POLL_S: Final = 0.01
 
 
@@ -36,7 +38,7 @@ def alone(path: Path) -> Iterator[None]:
     Raises:
         OSError: the folder cannot be written.
     """
-    with FileLock(f"{path}.lock", poll_interval=_POLL_S, fallback_to_soft=False):
+    with FileLock(f"{path}.lock", mode=FILE_MODE, poll_interval=_POLL_S, fallback_to_soft=False):
         yield
 
 
@@ -47,4 +49,4 @@ def write_whole(path: Path, text: str) -> None:
         OSError: the file cannot be written.
     """
     with written_whole(path) as unfinished:
-        unfinished.write_text(text)
+        write_text(unfinished, text)

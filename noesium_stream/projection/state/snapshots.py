@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from noesium_stream.errors import ProjectionError, StateFileError
+from noesium_stream.private_files import make_folder
 from noesium_stream.projection.state.manifest import Manifest
 from noesium_stream.projection.state.state_file import StateFile
 
@@ -62,7 +63,7 @@ def move_copies(source: Path, folder: Path) -> None:
         OSError: the folder cannot be written.
     """
     for copy in (source / FOLDER).glob("*@*"):
-        (folder / FOLDER).mkdir(exist_ok=True)
+        make_folder(folder / FOLDER)
         copy.replace(folder / FOLDER / copy.name)
 
 
@@ -96,7 +97,7 @@ class Snapshots:
         name = f"{self._file.path.stem}@{manifest.events}-{manifest.cursor}-{manifest.last_ms}"
         path, beside = folder / f"{name}{self._file.path.suffix}", folder / f".{name}.new"
         try:
-            folder.mkdir(exist_ok=True)
+            make_folder(folder)
             beside.unlink(missing_ok=True)
             self._file.copy_to(beside)
             beside.replace(path)

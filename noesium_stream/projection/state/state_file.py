@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from noesium_stream.errors import ProjectionError
+from noesium_stream.private_files import make_file
 from noesium_stream.projection.state.manifest import DIFFERENCES, FORMAT, Identity, Manifest
 from noesium_stream.projection.state.rows import ROW_TABLE, Rows, begin_rows
 from noesium_stream.state_file.checksummed_file import ChecksummedFile, Layout
@@ -157,6 +158,7 @@ class StateFile(ChecksummedFile[Manifest]):
             if self._lock is None:
                 self._db.execute("ROLLBACK")  # end the reader's transaction; VACUUM starts its own
                 self._db.execute("PRAGMA query_only = OFF")  # it would also forbid writing the copy
+            make_file(path)  # an empty file is one that it writes to
             try:
                 self._db.execute("VACUUM INTO ?", (str(path),))
             finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from noesium_stream.errors import ConfigError, ProjectionError, brief
+from noesium_stream.private_files import make_file, private
 from noesium_stream.projection.state.atomic_file import written_whole
 from noesium_stream.projection.stored.stored_projection import StoredProjection
 
@@ -54,6 +55,7 @@ def check_export(path: Path) -> None:
 
 def _database(path: Path, rows: Iterator[tuple[str, Any]]) -> int:
     count = 0
+    make_file(path)
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE state (key TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID")
         while batch := [(key, json.dumps(state, ensure_ascii=False)) for key, state in islice(rows, _BATCH)]:
@@ -65,7 +67,7 @@ def _database(path: Path, rows: Iterator[tuple[str, Any]]) -> int:
 
 def _lines(path: Path, rows: Iterator[tuple[str, Any]]) -> int:
     count = 0
-    with path.open("w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8", opener=private) as file:
         for key, state in rows:
             file.write(json.dumps({"key": key, "state": state}, ensure_ascii=False) + "\n")
             count += 1

@@ -20,6 +20,7 @@ import orjson
 
 from noesium_stream.errors import ProjectionError, StateFileError, brief
 from noesium_stream.log.port import TopicPartition
+from noesium_stream.private_files import make_folder
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.code_fingerprint import differs, fingerprint
 from noesium_stream.projection.fold.changed_rows import STATE
@@ -141,7 +142,7 @@ def change_about(folder: Path, name: str, version: int, change: Callable[[About 
     """
     where = folder / name / f"v{version}"
     try:
-        where.mkdir(parents=True, exist_ok=True)
+        make_folder(where)
         with alone(where / ABOUT):
             try:
                 before = _read_about(where)

@@ -25,6 +25,7 @@ import zstandard
 from noesium_stream.clock import Clock, to_rfc3339
 from noesium_stream.errors import SnapshotError, StateFileError, brief
 from noesium_stream.event.signing import Signer, Verifier
+from noesium_stream.private_files import private
 from noesium_stream.projection.state.manifest import Manifest
 from noesium_stream.projection.state.state_file import StateFile
 from noesium_stream.projection.stored.folder import Report
@@ -241,7 +242,7 @@ def unpack(depot: Depot, shipment: Shipment, file: ShippedFile, beside: Path) ->
 
 
 def _decompress(packed: Path, target: Path, limit: int) -> None:
-    with packed.open("rb") as source, target.open("wb") as sink:
+    with packed.open("rb") as source, open(target, "wb", opener=private) as sink:
         left = limit
         with zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).stream_reader(source) as reader:
             while block := reader.read(_BLOCK):

@@ -16,6 +16,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from noesium_stream.errors import ProjectionError, StateBusyError
+from noesium_stream.private_files import write_text
 from noesium_stream.projection.state.state_file import StateFile
 from noesium_stream.projection.stored.folder import SUFFIX
 from noesium_stream.state_file.claim import discard, locked
@@ -39,7 +40,7 @@ def mark(folder: Path, url: str) -> None:
     """Note in a folder that its states belong to this log; a folder without the note is not swept."""
     with suppress(OSError):
         if not (folder / _MARK).exists():
-            (folder / _MARK).write_text(log_digest(url))
+            write_text(folder / _MARK, log_digest(url))
 
 
 def sweep_runs(folder: Path, url: str, alive: Collection[str]) -> int:

@@ -14,6 +14,7 @@ from noesium_stream.client import Client
 from noesium_stream.client.operate.replay import check_agent, check_step, recording, state_at
 from noesium_stream.kernel.recording.fork import last_step
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, dump_history
+from noesium_stream.private_files import write_text
 
 
 @click.command("replay")
@@ -55,5 +56,5 @@ async def replay_command(
 
 
 def _save(path: Path, recorded: RecordedRun) -> None:
-    path.write_text(dump_history(recorded), encoding="utf-8")
+    write_text(path, dump_history(recorded))
     note(f"wrote {len(recorded.events)} events to {path}")
