@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from noesium_stream.config import VARIABLES, ExecutionMode
 from noesium_stream.errors import StrictModeError
+from noesium_stream.event.payload.value import short_path
 
 _WIDTH: Final = 80
 MODE: Final[ContextVar[ExecutionMode]] = ContextVar("noesium_mode", default=ExecutionMode.PRAGMATIC)
@@ -127,6 +128,7 @@ def compare_runs(first: Any, second: Any, path: str = "delta") -> str | None:
 
 
 def _compare_objects(first: Mapping[str, Any], second: Mapping[str, Any], path: str) -> str | None:
+    path = short_path(path)
     for key, value in first.items():
         place = f"{path}.{key}"
         if key not in second:
@@ -140,6 +142,7 @@ def _compare_objects(first: Mapping[str, Any], second: Mapping[str, Any], path: 
 
 
 def _compare_lists(first: Any, second: Any, path: str) -> str | None:
+    path = short_path(path)
     for index, (one, other) in enumerate(zip(first, second, strict=False)):
         if (difference := compare_runs(one, other, f"{path}[{index}]")) is not None:
             return difference

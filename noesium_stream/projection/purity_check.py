@@ -20,6 +20,7 @@ import orjson
 
 from noesium_stream.errors import ImpureProjectionError, NoesiumError, StateNotStoredError, brief
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.payload.value import short_path
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.state.codec import StateCodec
 from noesium_stream.purity.entropy import Kind
@@ -228,6 +229,7 @@ def _difference(one: Any, other: Any, path: str) -> str | None:
         ]
     else:
         return None if one == other and type(one) is type(other) else f"{path}: {one!r}, then {other!r}"
+    path = short_path(path)
     found = (_difference(item, others, f"{path}.{name}") for item, others, name in pairs)
     return next(filter(None, found), None)
 

@@ -11,7 +11,7 @@ import rfc8785
 from noesium_stream.errors import EventValidationError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.envelope_fields import MAX_INT
-from noesium_stream.event.payload.value import refuse_non_json
+from noesium_stream.event.payload.value import refuse_non_json, short_path
 
 _WRITTEN_AS_DIGITS: Final = 1e21
 """ECMAScript writes numbers below this without an exponent, like whole numbers."""
@@ -70,8 +70,10 @@ def _refuse_large_floats(value: Any, field: str) -> None:
         if math.isfinite(value) and MAX_INT < abs(value) < _WRITTEN_AS_DIGITS:
             raise EventValidationError(field, f"{value} would be read again as a whole number beyond 2^53-1")
     elif isinstance(value, dict):
+        field = short_path(field)
         for key, item in value.items():
-            _refuse_large_floats(item, f"{field}.{key}")
+            _refuse_large_floats(item, f"{field}.{key[:80]}")
     elif isinstance(value, (list, tuple)):
+        field = short_path(field)
         for index, item in enumerate(value):
             _refuse_large_floats(item, f"{field}.{index}")

@@ -49,6 +49,9 @@ The search takes longer than all other checks.
 _MAX_DEPTH: Final = 64
 """Maximum nesting depth that `to_json` copies."""
 _SHOWN: Final = 40
+_PATH_LENGTH: Final = 200
+_KEY_LENGTH: Final = 80
+"""Characters of a path and of a key in it that errors show."""
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
@@ -92,6 +95,11 @@ def text(value: str, path: str) -> str:
     return value
 
 
+def short_path(path: str) -> str:
+    """A path that each part of a container may extend: keys have any length, and there are many parts."""
+    return path if len(path) <= _PATH_LENGTH else f"{path[:_PATH_LENGTH]}…"
+
+
 def too_deep(path: str, levels: int) -> StateError:
     """The error for a value that is nested too deeply, or contains itself."""
     shown = path if len(path) <= _SHOWN else f"{path[:_SHOWN]}…"
@@ -102,12 +110,15 @@ def too_deep(path: str, levels: int) -> StateError:
 
 
 def _container(value: Any, path: str, depth: int) -> Any:
+    path = short_path(path)
     if isinstance(value, Mapping):
         out = {}
         for key, item in value.items():
             if not isinstance(key, str):
                 raise StateError(f"{path} has a key of type {type(key).__name__}; JSON keys are texts.")
-            out[key if key.isascii() else text(key, path)] = to_json(item, f"{path}.{key}", depth + 1)
+            out[key if key.isascii() else text(key, path)] = to_json(
+                item, f"{path}.{key[:_KEY_LENGTH]}", depth + 1
+            )
         return out
     if isinstance(value, list | tuple):
         return [to_json(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
@@ -192,6 +203,7 @@ def refuse_non_json(
     elif isinstance(value, (dict, list, tuple)):
         if depth >= MAX_JSON_DEPTH:
             raise EventValidationError(field[:100], f"is nested deeper than {MAX_JSON_DEPTH} levels")
+        field = short_path(field)
         for key, item in _items(value, field):
             refuse_non_json(item, f"{field}.{key}", lowest, highest, depth + 1)
     elif value is not None:
@@ -206,7 +218,7 @@ def _items(value: dict[Any, Any] | list[Any] | tuple[Any, ...], field: str) -> I
         if not isinstance(key, str):
             raise EventValidationError(field, f"the key {short(key)} is not a text")
         check_utf8(field, key)
-        yield key, item
+        yield key[:_KEY_LENGTH], item
 
 
 def _look_closely(again: bytes, text: bytes, field: str) -> None:

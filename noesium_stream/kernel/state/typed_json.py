@@ -30,7 +30,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from noesium_stream.errors import RecordTooLargeError, StateError
 from noesium_stream.event.envelope import MAX_INT
-from noesium_stream.event.payload.value import text, too_deep
+from noesium_stream.event.payload.value import short_path, text, too_deep
 from noesium_stream.log.prepare import MAX_RECORD_BYTES
 
 TYPE: Final = "__type__"
@@ -66,7 +66,7 @@ def encode(value: Any, path: str, depth: int = 0) -> Any:
     if kind is dict:
         return _mapping(value, path, depth)
     if kind is list:
-        return [encode(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+        return _sequence(value, path, depth)
     named = _ENCODERS.get(kind)
     if named is not None:
         name, to_value = named
@@ -123,10 +123,11 @@ def _key(value: Any) -> str:
 
 
 def _mapping(value: Mapping[Any, Any], path: str, depth: int) -> Any:
+    path = short_path(path)
     if TYPE in value or not all(type(key) is str for key in value):
         return {TYPE: "mapping", "value": _items(list(value.items()), path, depth)}
     return {
-        (key if key.isascii() else text(key, path)): encode(item, f"{path}.{key}", depth + 1)
+        (key if key.isascii() else text(key, path)): encode(item, f"{path}.{key[:80]}", depth + 1)
         for key, item in value.items()
     }
 
@@ -136,6 +137,7 @@ def _items(value: Any, path: str, depth: int) -> list[Any]:
 
 
 def _sequence(value: Any, path: str, depth: int) -> list[Any]:
+    path = short_path(path)
     return [encode(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
 
 
@@ -334,7 +336,8 @@ def _largest(recorded: Any, path: str, size: int) -> tuple[str, int]:
 
 
 def _parts(recorded: Any, path: str) -> Iterator[tuple[str, Any]]:
+    path = short_path(path)
     if isinstance(recorded, dict):
-        yield from ((f"{path}.{key}", item) for key, item in recorded.items())
+        yield from ((f"{path}.{key[:80]}", item) for key, item in recorded.items())
     elif isinstance(recorded, list):
         yield from ((f"{path}[{index}]", item) for index, item in enumerate(recorded))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from noesium_stream.event.payload.value import short_path
 from noesium_stream.event.rules.agent_calls import CALLS, input_of
 from noesium_stream.kernel.recording.recorded_run import same
 
@@ -95,6 +96,7 @@ def first_difference(recorded: Any, now: Any, path: str = "") -> tuple[str, Any,
     """
     if same(recorded, now):
         return None
+    path = short_path(path)
     if isinstance(recorded, Mapping) and isinstance(now, Mapping):
         for key in [*recorded, *(key for key in now if key not in recorded)]:
             found = first_difference(

@@ -19,6 +19,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from noesium_stream.errors import ProjectionError, StateNotStoredError, brief
 from noesium_stream.event.payload.schema import meaning
+from noesium_stream.event.payload.value import short_path
 from noesium_stream.projection.base import BaseProjection
 
 TState = TypeVar("TState")
@@ -165,6 +166,7 @@ def _not_finite(value: Any, path: str) -> str | None:
     """The path of a NaN or infinity; None if there is none."""
     if isinstance(value, float):
         return None if math.isfinite(value) else path
+    path = short_path(path)
     if isinstance(value, Mapping):
         found = (_not_finite(item, f"{path}.{key}") for key, item in value.items())
         return next(filter(None, found), None)

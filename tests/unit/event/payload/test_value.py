@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -11,8 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
-from noesium_stream.errors import EventValidationError
-from noesium_stream.event.payload.value import parse_json, parse_object
+from noesium_stream.errors import EventValidationError, StateError
+from noesium_stream.event import canonical_json
+from noesium_stream.event.payload.canonical import canonical_text
+from noesium_stream.event.payload.value import parse_json, parse_object, refuse_non_json, to_json
+from noesium_stream.kernel.state.typed_json import encode
 from tests.support.hostile_json import hostile_texts
 
 SIZE = 1_000_000
@@ -112,6 +116,31 @@ def test_reading_a_hostile_text_takes_steps_for_its_bytes_and_not_for_its_items(
 def test_reading_a_hostile_text_takes_little_more_memory_than_orjson(name: str) -> None:
     text = TEXTS[name]
     assert _peak(lambda: _parse(text)) < _peak(lambda: _parse_bare(text)) + 6 * len(text)
+
+
+@pytest.mark.parametrize(
+    ("judge", "wrong"),
+    [
+        (to_json, 2**53),
+        (to_json, math.nan),
+        (encode, 2**53),
+        (encode, math.nan),
+        (refuse_non_json, math.nan),
+        (canonical_json, 2**53),
+        (canonical_text, 1e17),
+    ],
+)
+@pytest.mark.parametrize("keys", [["k" * 100_000], ["k" * 100_000, "a"], ["a"] * 40])
+def test_the_path_of_a_wrong_part_is_short_whatever_the_keys_above_it(
+    judge: Callable[[Any, str], object], wrong: Any, keys: list[str]
+) -> None:
+    # A path that every part of a list extends is copied as often: long keys and many parts are a square.
+    value: Any = [1, wrong]
+    for key in keys:
+        value = {key: value}
+    with pytest.raises((StateError, EventValidationError)) as caught:
+        judge(value, "payload")
+    assert len(str(caught.value)) < 500
 
 
 def _parse(text: bytes) -> Any:
