@@ -38,7 +38,7 @@ _CHUNK: Final = 65_536
 _LONG_WHOLE: Final = re.compile(rb"(?<![0-9.eE+-])-?[0-9]{19,}(?![0-9.eE])")
 _LOWER_E: Final = bytes.maketrans(b"E", b"e")
 _NO_MARKS: Final = b"0123456789+-[]{}:tralf \t\r\n"
-"""What `_count_floats` deletes."""
+"""What `count_floats` deletes."""
 
 _NAMED_UP_TO: Final = 100_000
 """Size limit in bytes of texts in which a duplicate key is looked up for the message.
@@ -233,8 +233,8 @@ def _look_closely(again: bytes, text: bytes, field: str) -> None:
         raise EventValidationError(field, f"the key {twice} occurs twice in an object")
     if b"e" not in again or not _has_digit(text[::_BEYOND_64_BITS]):
         return
-    exponents, floats = _count_floats(again)
-    if exponents and _count_floats(text)[1] != floats:
+    exponents, floats = count_floats(again)
+    if exponents and count_floats(text)[1] != floats:
         long = _find_long(text) if len(text) <= _NAMED_UP_TO else "(one of many)"
         raise EventValidationError(field, f"the whole number {long} does not fit in 64 bits")
 
@@ -273,7 +273,7 @@ def _outside_strings(text: bytes) -> Iterator[bytes]:
         inside ^= (len(parts) - 1) & 1
 
 
-def _count_floats(text: bytes) -> tuple[int, int]:
+def count_floats(text: bytes) -> tuple[int, int]:
     """The numbers with an exponent, and the numbers with an exponent or a point, of a valid JSON text."""
     # Of a float `.`, `e` or `.e` is left; of true `ue`, of false `se`, of null `nu`; and the commas.
     marks = b"".join(part.translate(_LOWER_E, _NO_MARKS) for part in _outside_strings(text))

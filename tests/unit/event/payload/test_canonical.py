@@ -3,14 +3,20 @@ from __future__ import annotations
 import json
 import math
 import struct
+import uuid
+from enum import Enum, IntEnum, StrEnum
 from typing import Any
 
 import pytest
+import rfc8785
+from hypothesis import given, settings
 
 from noesium_stream.errors import EventValidationError
 from noesium_stream.event import canonical_envelope, canonical_json
 from noesium_stream.event.payload.canonical import canonical_text
-from tests.support.envelopes import envelope
+from tests.support.envelopes import canonical_values, envelope
+from tests.support.hostile_json import hostile_texts
+from tests.support.steps import steps_of
 
 
 def test_the_example_of_rfc_8785_has_its_bytes() -> None:
@@ -52,6 +58,53 @@ def test_keys_are_sorted_by_utf16_units_as_rfc_8785_wants_it() -> None:
 def test_numbers_are_written_as_in_appendix_b_of_rfc_8785(bits: str, text: str) -> None:
     (number,) = struct.unpack(">d", bytes.fromhex(bits))
     assert canonical_json(number).decode() == text
+
+
+class Plain(Enum):
+    ONE = 1
+
+
+class Whole(IntEnum):
+    ONE = 1
+
+
+class Word(StrEnum):
+    ONE = "one"
+
+
+@settings(deadline=None)
+@given(canonical_values)
+def test_every_value_has_the_bytes_of_the_reference(value: Any) -> None:
+    assert canonical_json(value) == rfc8785.dumps(value)
+
+
+@pytest.mark.parametrize("first", [0, 0x20, 0x7F, 0x2028, 0xD7FF, 0xE000, 0xFFFE, 0xFFFF, 0x10000, 0x10FFFF])
+def test_every_character_has_the_bytes_of_the_reference(first: int) -> None:
+    characters = [
+        chr(code) for code in range(first, min(first + 0x20, 0x110000)) if not 0xD800 <= code < 0xE000
+    ]
+    value = {character: characters for character in [*characters, "\ufb33", "😀"]}
+    assert canonical_json(value) == rfc8785.dumps(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [-0.0, 1.0, 1e16, 1e21, 1e-7, "1.5e3", {"e.": "1.0"}, (1, 2), Whole.ONE, Word.ONE, {Word.ONE: Word.ONE}],
+)
+def test_what_orjson_writes_otherwise_has_the_bytes_of_the_reference(value: Any) -> None:
+    assert canonical_json({"a": ["x", value]}) == rfc8785.dumps({"a": ["x", value]})
+
+
+@pytest.mark.parametrize("value", [uuid.UUID(int=0), Plain.ONE, b"x", {Plain.ONE: 1}, object()])
+def test_what_orjson_writes_and_is_not_json_is_refused(value: Any) -> None:
+    with pytest.raises(EventValidationError, match=r"value\.a\.0"):
+        canonical_json({"a": [value]})
+
+
+@pytest.mark.parametrize("name", ["objects", "many keys", "backslashes", "strings", "short whole numbers"])
+def test_writing_a_hostile_value_takes_steps_for_its_bytes_and_not_for_its_items(name: str) -> None:
+    value = json.loads(hostile_texts(1_000_000)[name])
+    assert steps_of(lambda: canonical_text(value, "payload")) < 5_000
 
 
 @pytest.mark.parametrize(

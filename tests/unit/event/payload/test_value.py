@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import gc
 import json
 import math
-import sys
 import tracemalloc
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import orjson
@@ -18,6 +15,7 @@ from noesium_stream.event.payload.canonical import canonical_text
 from noesium_stream.event.payload.value import parse_json, parse_object, refuse_non_json, to_json
 from noesium_stream.kernel.state.typed_json import encode
 from tests.support.hostile_json import hostile_texts
+from tests.support.steps import steps_of
 
 SIZE = 1_000_000
 TEXTS = hostile_texts(SIZE)
@@ -109,7 +107,7 @@ def test_text_that_is_not_json_is_refused(text: bytes) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_reading_a_hostile_text_takes_steps_for_its_bytes_and_not_for_its_items(name: str) -> None:
-    assert _steps(lambda: _parse(TEXTS[name])) < SIZE // 200
+    assert steps_of(lambda: _parse(TEXTS[name])) < SIZE // 200
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -155,32 +153,6 @@ def _parse_bare(text: bytes) -> Any:
         return orjson.dumps(orjson.loads(text))
     except orjson.JSONDecodeError:
         return None
-
-
-def _steps(call: Callable[[], object]) -> int:
-    """The lines of Python that run, and the calls of C."""
-    steps = 0
-
-    def line(_frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal steps
-        steps += event == "line"
-        return line
-
-    def c_call(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal steps
-        steps += event == "c_call"
-
-    traced = sys.gettrace()
-    gc.disable()  # what others do at a collection is not counted
-    sys.settrace(line)
-    sys.setprofile(c_call)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-        sys.settrace(traced)
-        gc.enable()
-    return steps
 
 
 def _peak(call: Callable[[], object]) -> int:
