@@ -4,36 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
-from asyncio.subprocess import PIPE
+import os
 from pathlib import Path
+from typing import IO
 
+from tests.support import fork_server
 from tests.support.reading import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
 
 class Program:
-    """`python -m MODULE ARGUMENTS` and the lines that it has printed."""
+    """`python -m MODULE ARGUMENTS` and the lines that it has printed.
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    The process is forked from one that has loaded the package (`tests/support/fork_server.py`).
+    """
+
+    def __init__(
+        self, process: fork_server.Forked, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader
+    ) -> None:
         self.lines: list[str] = []
         self._process = process
-        self._reading = asyncio.create_task(self._read())
+        self._reading = asyncio.create_task(self._read(stdout))
+        self._errors = asyncio.create_task(stderr.read())
 
     @classmethod
     async def start(cls, module: str, *arguments: object) -> Program:
         """Start it in the root of the repository."""
-        words = [str(argument) for argument in arguments]
-        return cls(
-            await asyncio.create_subprocess_exec(
-                sys.executable, "-m", module, *words, stdout=PIPE, stderr=PIPE, cwd=ROOT
-            )
-        )
+        words = [module, *(str(argument) for argument in arguments)]
+        process = fork_server.start(words, ROOT, os.environ)
+        assert process is not None
+        return cls(process, await _reader(process.stdout), await _reader(process.stderr))
 
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        while line := await self._process.stdout.readline():
+    async def _read(self, stdout: asyncio.StreamReader) -> None:
+        while line := await stdout.readline():
             if line.endswith(b"\n"):
                 self.lines.append(line.decode().rstrip("\n"))
 
@@ -47,8 +51,7 @@ class Program:
 
     async def errors(self) -> str:
         """What it wrote to standard error."""
-        assert self._process.stderr is not None
-        return (await self._process.stderr.read()).decode()
+        return (await self._errors).decode()
 
     @property
     def pid(self) -> int:
@@ -59,12 +62,20 @@ class Program:
         """SIGKILL, and wait until all that it printed was read."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        await self._process.wait()
+        await asyncio.to_thread(self._process.wait, PATIENCE_S)
         await self._reading
+        await self._errors
 
     async def end(self) -> None:
         """Wait for its end; fail if that is no success."""
         async with asyncio.timeout(2 * PATIENCE_S):
             await self._reading
             errors = await self.errors()
-            assert await self._process.wait() == 0, errors
+        assert await asyncio.to_thread(self._process.wait, PATIENCE_S) == 0, errors
+
+
+async def _reader(pipe: IO[str]) -> asyncio.StreamReader:
+    """What comes out of a pipe, which is closed behind its end."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader
