@@ -12,3 +12,15 @@ MAX_AVRO_DEPTH: Final = 32
 """Nesting depth of records, unions and containers in a writer schema."""
 MAX_JSON_DEPTH: Final = 254
 """Nesting depth of objects and arrays in payload, metadata or an extension: orjson's limit."""
+MAX_NAME: Final = 4_096
+"""Characters of a name, an id or a key: far more than any has, and few enough for all that repeat it."""
+MAX_AGENT_TYPE: Final = 63
+"""Characters of an agent type: it is a part of its topics' names."""
+MAX_VERSION: Final = 256
+"""Characters of a version or of a range of versions, as in npm."""
+MAX_EVENT_TYPE: Final = 255
+"""Characters of an event type."""
+MAX_TEXT: Final = 1_048_576
+"""Characters of a text for people, and of encoded bytes: no log takes a larger record."""
+MAX_LISTED: Final = 1_048_576
+"""Items of a list, and fields of an object: no log takes a record that could hold more."""

@@ -113,7 +113,7 @@ class Record:
     def event_type(self) -> str:
         """The type from the header; decodes the envelope only if there is no header."""
         value = self.header(CE_TYPE)
-        return value.decode() if value is not None else self.envelope.event_type
+        return value.decode("utf-8", "replace") if value is not None else self.envelope.event_type
 
     @property
     def envelope(self) -> EventEnvelope:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from noesium_stream.errors import ImpureProjectionError, ProjectionLoadError
+from noesium_stream.errors import (
+    CorruptRecordError,
+    EventError,
+    EventValidationError,
+    ImpureProjectionError,
+    ProjectionLoadError,
+)
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import Cursor, EventLog
+from noesium_stream.log.record import Record
 from noesium_stream.projection.fold_guard import FOLDING, Nondeterministic
 
 TState = TypeVar("TState")
@@ -254,20 +261,33 @@ def _or_initial(projection: BaseProjection[TState], state: TState | None) -> TSt
 
 
 async def fold_to_end(
-    log: EventLog, topic: str, projection: BaseProjection[TState], state: TState, cursor: Cursor
+    log: EventLog,
+    topic: str,
+    projection: BaseProjection[TState],
+    state: TState,
+    cursor: Cursor,
+    *,
+    on_refused: Callable[[Record, EventError], None] | None = None,
 ) -> tuple[TState, dict[int, int]]:
     """Fold what `topic` holds now after `cursor` into a state in memory; return the new state and cursor.
 
     Events come in offset order within a partition; the order between partitions is not defined.
 
+    `on_refused` is called with each record that cannot be decoded, or whose event `apply` refuses with an
+    `EventValidationError`; the record is passed over, and the others are folded.
+
     Raises:
-        CorruptRecordError: a record cannot be decoded; the message names its position. The state is
-            unchanged.
+        CorruptRecordError, EventValidationError: the same without `on_refused`; the state is unchanged.
         LogTruncatedError, LogUnavailableError, TopicNotFoundError
     """
     until = await log.end(topic)
     async for batch in log.read_batches(topic, cursor, until=until, types=projection.event_types):
         with FOLDING:
             for record in batch:
-                state = _or_initial(projection, projection.apply(state, record.envelope))
+                try:
+                    state = _or_initial(projection, projection.apply(state, record.envelope))
+                except (CorruptRecordError, EventValidationError) as error:
+                    if on_refused is None:
+                        raise
+                    on_refused(record, error)
     return state, until

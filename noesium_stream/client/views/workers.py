@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from noesium_stream.clock import Clock
-from noesium_stream.errors import TopicNotFoundError
+from noesium_stream.errors import CorruptRecordError, TopicNotFoundError
 from noesium_stream.event.standard import AgentHeartbeat
 from noesium_stream.log.generations import generations_in
 from noesium_stream.log.port import EventLog, TopicPartition, process_of
@@ -72,10 +72,10 @@ async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[st
                 for partition, end in (await log.end(topic)).items():
                     ends[TopicPartition(topic, partition)] = end
         said = {
-            (beat["process"], status.get("topic") or inbox, status["partition"]): (beat, status)
+            (beat.get("process"), status.get("topic") or inbox, status["partition"]): (beat, status)
             for beat in beats
             if beat["agent_type"] == agent_type
-            for status in beat["partitions"] or ()
+            for status in beat.get("partitions") or ()
         }
         for place, end in sorted(ends.items()):
             owner = owners.get(place)
@@ -83,7 +83,7 @@ async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[st
             if beat is None or status is None:
                 found.append(OwnedPartition(agent_type, *place, owner, None, None, None, None, None))
                 continue
-            oldest = status["oldest_step_ms"]
+            oldest = status.get("oldest_step_ms")
             found.append(
                 OwnedPartition(
                     agent_type,
@@ -106,16 +106,19 @@ def _carrying(
     beats: Iterable[Mapping[str, Any]], agent_type: str, members: Collection[str], wanted: Collection[str]
 ) -> tuple[str, ...]:
     return tuple(
-        beat["process"]
+        str(beat["process"])
         for beat in beats
         if beat["agent_type"] == agent_type
-        and beat["process"] in members
+        and beat.get("process") in members
         and any(one in wanted for one in beat.get("versions") or ())
     )
 
 
 async def _last_beats(log: EventLog, now_ms: int) -> list[dict[str, Any]]:
-    """Read the last heartbeat of each live worker; of one process the newest comes last."""
+    """Read the last heartbeat of each live worker; of one process the newest comes last.
+
+    Anyone may write heartbeats: a record that is none is passed over.
+    """
     topic = log.topology.heartbeat
     try:
         ends, firsts = await log.end(topic), await log.beginning(topic)
@@ -124,7 +127,10 @@ async def _last_beats(log: EventLog, now_ms: int) -> list[dict[str, Any]]:
     cursor = {partition: max(firsts[partition], end - _LOOKED_AT) for partition, end in ends.items()}
     last: dict[str, tuple[int, dict[str, Any]]] = {}
     async for record in log.read(topic, cursor, until=ends, types=(AgentHeartbeat.TYPE,)):
-        event = record.envelope
+        try:
+            event = record.envelope
+        except CorruptRecordError:
+            continue
         last[f"{event.payload['instance_id']} {event.payload['agent_type']}"] = (
             event.timestamp_ms,
             event.payload,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from noesium_stream.clock import Clock
-from noesium_stream.errors import ProjectionError
+from noesium_stream.errors import CorruptRecordError, ProjectionError
 from noesium_stream.event.domain_event import root_event
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.event.standard import MigratedTopic, ProjectionMigrated
@@ -77,7 +77,10 @@ async def _first_event(log: EventLog, projection: AnyProjection) -> EventEnvelop
     try:
         async for batch in batches:
             for record in batch:
-                payload = record.envelope.payload
+                try:
+                    payload = record.envelope.payload
+                except CorruptRecordError:
+                    continue  # anyone may write there: it says nothing, and hides nothing
                 if (payload["projection"], payload["to_version"]) == (projection.name, projection.version):
                     return record.envelope
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from noesium_stream.errors import EventValidationError, NoesiumError, RecordTooLargeError
+from noesium_stream.errors import EventValidationError, NoesiumError, RecordTooLargeError, brief
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import RunCancelRequested
 from noesium_stream.kernel import RunHistory
@@ -15,8 +15,10 @@ from noesium_stream.worker.commit.committer import Submission
 from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.inbox.decide import Action, Decision, is_forwarded, judge
 from noesium_stream.worker.inbox.deferred_requests import DeferredRequests
+from noesium_stream.worker.inbox.faults import is_of_the_record, refusal_by
 from noesium_stream.worker.inbox.journal_records import (
     HEADER_BYTES,
+    REASON_LENGTH,
     dead_letter,
     deferred,
     forwarded,
@@ -248,8 +250,10 @@ class DecisionApplier:
         """Start the run of a command."""
         try:
             session, first = self._runs.begin(record)
-        except EventValidationError as error:
-            self._refuse(record, error, batch, origin)
+        except Exception as error:
+            if not is_of_the_record(error):
+                raise
+            self._refuse(record, refusal_by(error), batch, origin)
             return
         batch.outgoing += first
         batch.begun[session.run_id] = batch.touched[session.run_id] = session
@@ -267,7 +271,7 @@ class DecisionApplier:
             if found.action is Action.DEFER and not self._state.has_ended(run_id):
                 stays, reason = True, found.reason
             elif not (stays and found.action is Action.SKIP and run_id not in self._state):
-                refused = found.error.message if found.error is not None else refused
+                refused = brief(found.error, REASON_LENGTH) if found.error is not None else refused
                 self._settle(request.record, found, batch, request.origin)
                 offsets += request.offsets
                 continue
@@ -304,7 +308,14 @@ class DecisionApplier:
 
     def _deliver(self, record: Record, batch: Batch) -> None:
         session = self._runs.loaded[record.key]
-        batch.outgoing.append(session.accept(record.envelope, record))
+        try:
+            copy = session.accept(record.envelope, record)
+        except Exception as error:
+            if not is_of_the_record(error):
+                raise
+            self._refuse(record, refusal_by(error), batch)
+            return
+        batch.outgoing.append(copy)
         batch.touched[session.run_id] = session
 
     def _refuse(
@@ -312,7 +323,7 @@ class DecisionApplier:
     ) -> None:
         topic_id = self._state.manifest.inbox_id
         batch.outgoing += dead_letter(self._context, record, error, origin, topic_id)
-        batch.told.append(f"{place_of(origin or record)} is a dead letter: {error.message}")
+        batch.told.append(f"{place_of(origin or record)} is a dead letter: {brief(error, 300)}")
 
     def _skip(self, record: Record, batch: Batch) -> None:
         """Skip a record; for good when what its run says has happened is on the log."""
@@ -335,7 +346,11 @@ class DecisionApplier:
                 record, RecordTooLargeError(f"its headers have more than {HEADER_BYTES} bytes"), batch
             )
             return
-        batch.outgoing += deferred(self._context, record, reason)
+        try:
+            batch.outgoing += deferred(self._context, record, reason)
+        except ValueError as error:  # what no journal event can hold
+            self._refuse(record, refusal_by(error), batch)
+            return
         batch.told.append(f"{place_of(record)} is deferred: {reason}")
         if self._successor.partitions is None or may_be_command(record):
             batch.deferred_runs.add(record.key)
@@ -349,7 +364,7 @@ class DecisionApplier:
         for request in self._deferred.of(cancel.key):
             offsets += request.offsets
             found = judge(view, request.record, any_version=True)
-            refused = found.error.message if found.error is not None else refused
+            refused = brief(found.error, REASON_LENGTH) if found.error is not None else refused
             self._settle(request.record, found, batch, request.origin)
         batch.outgoing.insert(at, resumed(self._context, cancel.key, offsets, refused))
         found = judge(view, cancel)

@@ -24,6 +24,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.codec.codec import is_framed
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.limits import MAX_NAME
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, COMMANDS
 from noesium_stream.event.rules.approval_answers import refusal_of
 from noesium_stream.event.rules.effect_ledger import refusal, takes_report
@@ -33,6 +34,7 @@ from noesium_stream.kernel import RunHistory
 from noesium_stream.log.headers import ORIGIN
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES
 from noesium_stream.log.record import Record
+from noesium_stream.worker.inbox.faults import is_of_the_record, refusal_by
 
 COPY_BYTES: Final = 2_048
 """Upper bound of the headers of an accepted copy: number, source, origin, deadline and mark."""
@@ -141,12 +143,23 @@ def judge(state: AdmissionState, record: Record, *, any_version: bool = False) -
         any_version: nobody waits for another worker: what this one cannot take is a dead letter, and a
             command starts with whatever version is there.
     """
+    if len(record.key) > MAX_NAME:
+        # All that is written about a record has its key, some of it several times.
+        return _invalid("key", f"has more than {MAX_NAME:,} characters")
     try:
-        found = _judge(state, record)
+        return _judge_all(state, record, any_version)
     except CorruptRecordError as error:
         if any_version:
             return _refuse(EventValidationError("value", f"the run was cancelled, and {error.cause.message}"))
         return _undecodable(record, error)
+    except Exception as error:  # a record that nobody foresaw stops nothing but itself
+        if not is_of_the_record(error):
+            raise
+        return _refuse(refusal_by(error))
+
+
+def _judge_all(state: AdmissionState, record: Record, any_version: bool) -> Decision:
+    found = _judge(state, record)
     if found.action is not Action.START or state.grown or any_version:
         return found  # who is handed a forwarded command asks anew
     missing = state.missing_version(record.envelope)

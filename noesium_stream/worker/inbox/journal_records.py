@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from noesium_stream.errors import CorruptRecordError, NoesiumError
+from noesium_stream.errors import CorruptRecordError, NoesiumError, brief
 from noesium_stream.event.standard import (
     EventValidationFailed,
     RequestForwarded,
@@ -26,6 +26,9 @@ QUOTED_BYTES: Final = 500_000
 
 PART_BYTES: Final = 600_000
 """Bytes of a deferred record in one journal event: in base64 more would not fit."""
+
+REASON_LENGTH: Final = 2_000
+"""Characters of the reason in a dead letter: it may quote texts of the record, of whatever length."""
 
 HEADER_BYTES: Final = 16_384
 """Upper bound of a deferred record's headers: as JSON more would not fit beside it."""
@@ -63,12 +66,13 @@ def dead_letter(
         topic_id: id of the record's topic.
     """
     came_in = origin or position_of(record)
-    trace_of = [f"{type(error).__name__}: {error.message}"]
+    reason = brief(error, REASON_LENGTH)
+    trace_of = [f"{type(error).__name__}: {reason}"]
     quoted = record.value[:QUOTED_BYTES]
     if len(quoted) < len(record.value):
         trace_of.append(f"only {len(quoted)} of the record's {len(record.value)} bytes are quoted here")
     event = EventValidationFailed(
-        failure_reason=error.message,
+        failure_reason=reason,
         validation_trace=trace_of,
         topic=came_in.topic,
         partition=came_in.partition,

@@ -107,11 +107,11 @@ class RunSession:
         the inbox records of all runs of the partition.
         """
         headers = [UNNUMBERED, (SOURCE, f"{source.topic}/{source.partition}/{source.offset}".encode())]
-        self.held = True
         origin = source.header(ORIGIN)
         if origin is not None:
             headers.append((ORIGIN, origin))
         self.history.apply(event)
+        self.held = True
         return self._record(event, tuple(headers))
 
     def note(self, event: DomainEvent) -> Outgoing:
