@@ -23,12 +23,11 @@ def make_folder(path: Path) -> None:
         OSError: it cannot be made, or is a file.
     """
     missing = []
-    while not path.is_dir():
-        missing.append(path)
-        if path.parent == path:
-            break
-        path = path.parent
-    for folder in reversed(missing):
+    above = path
+    while not above.exists() and above.parent != above:
+        missing.append(above)
+        above = above.parent
+    for folder in reversed(missing or [path]):
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
 

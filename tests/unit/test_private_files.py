@@ -130,5 +130,7 @@ async def test_a_folder_that_cannot_be_made_is_an_error_of_the_log(tmp_path: Pat
         await open_log(f"sqlite:///{tmp_path}/file/log.db")
     with pytest.raises(OSError, match="exists"):
         make_folder(tmp_path / "file")
+    with pytest.raises(NotADirectoryError):
+        make_folder(tmp_path / "file" / "a")
     make_folder(tmp_path / "file2" / "a")
     make_folder(tmp_path / "file2" / "a")
