@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from noesium_stream.cli.output import dim, out, out_json
+from noesium_stream.cli.output import dim, out, out_json, out_lines
 
 
 def print_answer(result: Any) -> None:
@@ -12,7 +12,7 @@ def print_answer(result: Any) -> None:
     if not isinstance(result, dict) or not isinstance(result.get("answer"), str):
         out_json(result)
         return
-    out(result["answer"].rstrip())
+    out_lines(result["answer"].rstrip())
     sources = result.get("sources") or []
     if sources:
         out("")

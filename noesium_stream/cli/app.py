@@ -21,6 +21,7 @@ from typing import Final
 import click
 
 from noesium_stream.cli.exits import CRASHED, EXIT_CODES, FAILED, INTERRUPTED, OK, UNAVAILABLE, USAGE
+from noesium_stream.cli.output import note, say_error
 from noesium_stream.errors import (
     AgentLoadError,
     ApprovalError,
@@ -133,7 +134,8 @@ def run(args: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("\ninterrupted", err=True)
+        note("")
+        note("interrupted")
         return INTERRUPTED
     except Exception as error:
         return _report(_first(error))
@@ -204,16 +206,9 @@ def exit_code(error: NoesiumError) -> int:
     return FAILED
 
 
-def say_error(message: str, hint: str | None = None) -> None:
-    """Print `error: MESSAGE` and the indented hint on standard error."""
-    click.echo(f"{click.style('error:', fg='red')} {message}", err=True, color=_color())
-    for line in (hint or "").splitlines():
-        click.echo(f"  {line}", err=True)
-
-
 def _known_error(error: NoesiumError) -> int:
     if os.environ.get("NOESIUM_DEBUG"):
-        traceback.print_exception(error)
+        note("".join(traceback.format_exception(error)).rstrip("\n"))
     say_error(error.message, error.hint)
     return exit_code(error)
 
@@ -231,15 +226,10 @@ def _unexpected_error(error: BaseException) -> int:
         f"unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
     )
     if os.environ.get("NOESIUM_DEBUG"):
-        click.echo(text, err=True, nl=False)
+        note(text.rstrip("\n"))
         say_error(summary)
         return CRASHED
     with tempfile.NamedTemporaryFile("w", prefix="noesium-", suffix=".traceback", delete=False) as file:
         file.write(text)
     say_error(summary, f"This is a fault of the program. The traceback is in {file.name}.")
     return CRASHED
-
-
-def _color() -> bool | None:
-    """Return False if colours are not wanted (NO_COLOR); None lets click ask the terminal."""
-    return False if os.environ.get("NO_COLOR") else None

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from noesium_stream.escapes import escaped
+
 LEAVE_S: Final = 9.5
 """Time limit in seconds: longer than the wait for effects (`ownership.grace`), less than the usual 10 s."""
 
@@ -48,6 +50,6 @@ class LastCall:
         try:
             sys.stdout.flush()
             if text:
-                os.write(2, f"{text}\n".encode())
+                os.write(2, f"{escaped(text)}\n".encode())
         finally:
             self._leave(code)

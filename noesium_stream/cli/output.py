@@ -1,13 +1,24 @@
-"""Output for people: results on standard output, everything else on standard error."""
+"""Output for people: results on standard output, everything else on standard error.
+
+All that the command line prints goes through these functions. They escape what a terminal would obey (see
+`escapes`), so that text of a record, a file or a URL can be handed to them as it is.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
+
+from noesium_stream import escapes
+
+_BOLD: Final = 1
+_DIM: Final = 2
+_RED: Final = 31
 
 
 def wants_color(*, err: bool = False) -> bool:
@@ -17,30 +28,58 @@ def wants_color(*, err: bool = False) -> bool:
 
 
 def out(text: str) -> None:
-    """Print a line of a result."""
-    click.echo(text, color=wants_color())
+    """Print a line of a result; a line break in it is shown as an escape."""
+    color = wants_color()
+    click.echo(escapes.line(text, color=color), color=color)
+
+
+def out_lines(text: str) -> None:
+    """Print a result that has several lines."""
+    color = wants_color()
+    click.echo(escapes.lines(text, color=color), color=color)
 
 
 def out_json(value: Any, *, lines: bool = False) -> None:
     """Print a result as JSON: indented, or as one line of JSON Lines, flushed at once for pipes."""
-    indent = None if lines else 2
-    escapes = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    click.echo(json.dumps(value, indent=indent, ensure_ascii=escapes, default=str))
+    click.echo(json_text(value, indent=None if lines else 2))
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Format a value as JSON that a terminal only shows."""
+    ascii_only = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, default=str)
+    return escapes.escaped_json(text)
 
 
 def note(text: str) -> None:
-    """Print a progress line for people on standard error."""
-    click.echo(text, err=True, color=wants_color(err=True))
+    """Print a progress line for people on standard error; more lines in it are indented."""
+    color = wants_color(err=True)
+    click.echo(escapes.lines(text, color=color, indent="  "), err=True, color=color)
+
+
+def say_error(message: str, hint: str | None = None) -> None:
+    """Print `error: MESSAGE` and the indented hint on standard error."""
+    note(f"{escapes.styled('error:', _RED)} {message}")
+    for one in (hint or "").splitlines():
+        note(f"  {one}")
+
+
+class LogFormatter(logging.Formatter):
+    """Formats log records for standard error, escaped as everything else."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        return escapes.lines(super().format(record), color=False, indent="  ")
 
 
 def dim(text: str) -> str:
     """Style a less important text."""
-    return click.style(text, dim=True)
+    return escapes.styled(text, _DIM)
 
 
 def bold(text: str) -> str:
     """Style a more important text."""
-    return click.style(text, bold=True)
+    return escapes.styled(text, _BOLD)
 
 
 def duration(ms: int) -> str:

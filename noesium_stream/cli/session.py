@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from noesium_stream.cli.output import note
+from noesium_stream.cli.output import LogFormatter, note
 from noesium_stream.cli.signals import begins
 from noesium_stream.client import Client, Run
 from noesium_stream.config import DEFAULT, Loaded, load_all
@@ -70,7 +70,9 @@ def given_run(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 def settings(log_url: str | None = None, **options: Any) -> Loaded:
     """Load the settings in force for this command line; also set the logging level."""
     loaded = load_all({"log": log_url, **options})
-    logging.basicConfig(level=loaded.noesium.log_level, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=loaded.noesium.log_level, handlers=[handler])
     return loaded
 
 

@@ -5,20 +5,12 @@ Decision record: rich's own `Table` takes 2 ms for each row, and draws the same 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from rich.cells import cell_len
 
 from noesium_stream.cli.output import dim, out
-
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """Put a text on one line, with its control characters as escapes."""
-    return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
+from noesium_stream.escapes import escaped
 
 
 def table(
@@ -33,7 +25,7 @@ def table(
     Nothing is cut or wrapped. `below` has a line for each row, or several, printed indented under the row;
     empty: no line.
     """
-    cells = [[printable(text) for text in row] for row in (header, *rows)]
+    cells = [[escaped(text) for text in row] for row in (header, *rows)]
     widths = [max(cell_len(row[column]) for row in cells) for column in range(len(header))]
     for number, row in enumerate(cells):
         line = "  ".join(
@@ -44,7 +36,7 @@ def table(
         if 0 < number <= len(below) and below[number - 1]:
             given = below[number - 1]
             for text in (given,) if isinstance(given, str) else given:
-                out(f"  {printable(text)}")
+                out(f"  {escaped(text)}")
 
 
 def _padded(text: str, width: int, right: bool) -> str:

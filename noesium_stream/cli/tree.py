@@ -11,12 +11,14 @@ import sys
 from io import StringIO
 from typing import Final
 
+from rich.color import ColorSystem
 from rich.console import Console
+from rich.segment import Segment
 from rich.text import Text
 from rich.tree import Tree
 
 from noesium_stream.cli.output import wants_color
-from noesium_stream.cli.table import printable
+from noesium_stream.escapes import escaped, own_styles
 
 _UNBOUNDED: Final = 1_000_000
 
@@ -38,7 +40,7 @@ class _Screen(Console):
 
 def styled(text: str, style: str = "") -> Text:
     """Style a text from the log, without reading markup in it."""
-    return Text(printable(text), style)
+    return Text(escaped(text), style)
 
 
 def tree_lines(tree: Tree) -> list[str]:
@@ -54,6 +56,12 @@ def tree_lines(tree: Tree) -> list[str]:
         emoji=False,
         highlight=False,
     )
-    with screen.capture() as captured:
-        screen.print(tree, crop=False)
-    return [line.rstrip() for line in captured.get().removesuffix("\n").split("\n")]
+    drawn = screen.render_lines(tree, screen.options, pad=False)
+    return ["".join(_painted(segment, color) for segment in line).rstrip() for line in drawn]
+
+
+def _painted(segment: Segment, color: bool) -> str:
+    text = escaped(segment.text)
+    if not color or segment.style is None:
+        return text
+    return own_styles(segment.style.render(text, color_system=ColorSystem.STANDARD))

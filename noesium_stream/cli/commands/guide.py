@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from noesium_stream.cli.guides import GUIDES, guide_text, summary
-from noesium_stream.cli.output import out
+from noesium_stream.cli.output import out_lines
 from noesium_stream.cli.signals import synchronous
 
 
@@ -18,9 +18,9 @@ def guide_command(name: str | None) -> None:
     Guides are Markdown. To read one in a pager: `noesium guide agent | less`.
     """
     if name is None:
-        out(_listed())
+        out_lines(_listed())
     elif name in GUIDES:
-        out(guide_text(name).rstrip("\n"))
+        out_lines(guide_text(name).rstrip("\n"))
     else:
         raise click.UsageError(f"There is no guide {name!r}. There are:\n{_listed()}")
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from noesium_stream.cli.table import printable, table
+from noesium_stream.cli.table import table
 from noesium_stream.cli.tree import NarrowTree, styled, tree_lines
+from noesium_stream.escapes import escaped
 
 HOSTILE = [
     "[bold red]x[/]",
@@ -46,18 +47,18 @@ def test_a_text_of_the_log_is_shown_as_it_is_and_controls_nothing(
 ) -> None:
     table(("text",), [(text,)], below=[text])
     shown = capsys.readouterr().out.splitlines()
-    assert shown == ["text", printable(text), f"  {printable(text)}"]
+    assert shown == ["text", escaped(text), f"  {escaped(text)}"]
     tree = NarrowTree(styled(text), guide_style="")
     tree.add(styled(text))
-    assert tree_lines(tree) == [printable(text), f"└─ {printable(text)}"]
-    assert "\x1b" not in printable(text)
+    assert tree_lines(tree) == [escaped(text), f"└─ {escaped(text)}"]
+    assert "\x1b" not in escaped(text)
 
 
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=5))
 def test_any_texts_give_one_line_for_each_branch(texts: list[str]) -> None:
     tree = NarrowTree(Text("root"), guide_style="")
     for text in texts:
-        tree.add(Text(f"{printable(text)}."))
+        tree.add(Text(f"{escaped(text)}."))
     assert len(tree_lines(tree)) == len(texts) + 1
 
 

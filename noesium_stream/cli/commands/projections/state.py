@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +10,7 @@ from typing import Any, Final
 import click
 
 from noesium_stream.cli.exits import FAILED
-from noesium_stream.cli.output import note, out, out_json
+from noesium_stream.cli.output import json_text, note, out, out_json
 from noesium_stream.cli.session import (
     asynchronous,
     json_option,
@@ -138,4 +137,4 @@ def _one(found: StoredProjection, key: str, as_json: bool) -> None:
 
 
 def _line(state: Any) -> str:
-    return json.dumps(state, ensure_ascii=False)
+    return json_text(state)

@@ -8,7 +8,7 @@ from textwrap import indent
 import click
 
 from noesium_stream.cli.eventline import event_line
-from noesium_stream.cli.output import out, out_json
+from noesium_stream.cli.output import out, out_json, out_lines
 from noesium_stream.cli.session import asynchronous, find_run, given_run, json_option, log_option, opened
 from noesium_stream.client import Client
 
@@ -36,4 +36,4 @@ async def events_command(
                 else:
                     out(event_line(event))
                     if verbose and event.payload.get("traceback"):
-                        out(indent(event.payload["traceback"], "    "))
+                        out_lines(indent(event.payload["traceback"], "    "))

@@ -205,7 +205,8 @@ class _Question:
                     task.result()  # raise the error of a failed worker: the run cannot go on
             return await run.result(), tasks[0].result()
         except asyncio.CancelledError:
-            note(f"\nThe run stays on the log. Go on with: {self._how_to_resume(run)}")
+            note("")
+            note(f"The run stays on the log. Go on with: {self._how_to_resume(run)}")
             raise
         finally:
             for task in tasks:
