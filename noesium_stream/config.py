@@ -323,7 +323,7 @@ def _from_text(name: str, text: str, variable: str) -> Any:
         return text
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{variable} is not valid JSON: {error}.",
             hint='It takes an object, for example {"temperature": 0}.',

@@ -174,7 +174,7 @@ def _keys_in(path: Path, what: str, example: str) -> dict[str, bytes]:
     try:
         found = json.loads(path.expanduser().read_text())
         return {key_id: base64.b64decode(_padded(text), altchars=b"-_") for key_id, text in found.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{path} is no file of {what}: {error}", hint=f"It is a JSON object of ids and keys: {example}."
         ) from None

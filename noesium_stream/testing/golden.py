@@ -48,7 +48,7 @@ def read_case(path: Path) -> dict[str, Any]:
     """
     try:
         case = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path.name} is no JSON: {error}.") from error
     if not isinstance(case, dict) or "graph" not in case:
         raise ConfigError(f"{path.name} does not say what runs.", hint='Give "graph": "MODULE:NAME".')

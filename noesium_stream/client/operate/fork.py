@@ -116,5 +116,5 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise ConfigError(f"{text!r} is no PATH=VALUE.")
     try:
         return path.strip(), json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return path.strip(), value

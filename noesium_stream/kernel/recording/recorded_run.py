@@ -173,7 +173,7 @@ def load_history(text: str, name: str = "the history") -> RecordedRun:
         head, *rows = [json.loads(line) for line in lines]
         known = head["format"]
         graph = head.get("graph")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{name} is no recorded history: {error}.") from error
     if known != FORMAT:
         raise CheckpointError(

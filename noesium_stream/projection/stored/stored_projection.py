@@ -113,7 +113,7 @@ def _goes_on(where: Path, shape: str) -> bool:
 def _read_about(where: Path) -> About:
     """Read the metadata; fields of newer releases are ignored.
 
-    Raises `OSError`, `ValueError`, `TypeError`.
+    Raises `OSError`, `ValueError`, `TypeError`, `RecursionError`.
     """
     said = json.loads((where / ABOUT).read_text())
     if not isinstance(said, dict):
@@ -146,7 +146,7 @@ def change_about(folder: Path, name: str, version: int, change: Callable[[About 
         with alone(where / ABOUT):
             try:
                 before = _read_about(where)
-            except (OSError, ValueError, TypeError):
+            except (OSError, ValueError, TypeError, RecursionError):
                 before = None
             about = change(before)
             write_whole(where / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
@@ -200,7 +200,7 @@ class StoredProjection:
     def __init__(self, path: Path, load: Load) -> None:
         try:
             self.about = _read_about(path)
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise ProjectionError(
                 f"{path / ABOUT} cannot be read: {brief(error)}.",
                 hint="Attach the projection: it is made anew. noesium project MODULE:NAME",

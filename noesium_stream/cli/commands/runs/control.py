@@ -63,5 +63,5 @@ async def _must_be_open(run: Run) -> None:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -97,7 +97,7 @@ def _decision(result: str | None, retry: bool, fail: bool) -> tuple[Decision, An
         return ("retry" if retry else "fail"), None
     try:
         return "result", json.loads(result)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.UsageError(
             f"--result is no JSON: {error}. A text is written with quotes: '\"done\"'."
         ) from error

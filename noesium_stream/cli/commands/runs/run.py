@@ -121,7 +121,7 @@ async def run_command(
 def _input(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.UsageError(f"--input is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise click.UsageError("--input is the graph's first state: a JSON object.")
