@@ -109,3 +109,10 @@ class RunJournal(Protocol):
 
         With a deadline (milliseconds since the epoch, by `clock`), `ready` is called again then.
         """
+
+    def has_passed(self, due_ms: int) -> bool:
+        """Whether a pause that ends at `due_ms` is over; if `clock` is set back, it does not last longer.
+
+        A pause is a duration. A moment that others know, such as a question's deadline, is judged by
+        `clock.now_ms` alone.
+        """

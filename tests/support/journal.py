@@ -91,6 +91,9 @@ class ListJournal:
             await self.clock.sleep((deadline_ms - self.clock.now_ms()) / 1000)
         assert ready(), "nobody else writes to this journal"
 
+    def has_passed(self, due_ms: int) -> bool:
+        return self.clock.now_ms() >= due_ms
+
     def types(self) -> list[str]:
         return [event.event_type for event in self.log]
 

@@ -146,9 +146,9 @@ class DurableNode(Runnable[Any, Any]):
         if pause_ms is None:
             await run.journal.commit()
             raise _recorded(failure)
-        clock, due_ms = run.journal.clock, failed_at_ms + pause_ms
-        if clock.now_ms() < due_ms:
-            await run.journal.until(lambda: clock.now_ms() >= due_ms, due_ms)
+        journal, due_ms = run.journal, failed_at_ms + pause_ms
+        if not journal.has_passed(due_ms):
+            await journal.until(lambda: journal.has_passed(due_ms), due_ms)
 
     async def _attempt(
         self,

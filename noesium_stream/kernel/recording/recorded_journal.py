@@ -71,6 +71,10 @@ class RecordedJournal:
         """End the walk: nothing new arrives."""
         self._end()
 
+    def has_passed(self, due_ms: int) -> bool:
+        """Whether the clock has reached `due_ms`."""
+        return self.clock.now_ms() >= due_ms
+
     def _end(self) -> NoReturn:
         self.ended = True
         raise EndOfRecording

@@ -165,7 +165,8 @@ class Effect:
             raise self._raised.get(effect_id) or _recorded_error(self.name, failed)
         # Counted from the recorded time: the next owner waits only for the rest of the pause.
         due_ms = failed.timestamp_ms + pause_ms
-        await self.site.journal.until(lambda: self.site.clock.now_ms() >= due_ms, due_ms)
+        journal = self.site.journal
+        await journal.until(lambda: journal.has_passed(due_ms), due_ms)
 
     async def _make(self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int) -> None:
         known = effect_id in self.site.history.requested

@@ -244,7 +244,8 @@ class Step:
         """Wait for `duration` of the owner's clock, in this process or any later one, once only.
 
         A number is seconds. The duration is counted from when the log first heard of it; a replay does not
-        wait.
+        wait. If the clock is set back, the process that waits still waits for `duration`; one that takes over
+        meanwhile waits until the recorded moment, by its own clock.
         """
         await Waits(self._place).sleep(duration)
 

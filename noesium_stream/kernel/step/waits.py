@@ -90,12 +90,15 @@ class Waits:
     async def sleep(self, duration: Duration) -> None:
         """See `Step.sleep`."""
         ms = max(0, round(in_seconds(duration, "duration") * 1000))
-        await self._timer(self._place.call_id("timer", "sleep", ms), self._place.clock.now_ms() + ms)
+        timer_id = self._place.call_id("timer", "sleep", ms)
+        await self._timer(timer_id, self._place.clock.now_ms() + ms, self._place.journal.has_passed)
 
     async def sleep_until(self, moment: datetime) -> None:
         """See `Step.sleep_until`."""
         due_ms = to_ms(moment)
-        await self._timer(self._place.call_id("timer", "until", due_ms), due_ms)
+        clock = self._place.clock
+        timer_id = self._place.call_id("timer", "until", due_ms)
+        await self._timer(timer_id, due_ms, lambda moment_ms: clock.now_ms() >= moment_ms)
 
     async def _asked(
         self,
@@ -127,7 +130,7 @@ class Waits:
         )
         return place.stage(event, key=approval_id)
 
-    async def _timer(self, timer_id: str, due_ms: int) -> None:
+    async def _timer(self, timer_id: str, due_ms: int, has_passed: Callable[[int], bool]) -> None:
         place = self._place
         started = place.history.timers.get(timer_id)
         if started is None:
@@ -135,7 +138,7 @@ class Waits:
             event = TimerStarted(run_id=place.run_id, timer_id=timer_id, node=place.node, due_ms=due_ms)
             started = place.stage(event, key=timer_id)
         due_ms = started.payload["due_ms"]
-        await self._until(lambda: timer_id in place.history.fired, due_ms)
+        await self._until(lambda: timer_id in place.history.fired or has_passed(due_ms), due_ms)
         if timer_id not in place.history.fired:
             fired = TimerFired(run_id=place.run_id, timer_id=timer_id, due_ms=due_ms)
             place.stage(fired, started.event_id)

@@ -215,9 +215,7 @@ class VerifyJournal:
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """Return when `ready`; the recording holds all events that ever arrived.
 
-        Raises:
-            ReplayDivergenceError: the recorded step continued here.
-            EndOfRecording: the recorded run waits here as well.
+        Raises `ReplayDivergenceError` if the recorded step continued here, else `EndOfRecording`.
         """
         await self.commit()
         for _ in range(_SPINS):
@@ -225,6 +223,10 @@ class VerifyJournal:
                 return
             await asyncio.sleep(0)
         await self._nothing_follows("waits for something that never came")
+
+    def has_passed(self, due_ms: int) -> bool:
+        """True: the recording says what follows a pause, whatever the clock showed then."""
+        return True
 
     # -- the parts of a step -------------------------------------------------------------------------
 

@@ -295,7 +295,10 @@ class OpenRuns:
         history = session.history
         due_ms = history.deadline_ms
         ending = history.stop or history.compensation or history.terminal
-        if due_ms is None or ending is not None or self.clock.now_ms() < due_ms:
+        if due_ms is None or ending is not None:
+            return False
+        if self.clock.now_ms() < due_ms:
+            self._timers.set(session.run_id, due_ms)  # the wall clock was set back: it is a moment, no pause
             return False
         self.writer.submit([session.note(RunDeadlinePassed(run_id=session.run_id, deadline_ms=due_ms))])
         return True
@@ -343,7 +346,8 @@ class OpenRuns:
 
     def session(self, command: EventEnvelope, trace: TraceContext | None = None) -> RunSession:
         """Make the session of a command's run."""
-        return RunSession(self.context, self.writer, self.directory, self.waits, command, trace)
+        passed = self._timers.has_passed
+        return RunSession(self.context, self.writer, self.directory, self.waits, passed, command, trace)
 
     def _restored(self, records: Sequence[Record]) -> RunSession:
         events = [record.envelope for record in records]

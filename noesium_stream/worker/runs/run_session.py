@@ -50,6 +50,7 @@ class RunSession:
         writer: PartitionWriter,
         directory: Directory,
         on_wait: Callable[[RunSession, int | None], None],
+        has_passed: Callable[[str, int], bool],
         command: EventEnvelope,
         trace: TraceContext | None = None,
     ) -> None:
@@ -57,6 +58,7 @@ class RunSession:
         self._writer = writer
         self._directory = directory
         self._on_wait = on_wait
+        self._has_passed = has_passed
         self.clock: Clock = context.clock
         self._staged: list[Outgoing] = []
         self._sent: list[Submission] = []
@@ -313,6 +315,10 @@ class RunSession:
             await self.commit()
             if not ready():
                 await self._wait(deadline_ms)
+
+    def has_passed(self, due_ms: int) -> bool:
+        """See `RunJournal.has_passed`."""
+        return self._has_passed(self.run_id, due_ms)
 
     async def _wait(self, deadline_ms: int | None) -> None:
         received = self._received

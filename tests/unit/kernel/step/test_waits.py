@@ -12,11 +12,13 @@ from typing import Any, TypedDict
 
 import pytest
 from langgraph.graph import END, START, StateGraph
+from langgraph.types import RetryPolicy
 from pydantic import BaseModel, Field, model_validator
 
 from noesium_stream import agent_from_graph
 from noesium_stream.client import Client
-from noesium_stream.clock import Clock, VirtualClock
+from noesium_stream.client.operate.replay import verify
+from noesium_stream.clock import Clock, VirtualClock, to_datetime, to_ms
 from noesium_stream.errors import (
     ApprovalClosedError,
     ApprovalError,
@@ -26,13 +28,15 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event import AgentRef, TraceContext
 from noesium_stream.event.standard import ApprovalAnswered, ApprovalExpired
-from noesium_stream.kernel import RunHistory, current_step
+from noesium_stream.kernel import RunHistory, current_step, graph_ref
 from noesium_stream.kernel.step import position as place
+from noesium_stream.kernel.verify.verifier import ReplayTarget
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker import Worker
 from tests.support.hand_clock import HandClock
 from tests.support.reading import PATIENCE_S, eventually
+from tests.support.set_clock import SetClock
 
 Node = Callable[..., Any]
 
@@ -76,13 +80,18 @@ class Bench:
         self.log = log
         self.home = home
 
-    def worker(self, *nodes: Node, clock: Clock | None = None) -> Worker:
-        graph = StateGraph(State)
-        for number, node in enumerate(nodes):
-            graph.add_node(f"node{number}", node)
-            graph.add_edge(START, f"node{number}")
-            graph.add_edge(f"node{number}", END)
-        return Worker(self.log, [agent_from_graph(graph)], home=self.home, clock=clock)
+    def worker(self, *nodes: Node, clock: Clock | None = None, retry: RetryPolicy | None = None) -> Worker:
+        agent = agent_from_graph(graph_of(*nodes, retry=retry))
+        return Worker(self.log, [agent], home=self.home, clock=clock)
+
+
+def graph_of(*nodes: Node, retry: RetryPolicy | None = None) -> Any:
+    graph = StateGraph(State)
+    for number, node in enumerate(nodes):
+        graph.add_node(f"node{number}", node, retry_policy=retry)
+        graph.add_edge(START, f"node{number}")
+        graph.add_edge(f"node{number}", END)
+    return graph
 
 
 @pytest.fixture
@@ -445,6 +454,63 @@ async def test_timers_go_on_after_a_restart_and_what_has_fired_is_not_waited_for
             result = await run.result(timeout=PATIENCE_S)
     assert len(await recorded(run, "timer.started")) == len(await recorded(run, "timer.fired")) == 2
     assert result["at"] >= fired["due_ms"] + 2 * day.total_seconds() * 1000
+
+
+async def test_a_sleep_is_no_longer_if_the_clock_is_set_back(bench: Bench) -> None:
+    clock, node = SetClock(), sleeping(timedelta(minutes=1))
+    async with bench.worker(node, clock=clock), Client(bench.log) as client:
+        run = await client.start("sample", {})
+        await reached(run, "timer.started")
+        await clock.move(30)
+        clock.ahead_s = -3_600.0
+        await clock.move(30)
+        assert (await run.result(timeout=PATIENCE_S))["slept"] == 1
+    [started, fired] = [e async for e in run.events(follow=False) if e.event_type.startswith("timer.")]
+    assert fired.payload["due_ms"] == started.payload["due_ms"] > fired.timestamp_ms
+    graph = graph_of(node).compile()
+    verdict = await verify(run, ReplayTarget(graph, graph_ref(graph, "sample", "1.0.0"), agent_type="sample"))
+    assert verdict.difference is None
+
+
+async def test_the_pause_before_a_retry_is_no_longer_if_the_clock_is_set_back(bench: Bench) -> None:
+    clock, tries = SetClock(), Counter[str]()
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        tries["node"] += 1
+        if tries["node"] == 1:
+            raise ConnectionError("not yet")
+        return {"slept": 0}
+
+    retry = RetryPolicy(initial_interval=60.0, jitter=False)
+    async with bench.worker(node, clock=clock, retry=retry), Client(bench.log) as client:
+        run = await client.start("sample", {})
+        await reached(run, "kernel.node.failed")
+        await clock.move(30)
+        clock.ahead_s = -3_600.0
+        await clock.move(30)
+        assert (await run.result(timeout=PATIENCE_S))["slept"] == 0
+    graph = graph_of(node, retry=retry).compile()
+    verdict = await verify(run, ReplayTarget(graph, graph_ref(graph, "sample", "1.0.0"), agent_type="sample"))
+    assert verdict.difference is None
+
+
+async def test_a_moment_to_sleep_until_is_one_of_the_wall_clock(bench: Bench) -> None:
+    clock = SetClock(ahead_s=3_600.0)
+    moment = to_datetime(clock.now_ms()) + timedelta(minutes=1)
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        await current_step().sleep_until(moment)
+        return {"at": clock.now_ms()}
+
+    async with bench.worker(node, clock=clock), Client(bench.log) as client:
+        run = await client.start("sample", {})
+        await reached(run, "timer.started")
+        clock.ahead_s = 0.0
+        await clock.move(60)
+        await eventually(lambda: clock.sleepers)
+        assert not await recorded(run, "timer.fired")
+        await clock.move(3_600)
+        assert (await run.result(timeout=PATIENCE_S))["at"] >= to_ms(moment)
 
 
 async def test_a_deadline_that_passed_while_nobody_ran_has_passed(bench: Bench) -> None:

@@ -25,6 +25,7 @@ from noesium_stream.worker.runs.run_session import RunSession
 from tests.support.evicting import Host, State, evict_at_once, reached, types
 from tests.support.failing import FailingLog
 from tests.support.reading import PATIENCE_S, eventually
+from tests.support.set_clock import SetClock
 
 DAY = timedelta(days=1)
 
@@ -71,6 +72,21 @@ async def test_a_run_is_evicted_a_minute_after_the_last_record_of_it_and_not_bef
         assert host.evicted == 0
         await host.idle_for(1)
         assert host.evicted == 1
+
+
+async def test_the_sleep_of_an_evicted_run_is_no_longer_if_the_clock_is_set_back(host: Host) -> None:
+    async def sleeping(state: dict[str, Any]) -> dict[str, Any]:
+        await current_step().sleep(2 * timedelta(seconds=IDLE_S))
+        return {"value": "slept"}
+
+    host.clock = clock = SetClock()
+    async with host.worker(sleeping), Client(host.log) as client:
+        run = await client.start("sample", {})
+        await reached(run, "timer.started")
+        await host.evicts()
+        clock.ahead_s = -3_600.0
+        await clock.move(IDLE_S)
+        assert (await run.result(timeout=PATIENCE_S))["value"] == "slept"
 
 
 def in_memory() -> int:

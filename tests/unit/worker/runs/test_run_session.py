@@ -84,7 +84,9 @@ class Owner:
             payload={},
         )
         owner: Any = self
-        return RunSession(self.context, owner, owner, lambda session, due_ms: None, command)
+        return RunSession(
+            self.context, owner, owner, lambda session, due_ms: None, lambda run_id, due_ms: True, command
+        )
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from noesium_stream.clock import VirtualClock
 from noesium_stream.worker.runs.timers import LONGEST_SLEEP_S, Timers
 from tests.support.hand_clock import HandClock
 from tests.support.reading import eventually
+from tests.support.set_clock import SetClock
 
 MONTH_MS = 30 * 86_400_000
 
@@ -90,6 +91,44 @@ async def test_a_clock_that_is_set_forward_is_noticed_within_the_longest_sleep()
     clock.advance(LONGEST_SLEEP_S)
     await settle()
     assert due == ["run"]
+    await timers.close()
+
+
+async def test_a_clock_that_is_set_back_lengthens_no_wait() -> None:
+    clock, due = SetClock(), list[str]()
+    timers = Timers(clock, due.append)
+    due_ms = clock.now_ms() + 60_000
+    timers.set("run", due_ms)
+    await settle()
+    clock.ahead_s = -3_600.0
+    timers.set("later", clock.now_ms() + 120_000)
+    clock.advance(59)
+    await settle()
+    assert (due, timers.has_passed("run", due_ms)) == ([], False)
+    clock.advance(1)
+    await settle()
+    assert due == ["run"]
+    assert timers.has_passed("run", due_ms), "the run may be loaded first, and asks then"
+    assert not timers.has_passed("other", due_ms)
+    clock.advance(60)
+    await settle()
+    assert due == ["run", "later"]
+    timers.forget("run")
+    assert not timers.has_passed("run", due_ms)
+    await timers.close()
+
+
+async def test_deadlines_that_have_passed_take_no_room_for_long() -> None:
+    clock = SetClock()
+    timers = Timers(clock, lambda run_id: None)
+    for _ in range(200):
+        timers.set("run", clock.now_ms() + 1_000)
+        await settle()
+        clock.advance(1)
+        await settle()
+    assert len(timers) == 0
+    assert len(timers._passed["run"]) <= 62
+    assert (timers._heap, timers._steady) == ([], [])
     await timers.close()
 
 
