@@ -20,8 +20,8 @@ _REASON_LENGTH = 300
 def is_of_the_record(error: Exception) -> bool:
     """Whether a record is to blame for an error, so that it becomes a dead letter.
 
-    It is not where ownership is lost, the log is away or closed, the state file is damaged, or the machine has
-    no memory or disk: the next owner judges the record again.
+    It is not where ownership is lost, the log is away or closed, the state file is damaged, or the machine
+    has no memory or disk: the next owner judges the record again.
     """
     if isinstance(error, CorruptRecordError | RecordTooLargeError):
         return True
