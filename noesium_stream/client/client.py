@@ -106,8 +106,8 @@ class Client:
 
         `deadline` is a duration from now or a point in time. A run that has not ended by then is ended: its
         effects are compensated, and `Run.result` raises `DeadlineExceededError`. Runs that it calls have the
-        same deadline. A command that has waited longer than its `ttl` is not started. Durations are a
-        `timedelta`, or a number of seconds.
+        same deadline. A command that has waited on the log longer than its `ttl` is not started. Durations
+        are a `timedelta`, or a number of seconds.
 
         `version` is a range of the agent's versions, such as `^2` or `>=1.2 <2`. The run starts with a
         version in the range, and is deferred until a worker carries one.

@@ -1,4 +1,4 @@
-"""Record headers: the CloudEvents Kafka binding, and six headers of this project.
+"""Record headers: the CloudEvents Kafka binding, and seven headers of this project.
 
 Headers are a convenience for filters and other tools. The envelope alone says what an event is.
 """
@@ -36,6 +36,10 @@ INBOX: Final = "noesium_inbox"
 
 DEADLINE: Final = "noesium_deadline"
 """On a journal's copy of a command that has a deadline: its `deadline_ms`, decimal."""
+
+LOGGED: Final = "noesium_logged"
+"""On a command with a time to live that was forwarded to the next generation of its topics: when the log took
+it first, in milliseconds since the epoch, decimal."""
 
 COMMIT: Final = "noesium_commit"
 """`<commit id>:<index>:<count>` of a writer's commit, index and count within the partition."""

@@ -17,7 +17,6 @@ from langgraph.types import RetryPolicy
 from noesium_stream import agent_from_graph
 from noesium_stream.agent import BaseGraphicAgent, agent_from_tools
 from noesium_stream.client import Client, Run
-from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import NoesiumError
 from noesium_stream.event.standard import Capability, MemoryWritten, ToolCompleted, ToolFailed, ToolInvoked
 from noesium_stream.kernel import Migration, current_step
@@ -167,8 +166,8 @@ async def many_runs(url: str, home: Path) -> AsyncIterator[tuple[EventLog, Clien
 
 async def _made(log: EventLog, client: Client, home: Path) -> dict[str, Run]:
     runs: dict[str, Run] = {}
-    async with Client(log, clock=VirtualClock()) as yesterday:
-        runs["expired"] = await yesterday.start("doer", {"what": "nothing"}, ttl=1)
+    runs["expired"] = await client.start("doer", {"what": "nothing"}, ttl=0.001)
+    await asyncio.sleep(0.01)  # the time to live is in milliseconds of the machine's clock
     async with _workers(log, home / "1", DOER, TOOLS, OLD, STAYER, Asker, Echo, undo.Traveller):
         for what in (*DONE, *OPEN):
             runs[what] = await client.start("doer", {"what": what})

@@ -193,9 +193,10 @@ class RunStarted(DomainEvent, event_type="run.started"):
     The input is in the command, whose copy precedes this event in the same commit. `forked_from`: the run
     whose journal holds the shared history. `on_failure`: the reference of the last compensation of a run that
     ends without a result, as `compensation` in `effect.requested`. `deadline_ms` is the command's.
+    `waited_ms`: how old a command with a `ttl_ms` is, from when the log took it.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "waited_ms")
 
     run_id: str
     agent_type: str
@@ -206,6 +207,7 @@ class RunStarted(DomainEvent, event_type="run.started"):
     forked_from: ForkRef | None = None
     on_failure: str | None = None
     deadline_ms: int | None = Field(default=None, ge=0)
+    waited_ms: int | None = Field(default=None, ge=0)
 
 
 class RunMigrated(DomainEvent, event_type="run.migrated"):

@@ -13,12 +13,13 @@ from noesium_stream.event.standard import (
     RequestParked,
     RequestResumed,
 )
-from noesium_stream.log.headers import CE_TYPE, ORIGIN, SOURCE, header_value
+from noesium_stream.log.headers import CE_TYPE, LOGGED, ORIGIN, SOURCE, header_value
 from noesium_stream.log.port import Outgoing, Position
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.inbox.decide import FOR_RUNS
+from noesium_stream.worker.runs.time_to_live import logged_ms
 from noesium_stream.worker.state.partition_state import texts_of
 
 QUOTED_BYTES: Final = 500_000
@@ -133,12 +134,15 @@ def forwarded(context: PartitionContext, record: Record, partitions: int) -> lis
         generation=context.generation + 1,
         partitions=partitions,
     )
+    headers = [] if origin is None else [(ORIGIN, origin)]
+    if event.ttl_ms is not None:
+        headers.append((LOGGED, str(logged_ms(record)).encode()))
     sent = Outgoing(
         event,
         context.log.topology.inbox(context.agent_type, context.generation + 1),
         partition_of(record.key, partitions),
         record.key,
-        () if origin is None else ((ORIGIN, origin),),
+        tuple(headers),
     )
     return [
         sent,

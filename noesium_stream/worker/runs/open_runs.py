@@ -36,6 +36,7 @@ from noesium_stream.worker.runs.run_session import RunSession
 from noesium_stream.worker.runs.run_to_end import run_to_end
 from noesium_stream.worker.runs.slots import Holder
 from noesium_stream.worker.runs.start_queue import StartQueue
+from noesium_stream.worker.runs.time_to_live import waited_ms
 from noesium_stream.worker.runs.timers import Timers
 from noesium_stream.worker.runs.unrecorded_outcomes import UnrecordedOutcomes
 from noesium_stream.worker.state.partition_state import PartitionState
@@ -167,7 +168,7 @@ class OpenRuns:
             EventValidationError: no run can start with this command; nothing has changed.
         """
         command = record.envelope
-        started = self._started(record.key, command)
+        started = self._started(record, command)
         session = self.session(command)
         copy = session.accept(command, record)
         session.stage(started, trace=session.identity.trace, causation_id=command.event_id)
@@ -177,7 +178,7 @@ class OpenRuns:
             self._timers.set(session.run_id, started.deadline_ms)
         return session, [copy, *session.take_staged()]
 
-    def _started(self, run_id: str, command: EventEnvelope) -> RunStarted:
+    def _started(self, record: Record, command: EventEnvelope) -> RunStarted:
         """Make the `run.started` of a command's run: it pins the graph that the run starts with."""
         newest = self._releases.newest
         release = self._releases.beginning(command) or newest
@@ -185,7 +186,7 @@ class OpenRuns:
         fork = payload.get("fork") or {}
         try:
             return RunStarted(
-                run_id=run_id,
+                run_id=record.key,
                 agent_type=newest.agent.agent_type,
                 agent_version=release.agent.version,
                 graph=release.graph,
@@ -194,6 +195,7 @@ class OpenRuns:
                 forked_from=fork or None,
                 on_failure=release.on_failure,
                 deadline_ms=payload.get("deadline_ms"),
+                waited_ms=waited_ms(record, command, self.clock.now_ms()),
             )
         except ValidationError as error:  # an integer in JSON may be too large for the field
             raise EventValidationError("payload", brief(error, 200)) from error

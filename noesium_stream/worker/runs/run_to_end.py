@@ -13,7 +13,6 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.agent_calls import answer_to, input_of
 from noesium_stream.event.standard import (
-    CommandExpired,
     Compensated,
     CompensationStarted,
     GraphRef,
@@ -31,6 +30,7 @@ from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.worker.runs.fork_history import begin_fork
 from noesium_stream.worker.runs.pinned_graph import move
 from noesium_stream.worker.runs.run_session import RunSession
+from noesium_stream.worker.runs.time_to_live import expiry
 
 
 async def run_to_end(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef) -> bool:
@@ -63,7 +63,7 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef
         return await _undo_and_end(agent, session, history.compensation)
     if history.stop is not None:
         return await _stop(agent, session)
-    expired = _expired(session)
+    expired = expiry(session.command, started)
     if expired is not None and not history.entered:
         return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
     if history.pinned != graph.model_dump():
@@ -258,20 +258,6 @@ async def _end(
     session.stage(event, trace=trace, causation_id=terminal_cause, idempotency_key=f"{session.run_id}/end")
     await session.commit()
     return True
-
-
-def _expired(session: RunSession) -> CommandExpired | None:
-    command = session.command
-    started = session.history.started
-    if command.ttl_ms is None or started is None:
-        return None
-    # Measured at the time of `run.started`, which is on the log: the same on every execution.
-    age = max(0, started.timestamp_ms - command.timestamp_ms)
-    if age <= command.ttl_ms:
-        return None
-    return CommandExpired(
-        run_id=session.run_id, command_id=command.event_id, ttl_ms=command.ttl_ms, age_ms=age
-    )
 
 
 def _duration(session: RunSession) -> int:
