@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -24,13 +23,11 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from noesium_stream.errors import ConfigError
+from noesium_stream.redaction import hide_secrets, redacted_url
 
 DEFAULT: Final = "default"
-_SECRET_NAME: Final = re.compile(r"pass|secret|token|key|credential|jaas|private", re.IGNORECASE)
-_USERINFO: Final = re.compile(r"(?<=://)[^?\s]*@")
-_NO_PORT: Final = re.compile(r"((?<!sqlite)://[^:/?@\[,\s]*):(?!\d*(?:[,/?\s]|$))\S*")
-_QUERY_VALUE: Final = re.compile(r"(?<=[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s]*)")
-_HIDDEN: Final = "***"
+_URLS: Final = ("log", "schema_registry")
+_PATHS: Final = ("public_keys", "signing_key", "signatures")
 
 
 class ExecutionMode(StrEnum):
@@ -41,10 +38,18 @@ class ExecutionMode(StrEnum):
     SANDBOX = "sandbox"
 
 
-class NoesiumConfig(BaseModel):
+class _Redacted(BaseModel):
+    """Settings whose `repr` shows no secret."""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """See `BaseModel`."""
+        return ((name, _shown(name or "", value)) for name, value in super().__repr_args__())
+
+
+class NoesiumConfig(_Redacted):
     """Settings of the framework (RFC-1001 §13.2)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     runtime_id: str = Field(
         "local", min_length=1, description="Which installation events say they come from."
@@ -128,7 +133,7 @@ def llm_config_problem(settings: Mapping[str, Any]) -> str | None:
     return None
 
 
-class AgentConfig(BaseModel):
+class AgentConfig(_Redacted):
     """Settings of one agent (RFC-1001 §13.1).
 
     Without `llm_model` an agent works without a model. In `llm_config` the keys `temperature` (a number, or
@@ -136,7 +141,7 @@ class AgentConfig(BaseModel):
     control sampling; all other keys are passed to the provider's client unchanged.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     llm_provider: str = Field("openai", min_length=1, description="Provider of the model.")
     llm_model: str | None = Field(None, min_length=1, description="Name of the model; none if not set.")
@@ -202,7 +207,7 @@ class Loaded:
     @property
     def shown_log(self) -> str:
         """The log's URL without secrets."""
-        return str(hide_secrets(self.noesium.log))
+        return redacted_url(self.noesium.log)
 
     def settings(self) -> list[Setting]:
         """Every setting, in the order of the models; secrets are hidden."""
@@ -211,7 +216,7 @@ class Loaded:
             values = model.model_dump(mode="json")
             for field, info in type(model).model_fields.items():
                 name = prefix + field
-                value = hide_secrets(values[field])
+                value = _shown(field, values[field])
                 found.append(
                     Setting(name, value, self.sources[name], VARIABLES[name], info.description or "")
                 )
@@ -259,35 +264,6 @@ def load_all(
     noesium = _validated(NoesiumConfig, "", values, sources)
     agent = _validated(AgentConfig, "agent.", values, sources)
     return Loaded(noesium, agent, sources)
-
-
-def hide_secrets(value: Any, name: str = "") -> Any:
-    """`value` for display: passwords in URLs and values under secret-looking names become `***`."""
-    if isinstance(value, dict):
-        return {key: hide_secrets(item, str(key)) for key, item in value.items()}
-    if isinstance(value, list):
-        return [hide_secrets(item, name) for item in value]
-    if name and value is not None and _SECRET_NAME.search(name):
-        return _HIDDEN
-    if isinstance(value, str) and "://" in value:
-        return _hide_in_url(value)
-    return value
-
-
-def _hide_in_url(url: str) -> str:
-    def query(match: re.Match[str]) -> str:
-        name = match["name"]
-        return f"{name}={_HIDDEN}" if _SECRET_NAME.search(name) else match[0]
-
-    def userinfo(match: re.Match[str]) -> str:
-        user, colon, _ = match[0].removesuffix("@").partition(":")
-        return f"{user}:{_HIDDEN}@" if colon else f"{user}@"
-
-    hidden, logins = _USERINFO.subn(userinfo, url)
-    if not logins:
-        # The "port" is the start of a password: a `?` in the password cuts it off from its `@`.
-        hidden = _NO_PORT.sub(rf"\1:{_HIDDEN}", hidden)
-    return _QUERY_VALUE.sub(query, hidden)
 
 
 def _read_file(folder: Path) -> tuple[str, dict[str, Any]]:
@@ -349,11 +325,18 @@ def _validated(
     except ValidationError as error:
         first = error.errors()[0]
         name = prefix + str(first["loc"][0])
-        value = hide_secrets(first["input"], str(first["loc"][-1]))
+        value = _shown(str(first["loc"][-1]), first["input"])
         reason = first["msg"][:1].lower() + first["msg"][1:]
         raise ConfigError(
             f"{sources[name]}: {value!r} cannot be the value of {name}: {reason}.", hint=_what(model, name)
-        ) from error
+        ) from None  # it quotes the value
+
+
+def _shown(field: str, value: Any) -> Any:
+    """The value of a setting for display; the settings that name files of keys are paths."""
+    if field in _URLS and isinstance(value, str):
+        return redacted_url(value)
+    return hide_secrets(value, "" if field in _PATHS else field)
 
 
 def _what(model: type[BaseModel], name: str) -> str:

@@ -40,6 +40,7 @@ from noesium_stream.errors import (
     RunNotFoundError,
     TopicNotFoundError,
 )
+from noesium_stream.redaction import redacted
 
 BROKEN_PIPE: Final = 141
 
@@ -230,6 +231,6 @@ def _unexpected_error(error: BaseException) -> int:
         say_error(summary)
         return CRASHED
     with tempfile.NamedTemporaryFile("w", prefix="noesium-", suffix=".traceback", delete=False) as file:
-        file.write(text)
+        file.write(redacted(text))
     say_error(summary, f"This is a fault of the program. The traceback is in {file.name}.")
     return CRASHED

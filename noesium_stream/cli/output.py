@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from noesium_stream import escapes
+from noesium_stream.redaction import redacted
 
 _BOLD: Final = 1
 _DIM: Final = 2
@@ -52,9 +53,9 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def note(text: str) -> None:
-    """Print a progress line for people on standard error; more lines in it are indented."""
+    """Print a progress line for people on standard error; more lines in it are indented, secrets hidden."""
     color = wants_color(err=True)
-    click.echo(escapes.lines(text, color=color, indent="  "), err=True, color=color)
+    click.echo(escapes.lines(redacted(text), color=color, indent="  "), err=True, color=color)
 
 
 def say_error(message: str, hint: str | None = None) -> None:
@@ -69,7 +70,7 @@ class LogFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter.format`."""
-        return escapes.lines(super().format(record), color=False, indent="  ")
+        return escapes.lines(redacted(super().format(record)), color=False, indent="  ")
 
 
 def dim(text: str) -> str:

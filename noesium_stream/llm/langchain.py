@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import re
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from pydantic import ValidationError
 
-from noesium_stream.config import VARIABLES, hide_secrets, llm_config_problem
+from noesium_stream.config import VARIABLES, llm_config_problem
 from noesium_stream.errors import ConfigError, brief
 from noesium_stream.kernel.modes import ModelParameters
 from noesium_stream.observability import llm_tokens_used
+from noesium_stream.redaction import hide_secrets, without
 
 _SETTING: Final = "agent.llm_config"
-_PRIVATE: Final = re.compile(r"header|auth|cookie", re.IGNORECASE)
-_HIDDEN: Final = "***"
 
 
 class LangChainLLM:
@@ -59,7 +57,7 @@ class LangChainLLM:
             self._chat: Any = models.init_chat_model(model, **given, **more)
         except Exception as error:  # each provider's client has its own error types
             raise ConfigError(
-                f"The model {model} cannot be used: {_reason(error)}",
+                f"The model {model} cannot be used: {_reason(error, more)}",
                 hint="Give it as PROVIDER:NAME, install the provider's package, and see "
                 f"{_SETTING} ({VARIABLES[_SETTING]}).",
             ) from error
@@ -141,7 +139,7 @@ def _refuse_unknown(model: str, client: str, known: frozenset[str], names: list[
 
 def _recordable(more: Mapping[str, Any]) -> dict[str, Any]:
     """Provider settings for the event: strings under names that look secret are removed."""
-    found: dict[str, Any] = hide_secrets({name: _plain(value, name) for name, value in more.items()})
+    found: dict[str, Any] = hide_secrets({name: _plain(value) for name, value in more.items()})
     # Only strings can be secrets: `max_tokens` is a number.
     return {
         name: more[name] if isinstance(more[name], bool | int | float) else value
@@ -149,23 +147,21 @@ def _recordable(more: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any, name: str) -> Any:
+def _plain(value: Any) -> Any:
     """A setting as JSON; a value that is not JSON is represented by its type."""
-    if _PRIVATE.search(name) and value is not None:
-        return _HIDDEN
     if isinstance(value, Mapping):
-        return {str(key): _plain(item, str(key)) for key, item in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, name) for item in value]
+        return [_plain(item) for item in value]
     return value if value is None or isinstance(value, str | bool | int | float) else type(value).__name__
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, settings: Mapping[str, Any]) -> str:
     """The message of a client's error without the given values: one may be a key."""
     if isinstance(error, ValidationError):
         parts = (f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in error.errors())
-        return "; ".join(parts)
-    return brief(error)
+        return without("; ".join(parts), settings)
+    return without(brief(error), settings)
 
 
 def _answered_by(metadata: dict[str, Any]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from noesium_stream.errors import ConfigError, LogUrlError
 from noesium_stream.log.topics import Topology
+from noesium_stream.redaction import SHOWN_PARAMETERS, is_secret, redacted_url
 
 SCHEMES: Final = ("memory", "sqlite", "kafka")
 COMMON_PARAMETERS: Final = frozenset({"namespace", "partitions"})
@@ -21,13 +22,11 @@ _EXAMPLES: Final = {
     "sqlite": "sqlite:///noesium.db",
     "kafka": "kafka://localhost:9092",
 }
-_SECRET: Final = re.compile(r"pass|secret|token|credential|api_?key|(?:^|[._-])key$", re.IGNORECASE)
 _UNQUOTED: Final = re.compile(r"((?<!sqlite)://[^:/?@\[,]*):(?!\d*(?:[,/?]|$)).*")
 """An invalid port: most likely a password with a `?` in it, which ends the address too early."""
-_HIDDEN: Final = "***"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LogUrl:
     """A log URL in parts: `scheme://user:password@host:port,host:port/path?parameters`.
 
@@ -45,8 +44,14 @@ class LogUrl:
     def __str__(self) -> str:
         """The address without secrets."""
         login = "" if self.user is None else f"{self.user}@"
-        query = "&".join(f"{key}={_shown(key, value)}" for key, value in self.parameters.items())
-        return f"{self.scheme}://{login}{self.name}{self.path}{'?' if query else ''}{query}"
+        query = "&".join(
+            f"{quote(key, safe='@')}={quote(value, safe='/:,.@ ')}" for key, value in self.parameters.items()
+        )
+        return redacted_url(f"{self.scheme}://{login}{self.name}{self.path}{'?' if query else ''}{query}")
+
+    def __repr__(self) -> str:
+        """As `str`."""
+        return f"LogUrl({str(self)!r})"
 
     def check_parameters(self, known: Collection[str]) -> None:
         """Refuse parameters that neither the backend (`known`) nor every log accepts.
@@ -55,11 +60,15 @@ class LogUrl:
             LogUrlError: names the parameter and the one that it resembles.
         """
         allowed = COMMON_PARAMETERS.union(known)
+        secret = any(is_secret(key) or "@" in key + value for key, value in self.parameters.items())
         for key in self.parameters:
             if key not in allowed:
+                near = _did_you_mean(key, allowed)
+                # An unquoted & or ? in a password makes a parameter of its rest.
+                named = "one that it does not know" if secret and near is None else repr(key)
                 raise LogUrlError(
-                    f"{self}: {self.scheme}:// has no parameter {key!r}.",
-                    hint=_did_you_mean(key, allowed) or f"It knows {', '.join(sorted(allowed))}.",
+                    f"{self}: {self.scheme}:// has no parameter {named}.",
+                    hint=near or f"It knows {', '.join(sorted(allowed))}.",
                 )
 
     def topology(self, default: Topology | None = None) -> Topology:
@@ -115,11 +124,11 @@ def parse_url(text: str) -> LogUrl:
     """
     scheme, separator, rest = text.strip().partition("://")
     if not separator:
-        raise LogUrlError(f"{redact(text)!r} is not a log URL.", hint=_all_examples())
+        raise LogUrlError(f"{redacted_url(text)!r} is not a log URL.", hint=_all_examples())
     scheme = scheme.lower()
     if scheme not in SCHEMES:
         raise LogUrlError(
-            f"{redact(text)}: there is no log called {scheme}://.",
+            f"{redacted_url(text)}: there is no log called {scheme}://.",
             hint=_did_you_mean(scheme, SCHEMES, "://") or _all_examples(),
         )
     place, _, query = rest.partition("?")
@@ -139,22 +148,17 @@ def parse_url(text: str) -> LogUrl:
     return url
 
 
-def redact(url: str) -> str:
-    """`url` without passwords, even if it cannot be parsed as a URL; for messages."""
-    url = re.sub(r"(://[^:/?@]*):[^?]*@", r"\1@", url)
-    url = _UNQUOTED.sub(rf"\1:{_HIDDEN}", url)
-    return re.sub(
-        r"([?&])([^=&]*)=([^&]*)", lambda m: f"{m[1]}{m[2]}={_shown(unquote(m[2]), unquote(m[3]))}", url
-    )
-
-
 def _parameters(text: str, query: str) -> dict[str, str]:
     parameters: dict[str, str] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key in parameters:
-            raise LogUrlError(f"{redact(text)}: the parameter {key!r} is given twice.")
+            raise LogUrlError(f"{redacted_url(text)}: {_named(key)} is given twice.")
         parameters[key] = value
     return parameters
+
+
+def _named(key: str) -> str:
+    return f"the parameter {key!r}" if is_secret(key) or key in SHOWN_PARAMETERS else "a parameter"
 
 
 def _check_place(url: LogUrl) -> None:
@@ -173,13 +177,15 @@ def _check_place(url: LogUrl) -> None:
         if url.name:
             raise LogUrlError(
                 f"{url}: a file has no host.",
-                hint=f"Three slashes for a relative path, four for an absolute one: sqlite:///{url.name}"
-                f"{url.path}",
+                hint="Three slashes for a relative path, four for an absolute one"
+                + (f": sqlite:///{url.name}{url.path}" if not {"@", ":"} & {*url.name} else "."),
             )
         if not url.path.strip("/"):
             raise LogUrlError(f"{url}: the path of the file is missing.", hint="sqlite:///noesium.db")
     if url.scheme == "memory" and url.path.strip("/"):
-        raise LogUrlError(f"{url}: a log in memory has a name and no path.", hint=f"memory://{url.name}")
+        raise LogUrlError(
+            f"{url}: a log in memory has a name and no path.", hint=redacted_url(f"memory://{url.name}")
+        )
 
 
 def _did_you_mean(word: str, words: Collection[str], suffix: str = "") -> str | None:
@@ -189,7 +195,3 @@ def _did_you_mean(word: str, words: Collection[str], suffix: str = "") -> str | 
 
 def _all_examples() -> str:
     return f"For example {', '.join(_EXAMPLES.values())}."
-
-
-def _shown(key: str, value: str) -> str:
-    return _HIDDEN if _SECRET.search(key) else quote(value, safe="/:,.@ ")

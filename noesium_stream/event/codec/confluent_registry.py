@@ -14,6 +14,7 @@ import json
 from typing import Any, Final
 
 from noesium_stream.errors import ConfigError, LogUnavailableError, UnknownSchemaError
+from noesium_stream.redaction import redacted
 
 try:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -66,8 +67,9 @@ class ConfluentRegistry:
         except SchemaRegistryError as error:
             if error.http_status_code >= 500:
                 raise _unavailable(error) from error
+            reason = redacted(str(error.error_message))
             raise ConfigError(
-                f"the schema registry refuses the envelope under {self._subject}: {error.error_message}.",
+                f"the schema registry refuses the envelope under {self._subject}: {reason}.",
                 hint="Its compatibility setting, or the rights of the user, stand against it.",
             ) from error
         except Exception as error:
@@ -101,6 +103,6 @@ class ConfluentRegistry:
 
 def _unavailable(error: Exception) -> LogUnavailableError:
     return LogUnavailableError(
-        f"the schema registry does not answer: {error}",
+        f"the schema registry does not answer: {redacted(str(error))}",
         hint="Look whether it runs and whether its address is right.",
     )

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from noesium_stream.errors import LogUrlError
 from noesium_stream.log.url import LogUrl
+from noesium_stream.redaction import redacted
 
 PARAMETERS: Final = frozenset(
     {"security", "mechanism", "username", "password", "ca", "cert", "key", "key_password", "replication"}
@@ -163,7 +164,7 @@ class _Values:
         """The path of a file that has to exist."""
         path = self.get(name)
         if path is not None and not Path(path).is_file():
-            raise LogUrlError(f"{self._url}: there is no file {path} ({name}).")
+            raise LogUrlError(f"{self._url}: there is no file {redacted(path)} ({name}).")
         return path
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import fsspec
 from fsspec.core import url_to_fs
 
-from noesium_stream.config import hide_secrets
 from noesium_stream.errors import ConfigError, NoesiumError, SnapshotError, brief
+from noesium_stream.redaction import redacted, redacted_url
 
 _EXTRAS: Final = {"s3": "pip install 'noesium-stream[s3]'", "s3a": "pip install 'noesium-stream[s3]'"}
 
@@ -28,15 +28,16 @@ class Depot:
     """
 
     def __init__(self, url: str) -> None:
-        self.url: Final = str(hide_secrets(url)).rstrip("/")
+        self.url: Final = redacted_url(url).rstrip("/")
         scheme = fsspec.utils.get_protocol(url)
         if scheme == "file":
             url = str(Path(url.removeprefix("file://").removeprefix("local://")).expanduser().absolute())
         try:
             self._fs, root = url_to_fs(url)  # type: ignore[no-untyped-call]
         except ImportError as error:
+            reason = redacted(brief(error, 200))
             raise ConfigError(
-                f"{self.url}: the scheme {scheme} needs a package that is not installed: {brief(error, 200)}",
+                f"{self.url}: the scheme {scheme} needs a package that is not installed: {reason}",
                 hint=_EXTRAS.get(scheme),
             ) from error
         except ValueError as error:
@@ -132,4 +133,4 @@ class Depot:
             hint = "Make room, then again: what was half written counts for nothing."
         else:
             hint = "Look whether the address, the credentials and the network are what they should be."
-        return SnapshotError(f"{where} cannot be {done}: {brief(error, 300)}.", hint=hint)
+        return SnapshotError(f"{where} cannot be {done}: {redacted(brief(error, 300))}.", hint=hint)

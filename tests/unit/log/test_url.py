@@ -10,7 +10,8 @@ from noesium_stream.errors import LogUrlError, NoesiumError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.sqlite.store import file_of
 from noesium_stream.log.topics import Topology
-from noesium_stream.log.url import parse_url, redact
+from noesium_stream.log.url import parse_url
+from noesium_stream.redaction import redacted_url
 
 
 def test_a_broker_url_is_read_into_its_parts() -> None:
@@ -94,7 +95,7 @@ SECRETS = [
 
 @pytest.mark.parametrize("text", SECRETS)
 def test_a_secret_is_never_shown(text: str) -> None:
-    assert "s3cret" not in redact(text)
+    assert "s3cret" not in redacted_url(text)
     assert "s3cret" not in shown(text)
 
 
