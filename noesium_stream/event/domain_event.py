@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
@@ -29,6 +29,23 @@ _OF_A_FIELD: Final = frozenset({"type", "title", "description", "default"})
 _OF_AN_OBJECT: Final = frozenset(
     {"$schema", "$id", "title", "description", "type", "properties", "required", "additionalProperties"}
 )
+
+
+class Form:
+    """A bound or a pattern of a field, in its JSON Schema alone: `Annotated[str, Form(maxLength=99)]`.
+
+    The catalogue judges payloads by it; constructing an event does not, so it raises nothing new.
+    """
+
+    __slots__ = ("_keywords",)
+
+    def __init__(self, **keywords: int | str) -> None:
+        self._keywords = keywords
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        schema: dict[str, Any] = handler(core_schema)
+        return {**self._keywords, **schema}
+
 
 Shape = tuple[list[str], list[type]]
 """Field names in order, and the type of each field."""
@@ -254,11 +271,14 @@ def _is_plain_field(field: FieldInfo) -> bool:
         and not field.exclude
         and getattr(field, "exclude_if", None) is None
         and _is_plain_type(field.annotation)
-        and all(type(one).__module__ == "annotated_types" for one in field.metadata)
+        and all(type(one).__module__ == "annotated_types" or type(one) is Form for one in field.metadata)
     )
 
 
 def _is_plain_type(annotation: Any) -> bool:
     if get_origin(annotation) in (Union, UnionType):
         return all(map(_is_plain_type, get_args(annotation)))
+    if get_origin(annotation) is Annotated:
+        plain, *metadata = get_args(annotation)
+        return _is_plain_type(plain) and all(type(one) is Form for one in metadata)
     return get_origin(annotation) is Literal or annotation in _PLAIN

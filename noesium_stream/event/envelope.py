@@ -39,7 +39,7 @@ from noesium_stream.event.envelope_fields import (
     read_timestamp,
     short,
 )
-from noesium_stream.event.limits import MAX_ITEMS
+from noesium_stream.event.limits import MAX_ITEMS, MAX_NAME
 
 __all__ = [
     "MAX_INT",
@@ -347,7 +347,7 @@ def ids_are_sound(event_id: object, trace: object) -> bool:
 
 def text_is_sound(value: object) -> bool:
     """Whether the text is absent or `check_text` certainly passes."""
-    return value is None or (type(value) is str and value != "" and value.isascii())
+    return value is None or (type(value) is str and 0 < len(value) <= MAX_NAME and value.isascii())
 
 
 def _check_fields(event: EventEnvelope) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 from noesium_stream.clock import to_ms
 from noesium_stream.errors import EventValidationError
+from noesium_stream.event.limits import MAX_EVENT_TYPE, MAX_NAME
 
 SPEC_VERSION: Final = "1.0.0"
 MAX_INT: Final = 2**53 - 1
@@ -149,6 +150,8 @@ def read_timestamp(value: object) -> int:
 def check_kind(spec_version: object, event_type: object, event_version: object) -> None:
     """Check specification version, type and event version; raises `EventValidationError`."""
     _match(_SEMVER, "spec_version", spec_version, "a semantic version such as 1.0.0")
+    if isinstance(event_type, str) and len(event_type) > MAX_EVENT_TYPE:
+        raise EventValidationError("event_type", f"has more than {MAX_EVENT_TYPE} characters")
     _match(_EVENT_TYPE, "event_type", event_type, "two to four dotted lower-case parts")
     _match(_SEMVER, "event_version", event_version, "a semantic version such as 1.0.0")
 
@@ -189,9 +192,11 @@ def check_signature(signature: object) -> None:
 
 
 def check_text(field: str, value: object) -> None:
-    """Check for a non-empty text that UTF-8 can encode; raises `EventValidationError`."""
+    """Check for a non-empty text of at most `MAX_NAME` characters in UTF-8; raises `EventValidationError`."""
     if not isinstance(value, str) or not value:
         raise EventValidationError(field, f"{short(value)} is not a text of at least one character")
+    if len(value) > MAX_NAME:
+        raise EventValidationError(field, f"has {len(value):,} characters, and {MAX_NAME:,} are allowed")
     check_utf8(field, value)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,19 @@ import pytest
 from noesium_stream.capability import CapabilityRegistry
 from noesium_stream.client.views.workers import owned_partitions
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import LogUnavailableError
-from noesium_stream.event import AgentRef, EventEnvelope
+from noesium_stream.errors import EventValidationError, LogUnavailableError
+from noesium_stream.event import AgentRef, EventEnvelope, standard_catalogue
 from noesium_stream.event.domain_event import DomainEvent, root_event
 from noesium_stream.event.limits import MAX_NAME
 from noesium_stream.event.standard import AgentHeartbeat, Capability, CapabilityRegistered
 from noesium_stream.log import EventLog, open_log
-from noesium_stream.log.prepare import Prepared, header_text
+from noesium_stream.log.prepare import MAX_RECORD_BYTES, Prepared, header_text
+from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.inbox.decide import Action, judge
+from noesium_stream.worker.inbox.journal_records import dead_letter
 from tests.support.stores import inject
 from tests.unit.worker.inbox.test_decide import CODEC, Record
-from tests.unit.worker.inbox.test_decide_foreign_records import RUN, command, goes_on, write
+from tests.unit.worker.inbox.test_decide_foreign_records import RUN, command, encoded, goes_on
 
 CLOCK = SystemClock()
 
@@ -50,17 +52,17 @@ def forged(event: DomainEvent, agent: AgentRef, **changes: Any) -> EventEnvelope
 
 async def test_a_run_id_that_no_event_of_the_run_can_hold_is_refused(log: EventLog, tmp_path: Path) -> None:
     """`run.started` has the id four times: it would not fit into the journal, and end its worker."""
-    await write(log, command("r" * 300_000))
+    await inject(log, raw(log, command())._replace(key="r" * 300_000))
     (reason,) = await goes_on(log, tmp_path, 1)
     assert reason == f"key: has more than {MAX_NAME:,} characters"
 
 
-async def test_a_dead_letter_quotes_a_little_of_what_is_wrong(log: EventLog, tmp_path: Path) -> None:
-    """The record in base64 and its 400 kB long field twice are more than a record holds."""
-    event = command(run_id="x" * 400_000)
-    await write(log, event.replace(partition_key=RUN))
-    (reason,) = await goes_on(log, tmp_path, 1)
-    assert len(reason) <= 2_000
+def test_a_dead_letter_quotes_a_little_of_what_is_wrong(log: EventLog) -> None:
+    """The record in base64 and a text of it twice may be more than a record holds."""
+    context = PartitionContext(log, CLOCK, BAD, 0, "inbox", "journal", 0, "partition-0")
+    record = Record("inbox", 0, 0, 0, RUN, [], b"x" * 500_000, CODEC)
+    letter, _ = dead_letter(context, record, EventValidationError("key", "is " + "y" * 400_000))
+    assert len(CODEC.encode(letter.envelope)) < MAX_RECORD_BYTES
 
 
 class Broken:
@@ -138,13 +140,6 @@ async def test_bytes_that_are_no_event_hide_no_offer(log: EventLog) -> None:
     assert list(registry.refused) == [0]
 
 
-def encoded(event: EventEnvelope) -> bytes:
-    """The event's bytes, whatever its payload is: as of a program that checks nothing."""
-    codec = type(CODEC)(CODEC.catalogue)
-    codec._validate = lambda event: None
-    return codec.encode(event)
-
-
 # -- heartbeats ----------------------------------------------------------------------------------------
 
 
@@ -160,3 +155,68 @@ async def test_a_heartbeat_that_is_none_hides_no_worker(log: EventLog) -> None:
     await put(log, log.topology.heartbeat, event)
     (found,) = await owned_partitions(log, CLOCK, ["sample"])
     assert found.partition == 0
+
+
+# -- forms and bounds ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "A", "a" * 64, "a\n", "../x", "\u0430gent"])
+async def test_an_answer_to_agents_without_topics_is_never_owed(
+    log: EventLog, tmp_path: Path, name: str
+) -> None:
+    reply_to = {"agent_type": name, "run_id": RUN, "call_id": RUN}
+    await inject(log, raw(log, command(reply_to=reply_to)))
+    (reason,) = await goes_on(log, tmp_path, 1)
+    assert "payload.reply_to" in reason
+
+
+@pytest.mark.parametrize("version", ["9" * 5_000, " " * 60_000, "1." + "0" * 300, "^" * 257])
+async def test_a_version_has_a_bound(log: EventLog, tmp_path: Path, version: str) -> None:
+    await inject(log, raw(log, command(agent_version=version)))
+    (reason,) = await goes_on(log, tmp_path, 1)
+    assert "payload.agent_version" in reason
+
+
+@pytest.mark.parametrize("field", ["correlation_id", "causation_id", "idempotency_key"])
+def test_a_text_of_the_envelope_has_a_bound(field: str) -> None:
+    longest = CODEC.encode(command().replace(**{field: "x" * MAX_NAME}))
+    assert getattr(CODEC.decode(longest), field) == "x" * MAX_NAME
+    with pytest.raises(EventValidationError, match="4,097 characters"):
+        command().replace(**{field: "x" * (MAX_NAME + 1)})
+    length, longer = "\x02\x80\x40".encode("latin-1"), "\x02\x82\x40".encode("latin-1")
+    longer_value = longest.replace(length + b"x", longer + b"xx", 1)
+    with pytest.raises(EventValidationError, match=f"{field}: has 4,097 characters"):
+        CODEC.decode(longer_value)
+
+
+def test_every_field_of_every_standard_event_has_a_bound() -> None:
+    """What holds any JSON value is bounded by the size and depth of a record."""
+    unbounded = [
+        f"{event_type}: {path}"
+        for event_type, _, schema in standard_catalogue().schemas()
+        for path, part in parts(schema)
+        if not {"enum", "const"} & part.keys()
+        and part.get("type") in BOUNDS
+        and not BOUNDS[part["type"]] & part.keys()
+    ]
+    assert unbounded == []
+
+
+BOUNDS = {"string": {"maxLength"}, "integer": {"maximum"}, "number": {"maximum"}}
+
+
+def parts(schema: Any, path: str = "payload") -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(schema, dict):
+        yield path, schema
+        for name, part in schema.items():
+            if name not in ("default", "examples", "description"):
+                yield from parts(part, f"{path}.{name}")
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from parts(part, path)
+
+
+def raw(log: EventLog, event: EventEnvelope) -> Prepared:
+    """The record of an event that nobody has checked."""
+    key = event.partition_key or ""
+    return Prepared(log.topology.inbox("sample"), 0, key, header_text(event), (), encoded(event))

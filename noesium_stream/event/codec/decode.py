@@ -27,6 +27,7 @@ from noesium_stream.event.envelope_fields import (
     check_producer,
     trusted_trace,
 )
+from noesium_stream.event.limits import MAX_NAME
 from noesium_stream.event.payload.value import parse_object
 
 _CACHED: Final = 4096
@@ -271,10 +272,13 @@ def _read_text(data: bytes, pos: int) -> tuple[str, int]:
 
 
 def _read_some(data: bytes, pos: int) -> tuple[str, int]:
-    """A non-empty text after the marker of its presence."""
+    """A non-empty text of bounded length after the marker of its presence."""
     if data[pos] != 2 or not data[pos + 1]:
         raise _Unusual
-    return _read_text(data, pos + 1)
+    text, pos = _read_text(data, pos + 1)
+    if len(text) > MAX_NAME:
+        raise _Unusual
+    return text, pos
 
 
 def _read_some_long(data: bytes, pos: int) -> tuple[int, int]:

@@ -8,25 +8,36 @@ from pydantic import BaseModel, Field
 
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard.effect import Compensated
+from noesium_stream.event.standard.forms import (
+    AgentType,
+    Identifier,
+    Name,
+    Names,
+    Object,
+    Text,
+    Texts,
+    Version,
+    Whole,
+)
 
 
 class AgentStarted(DomainEvent, event_type="agent.started"):
     """A process has started to work for an agent (RFC-1001 §6.2)."""
 
-    agent_id: str
-    agent_type: str
-    agent_version: str
-    instance_id: str
-    capabilities: list[str] = Field(default_factory=list)
+    agent_id: Name
+    agent_type: AgentType
+    agent_version: Version
+    instance_id: Name
+    capabilities: Names = Field(default_factory=list)
 
 
 class AgentStopped(DomainEvent, event_type="agent.stopped"):
     """A process has stopped its work for an agent in an orderly way."""
 
-    agent_id: str
-    agent_type: str
-    instance_id: str
-    reason: str
+    agent_id: Name
+    agent_type: AgentType
+    instance_id: Name
+    reason: Text
 
 
 class PartitionStatus(BaseModel):
@@ -45,14 +56,14 @@ class PartitionStatus(BaseModel):
             reasons of deferred requests.
     """
 
-    partition: int = Field(ge=0)
-    epoch: int = Field(ge=0)
-    next_offset: int = Field(ge=0)
-    open_runs: int = Field(ge=0)
-    oldest_step_ms: int | None = None
-    topic: str | None = None
-    parked: int = Field(default=0, ge=0)
-    waits_for: list[str] = Field(default_factory=list)
+    partition: Whole = Field(ge=0)
+    epoch: Whole = Field(ge=0)
+    next_offset: Whole = Field(ge=0)
+    open_runs: Whole = Field(ge=0)
+    oldest_step_ms: Whole | None = None
+    topic: Name | None = None
+    parked: Whole = Field(default=0, ge=0)
+    waits_for: Texts = Field(default_factory=list)
 
 
 class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):
@@ -62,32 +73,32 @@ class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):
     it carries, with the one for new runs first: `triage 1.0.0 (1a2b3c4d)`.
     """
 
-    agent_id: str
-    agent_type: str
-    instance_id: str
-    sequence: int = Field(ge=0)
-    open_runs: int = Field(ge=0)
-    interval_ms: int = Field(gt=0)
-    process: str | None = None
+    agent_id: Name
+    agent_type: AgentType
+    instance_id: Name
+    sequence: Whole = Field(ge=0)
+    open_runs: Whole = Field(ge=0)
+    interval_ms: Whole = Field(gt=0)
+    process: Name | None = None
     partitions: list[PartitionStatus] | None = None
-    versions: list[str] | None = None
+    versions: Names | None = None
 
 
 class AgentUnavailable(DomainEvent, event_type="agent.unavailable"):
     """An agent missed its heartbeats (RFC-0005)."""
 
-    agent_id: str
-    agent_type: str
-    reason: str
-    last_heartbeat_id: str | None = None
+    agent_id: Name
+    agent_type: AgentType
+    reason: Text
+    last_heartbeat_id: Name | None = None
 
 
 class AgentRecovered(DomainEvent, event_type="agent.recovered"):
     """An agent that was unavailable sends heartbeats again (RFC-0005)."""
 
-    agent_id: str
-    agent_type: str
-    heartbeat_id: str | None = None
+    agent_id: Name
+    agent_type: AgentType
+    heartbeat_id: Name | None = None
 
 
 class PartitionAcquired(DomainEvent, event_type="partition.acquired"):
@@ -99,12 +110,12 @@ class PartitionAcquired(DomainEvent, event_type="partition.acquired"):
     to where that holds.
     """
 
-    agent_type: str
-    partition: int = Field(ge=0)
-    writer_id: str
-    epoch: int = Field(ge=0)
-    instance_id: str
-    inbox_id: str
+    agent_type: AgentType
+    partition: Whole = Field(ge=0)
+    writer_id: Name
+    epoch: Whole = Field(ge=0)
+    instance_id: Name
+    inbox_id: Name
     in_order: bool = True
 
 
@@ -114,10 +125,10 @@ class PartitionConfirmed(DomainEvent, event_type="partition.confirmed"):
     It says nothing about the partition's runs; readers may skip it.
     """
 
-    agent_type: str
-    partition: int = Field(ge=0)
-    epoch: int = Field(ge=0)
-    instance_id: str
+    agent_type: AgentType
+    partition: Whole = Field(ge=0)
+    epoch: Whole = Field(ge=0)
+    instance_id: Name
 
 
 class HandlerAdvanced(DomainEvent, event_type="handler.advanced"):
@@ -128,30 +139,30 @@ class HandlerAdvanced(DomainEvent, event_type="handler.advanced"):
     `began_at` is the handler's first offset: earlier events were no longer retained.
     """
 
-    agent_type: str
-    topic: str
-    topic_id: str
-    partition: int = Field(ge=0)
-    next_offset: int = Field(ge=0)
-    handled: int = Field(ge=0)
-    made: int = Field(ge=0)
-    began_at: int = Field(default=0, ge=0)
+    agent_type: AgentType
+    topic: Name
+    topic_id: Name
+    partition: Whole = Field(ge=0)
+    next_offset: Whole = Field(ge=0)
+    handled: Whole = Field(ge=0)
+    made: Whole = Field(ge=0)
+    began_at: Whole = Field(default=0, ge=0)
 
 
 class ReplyTo(BaseModel):
     """Recipient of an answer: a run of an agent, and its call within that run."""
 
-    agent_type: str
-    run_id: str
-    call_id: str
+    agent_type: AgentType
+    run_id: Identifier
+    call_id: Identifier
 
 
 class GraphRef(BaseModel):
     """The graph that a run is pinned to: its id, semantic version and fingerprint."""
 
-    graph_id: str
-    version: str
-    fingerprint: str
+    graph_id: Name
+    version: Version
+    fingerprint: Name
 
 
 class ForkRef(BaseModel):
@@ -161,11 +172,11 @@ class ForkRef(BaseModel):
     names those whose channels have a reducer, which the value bypasses. `capability_id` is the other run's.
     """
 
-    run_id: str
-    step: int = Field(ge=0)
-    capability_id: str | None = None
-    values: dict[str, Any] = Field(default_factory=dict)
-    reduced: list[str] = Field(default_factory=list)
+    run_id: Identifier
+    step: Whole = Field(ge=0)
+    capability_id: Name | None = None
+    values: Object = Field(default_factory=dict)
+    reduced: Names = Field(default_factory=list)
 
 
 class RunRequested(DomainEvent, event_type="run.requested"):
@@ -178,13 +189,13 @@ class RunRequested(DomainEvent, event_type="run.requested"):
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "agent_version")
 
-    run_id: str
-    agent_type: str
-    input: dict[str, Any]
+    run_id: Identifier
+    agent_type: AgentType
+    input: Object
     reply_to: ReplyTo | None = None
     fork: ForkRef | None = None
-    deadline_ms: int | None = Field(default=None, ge=0)
-    agent_version: str | None = None
+    deadline_ms: Whole | None = Field(default=None, ge=0)
+    agent_version: Version | None = None
 
 
 class RunStarted(DomainEvent, event_type="run.started"):
@@ -198,16 +209,16 @@ class RunStarted(DomainEvent, event_type="run.started"):
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "waited_ms")
 
-    run_id: str
-    agent_type: str
-    agent_version: str
+    run_id: Identifier
+    agent_type: AgentType
+    agent_version: Version
     graph: GraphRef
-    capability_id: str | None = None
+    capability_id: Name | None = None
     reply_to: ReplyTo | None = None
     forked_from: ForkRef | None = None
-    on_failure: str | None = None
-    deadline_ms: int | None = Field(default=None, ge=0)
-    waited_ms: int | None = Field(default=None, ge=0)
+    on_failure: Name | None = None
+    deadline_ms: Whole | None = Field(default=None, ge=0)
+    waited_ms: Whole | None = Field(default=None, ge=0)
 
 
 class RunMigrated(DomainEvent, event_type="run.migrated"):
@@ -223,16 +234,16 @@ class RunMigrated(DomainEvent, event_type="run.migrated"):
         renamed: names of the new graph's nodes, by those of the old one; other nodes kept their names.
     """
 
-    run_id: str
-    agent_version: str
+    run_id: Identifier
+    agent_version: Version
     from_graph: GraphRef
     to_graph: GraphRef
-    step: int = Field(ge=1)
-    state: dict[str, Any]
-    next: list[str]
-    joins: dict[str, list[str]] = Field(default_factory=dict)
-    deferred: list[str] = Field(default_factory=list)
-    renamed: dict[str, str] = Field(default_factory=dict)
+    step: Whole = Field(ge=1)
+    state: Object
+    next: Names
+    joins: dict[Name, Names] = Field(default_factory=dict)
+    deferred: Names = Field(default_factory=list)
+    renamed: dict[Name, Name] = Field(default_factory=dict)
 
 
 class RunParked(DomainEvent, event_type="run.parked"):
@@ -241,23 +252,23 @@ class RunParked(DomainEvent, event_type="run.parked"):
     Written once per reason; `run.resumed`, `run.migrated` or the end of the run ends it.
     """
 
-    run_id: str
-    reason: str
+    run_id: Identifier
+    reason: Text
     graph: GraphRef
 
 
 class RunResumed(DomainEvent, event_type="run.resumed"):
     """A worker that carries the graph of a stranded run continues it."""
 
-    run_id: str
+    run_id: Identifier
 
 
 class RunCompleted(DomainEvent, event_type="run.completed"):
     """The run has its result; nothing follows."""
 
-    run_id: str
+    run_id: Identifier
     result: Any = None
-    duration_ms: int = Field(ge=0)
+    duration_ms: Whole = Field(ge=0)
 
 
 class RunFailed(DomainEvent, event_type="run.failed"):
@@ -266,14 +277,14 @@ class RunFailed(DomainEvent, event_type="run.failed"):
     `compensated`: the compensations of its parts, in that order. `where` as in `kernel.node.failed`.
     """
 
-    run_id: str
-    error_type: str
-    message: str
-    node: str | None = None
-    duration_ms: int = Field(ge=0)
+    run_id: Identifier
+    error_type: Name
+    message: Text
+    node: Name | None = None
+    duration_ms: Whole = Field(ge=0)
     compensated: list[Compensated] = Field(default_factory=list)
-    hint: str | None = None
-    where: str | None = None
+    hint: Text | None = None
+    where: Text | None = None
 
     def payload(self) -> dict[str, Any]:
         """The fields as JSON values, `where` only if it is known."""
@@ -286,18 +297,18 @@ class RunFailed(DomainEvent, event_type="run.failed"):
 class RunCancelled(DomainEvent, event_type="run.cancelled"):
     """The run ended on request; nothing follows. `compensated` as in `run.failed`."""
 
-    run_id: str
-    reason: str | None = None
-    requested_by: str
-    duration_ms: int = Field(ge=0)
+    run_id: Identifier
+    reason: Text | None = None
+    requested_by: Name
+    duration_ms: Whole = Field(ge=0)
     compensated: list[Compensated] = Field(default_factory=list)
 
 
 class RunCancelRequested(DomainEvent, event_type="run.cancel.requested"):
     """A command: end this run."""
 
-    run_id: str
-    reason: str | None = None
+    run_id: Identifier
+    reason: Text | None = None
 
 
 class RunDeadlinePassed(DomainEvent, event_type="run.deadline.passed"):
@@ -306,22 +317,22 @@ class RunDeadlinePassed(DomainEvent, event_type="run.deadline.passed"):
     Its effects are compensated, and `run.failed` follows with `DeadlineExceededError`.
     """
 
-    run_id: str
-    deadline_ms: int = Field(ge=0)
+    run_id: Identifier
+    deadline_ms: Whole = Field(ge=0)
 
 
 class RunSignalled(DomainEvent, event_type="run.signalled"):
     """An external message to an open run."""
 
-    run_id: str
-    name: str
+    run_id: Identifier
+    name: Name
     value: Any = None
 
 
 class CommandExpired(DomainEvent, event_type="command.expired"):
     """A command was older than its `ttl_ms` when its turn came, and was not executed (RFC-0002)."""
 
-    run_id: str
-    command_id: str
-    ttl_ms: int
-    age_ms: int
+    run_id: Identifier
+    command_id: Name
+    ttl_ms: Whole
+    age_ms: Whole

@@ -9,6 +9,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard.agent import ReplyTo
+from noesium_stream.event.standard.forms import (
+    AgentType,
+    Identifier,
+    Name,
+    Names,
+    Object,
+    Text,
+    Texts,
+    Version,
+    Whole,
+)
 
 
 class DeterminismClass(StrEnum):
@@ -49,55 +60,55 @@ class Capability(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    id: str
-    version: str = "1.0.0"
-    description: str = ""
+    id: Name
+    version: Version = "1.0.0"
+    description: Text = ""
     capability_type: CapabilityType = CapabilityType.SUBAGENT
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any]
+    input_schema: Object
+    output_schema: Object
     side_effects: SideEffectClass = SideEffectClass.EXTERNAL
     latency_class: LatencyClass = LatencyClass.MEDIUM
     determinism_class: DeterminismClass = DeterminismClass.NONDETERMINISTIC
-    tags: list[str] = Field(default_factory=list)
-    required_roles: list[str] = Field(default_factory=list)
-    required_scopes: list[str] = Field(default_factory=list)
-    priority: int = 0
-    weight: int = Field(default=1, ge=0)
+    tags: Names = Field(default_factory=list)
+    required_roles: Names = Field(default_factory=list)
+    required_scopes: Names = Field(default_factory=list)
+    priority: Whole = 0
+    weight: Whole = Field(default=1, ge=0)
 
 
 class CapabilityRegistered(DomainEvent, event_type="capability.registered"):
     """An agent offers a capability; the event has all of its schemas and metadata."""
 
-    agent_id: str
-    agent_type: str
+    agent_id: Name
+    agent_type: AgentType
     capability: Capability
 
 
 class CapabilityUpdated(DomainEvent, event_type="capability.updated"):
     """A new version of a capability that the agent already offers."""
 
-    agent_id: str
-    agent_type: str
+    agent_id: Name
+    agent_type: AgentType
     capability: Capability
-    previous_version: str
+    previous_version: Version
 
 
 class CapabilityDeprecated(DomainEvent, event_type="capability.deprecated"):
     """This version is no longer to be chosen."""
 
-    agent_id: str
-    capability_id: str
-    version: str
-    reason: str
+    agent_id: Name
+    capability_id: Name
+    version: Version
+    reason: Text
 
 
 class CapabilityRequested(DomainEvent, event_type="capability.requested"):
     """A step needs a capability; resolution follows."""
 
-    run_id: str
-    call_id: str
-    capability_id: str
-    version_range: str | None = None
+    run_id: Identifier
+    call_id: Identifier
+    capability_id: Name
+    version_range: Version | None = None
 
 
 class CapabilityInvoked(DomainEvent, event_type="capability.invoked"):
@@ -109,38 +120,38 @@ class CapabilityInvoked(DomainEvent, event_type="capability.invoked"):
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
 
-    run_id: str
-    capability_id: str
-    version: str
-    caller_agent_id: str
-    caller_run_id: str
-    target_agent_id: str
-    target_agent_type: str
-    registry_offset: int
-    input: dict[str, Any]
+    run_id: Identifier
+    capability_id: Name
+    version: Version
+    caller_agent_id: Name
+    caller_run_id: Identifier
+    target_agent_id: Name
+    target_agent_type: AgentType
+    registry_offset: Whole
+    input: Object
     reply_to: ReplyTo
-    attempt: int = Field(default=1, ge=1)
-    deadline_ms: int | None = Field(default=None, ge=0)
+    attempt: Whole = Field(default=1, ge=1)
+    deadline_ms: Whole | None = Field(default=None, ge=0)
 
 
 class CapabilityCompleted(DomainEvent, event_type="capability.completed"):
     """The provider's answer: in its journal, and in the caller's inbox. `error` is None on success."""
 
-    run_id: str
-    call_id: str
-    caller_run_id: str
-    capability_id: str
-    provider_agent_id: str
+    run_id: Identifier
+    call_id: Identifier
+    caller_run_id: Identifier
+    capability_id: Name
+    provider_agent_id: Name
     output: Any = None
-    error_type: str | None = None
-    error: str | None = None
+    error_type: Name | None = None
+    error: Text | None = None
 
 
 class CapabilityUnresolved(DomainEvent, event_type="capability.unresolved"):
     """Nobody offers the capability (RFC-0005); `considered` lists the excluded offers with reasons."""
 
-    run_id: str
-    call_id: str
-    capability_id: str
-    version_range: str | None = None
-    considered: list[str] = Field(default_factory=list)
+    run_id: Identifier
+    call_id: Identifier
+    capability_id: Name
+    version_range: Version | None = None
+    considered: Texts = Field(default_factory=list)

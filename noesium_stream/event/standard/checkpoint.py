@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.forms import Name, Names, Text, Whole
 
 
 class CheckpointSaved(DomainEvent, event_type="checkpoint.saved"):
@@ -21,13 +22,13 @@ class CheckpointSaved(DomainEvent, event_type="checkpoint.saved"):
     records of type `checkpoint.part.saved`; `body` is then null.
     """
 
-    thread_id: str
-    namespace: str
-    checkpoint_id: str
-    parent_id: str | None = None
-    base: str | None = None
-    weight: int = Field(ge=0)
-    parts: int = Field(default=0, ge=0)
+    thread_id: Name
+    namespace: Name
+    checkpoint_id: Name
+    parent_id: Name | None = None
+    base: Name | None = None
+    weight: Whole = Field(ge=0)
+    parts: Whole = Field(default=0, ge=0)
     body: Any = None
 
 
@@ -37,45 +38,45 @@ class CheckpointWritesSaved(DomainEvent, event_type="checkpoint.writes.saved"):
     `parts` as in `checkpoint.saved`.
     """
 
-    thread_id: str
-    namespace: str
-    checkpoint_id: str
-    task_id: str
-    task_path: str = ""
-    parts: int = Field(default=0, ge=0)
+    thread_id: Name
+    namespace: Name
+    checkpoint_id: Name
+    task_id: Name
+    task_path: Name = ""
+    parts: Whole = Field(default=0, ge=0)
     body: Any = None
 
 
 class CheckpointPartSaved(DomainEvent, event_type="checkpoint.part.saved"):
     """A piece of the JSON text of a body that is too large for one record; `record` is its event's id."""
 
-    thread_id: str
-    record: str
-    index: int = Field(ge=0)
-    text: str
+    thread_id: Name
+    record: Text
+    index: Whole = Field(ge=0)
+    text: Text
 
 
 class CheckpointThreadDeleted(DomainEvent, event_type="checkpoint.thread.deleted"):
     """A thread is deleted, with all of its namespaces and writes."""
 
-    thread_id: str
+    thread_id: Name
 
 
 class CheckpointThreadCopied(DomainEvent, event_type="checkpoint.thread.copied"):
     """The whole content of `source_thread_id` at this moment is copied to `thread_id`."""
 
-    thread_id: str
-    source_thread_id: str
+    thread_id: Name
+    source_thread_id: Name
 
 
 class CheckpointRunsDeleted(DomainEvent, event_type="checkpoint.runs.deleted"):
     """The checkpoints whose metadata name one of these runs are deleted, with their writes."""
 
-    run_ids: list[str]
+    run_ids: Names
 
 
 class CheckpointThreadsPruned(DomainEvent, event_type="checkpoint.threads.pruned"):
     """These threads keep the latest checkpoint of each namespace (`keep_latest`), or nothing."""
 
-    thread_ids: list[str]
+    thread_ids: Names
     strategy: Literal["keep_latest", "delete"]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.forms import Identifier, Name, Text, Whole
 
 
 class EffectRequested(DomainEvent, event_type="effect.requested"):
@@ -30,25 +31,25 @@ class EffectRequested(DomainEvent, event_type="effect.requested"):
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
 
-    run_id: str
-    effect_id: str
-    name: str
-    effect_class: str
-    fingerprint: str
-    idempotency_key: str
+    run_id: Identifier
+    effect_id: Identifier
+    name: Name
+    effect_class: Name
+    fingerprint: Name
+    idempotency_key: Name
     arguments: Any = None
-    compensation: str | None = None
-    compensates: str | None = None
-    deadline_ms: int | None = Field(default=None, ge=0)
+    compensation: Name | None = None
+    compensates: Text | None = None
+    deadline_ms: Whole | None = Field(default=None, ge=0)
 
 
 class EffectCompleted(DomainEvent, event_type="effect.completed"):
     """The effect was performed; replay reads `result`."""
 
-    run_id: str
-    effect_id: str
+    run_id: Identifier
+    effect_id: Identifier
     result: Any = None
-    duration_ms: int = Field(ge=0)
+    duration_ms: Whole = Field(ge=0)
 
 
 class EffectFailed(DomainEvent, event_type="effect.failed"):
@@ -60,24 +61,24 @@ class EffectFailed(DomainEvent, event_type="effect.failed"):
     `awaits_decision` a person decides how to proceed (a compensation that failed).
     """
 
-    run_id: str
-    effect_id: str
-    error_type: str
-    message: str
-    duration_ms: int = Field(ge=0)
-    error_class: str | None = None
-    node_attempt: int | None = Field(default=None, ge=1)
-    retry_in_ms: int | None = Field(default=None, ge=0)
+    run_id: Identifier
+    effect_id: Identifier
+    error_type: Name
+    message: Text
+    duration_ms: Whole = Field(ge=0)
+    error_class: Name | None = None
+    node_attempt: Whole | None = Field(default=None, ge=1)
+    retry_in_ms: Whole | None = Field(default=None, ge=0)
     awaits_decision: bool = False
 
 
 class EffectOutcomeUnknown(DomainEvent, event_type="effect.outcome.unknown"):
     """The effect was started and its outcome is unknown; a person decides (`effect.resolved`)."""
 
-    run_id: str
-    effect_id: str
-    reason: str
-    node_attempt: int | None = Field(default=None, ge=1)
+    run_id: Identifier
+    effect_id: Identifier
+    reason: Text
+    node_attempt: Whole | None = Field(default=None, ge=1)
 
 
 class EffectReported(DomainEvent, event_type="effect.reported"):
@@ -88,15 +89,15 @@ class EffectReported(DomainEvent, event_type="effect.reported"):
     the fields of both.
     """
 
-    run_id: str
-    effect_id: str
-    intent_id: str
+    run_id: Identifier
+    effect_id: Identifier
+    intent_id: Name
     outcome: Literal["completed", "failed"]
-    duration_ms: int = Field(ge=0)
+    duration_ms: Whole = Field(ge=0)
     result: Any = None
-    error_type: str | None = None
-    message: str | None = None
-    error_class: str | None = None
+    error_type: Name | None = None
+    message: Text | None = None
+    error_class: Name | None = None
 
 
 class EffectResolved(DomainEvent, event_type="effect.resolved"):
@@ -107,32 +108,32 @@ class EffectResolved(DomainEvent, event_type="effect.resolved"):
     event that it answers, so that it cannot decide a later question.
     """
 
-    run_id: str
-    effect_id: str
+    run_id: Identifier
+    effect_id: Identifier
     decision: Literal["result", "retry", "fail"]
     result: Any = None
-    reason: str | None = None
-    resolved_by: str
-    outcome_id: str | None = None
+    reason: Text | None = None
+    resolved_by: Name
+    outcome_id: Name | None = None
 
 
 class Compensated(BaseModel):
     """A compensation of a part of a run, and whether it was performed or given up by a person."""
 
-    name: str
-    compensates: str
+    name: Name
+    compensates: Text
     outcome: Literal["completed", "given_up"]
 
 
 class CompensationStarted(DomainEvent, event_type="run.compensation.started"):
     """The run is ending and its effects are being undone, last first; its terminal event follows."""
 
-    run_id: str
+    run_id: Identifier
     cause: Literal["failed", "cancelled"]
-    error_type: str
-    message: str
-    hint: str | None = None
-    where: str | None = None
+    error_type: Name
+    message: Text
+    hint: Text | None = None
+    where: Text | None = None
 
     def payload(self) -> dict[str, Any]:
         """The fields as JSON values, `where` only if it is known."""

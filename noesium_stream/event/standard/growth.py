@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.forms import AgentType, Identifier, Name, Whole
 
 
 class PartitionOutgrown(DomainEvent, event_type="partition.outgrown"):
@@ -13,18 +14,18 @@ class PartitionOutgrown(DomainEvent, event_type="partition.outgrown"):
     Sent to all partitions of an inbox at once; the owner's copy in its journal counts.
     """
 
-    agent_type: str
-    partition: int = Field(ge=0)
-    generation: int = Field(ge=2)
-    partitions: int = Field(ge=1)
+    agent_type: AgentType
+    partition: Whole = Field(ge=0)
+    generation: Whole = Field(ge=2)
+    partitions: Whole = Field(ge=1)
 
 
 class RequestForwarded(DomainEvent, event_type="request.forwarded"):
     """An inbox record was forwarded to the next generation in the same commit, with the same event id."""
 
-    agent_type: str
-    run_id: str
-    request_type: str
-    request_event_id: str
-    generation: int = Field(ge=2)
-    partitions: int = Field(ge=1)
+    agent_type: AgentType
+    run_id: Identifier
+    request_type: Name
+    request_event_id: Name
+    generation: Whole = Field(ge=2)
+    partitions: Whole = Field(ge=1)

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.forms import Identifier, Name, Names, Object, Whole
 
 
 class ApprovalRequested(DomainEvent, event_type="approval.requested"):
@@ -17,14 +18,14 @@ class ApprovalRequested(DomainEvent, event_type="approval.requested"):
     `deadline_ms` (milliseconds since the epoch) no answer is accepted.
     """
 
-    run_id: str
-    approval_id: str
-    node: str
+    run_id: Identifier
+    approval_id: Identifier
+    node: Name
     question: Any
-    fingerprint: str
-    answer_schema: dict[str, Any] | None = None
-    approvers: list[str] = Field(default_factory=list)
-    deadline_ms: int | None = None
+    fingerprint: Name
+    answer_schema: Object | None = None
+    approvers: Names = Field(default_factory=list)
+    deadline_ms: Whole | None = None
 
 
 class ApprovalAnswered(DomainEvent, event_type="approval.answered"):
@@ -34,18 +35,18 @@ class ApprovalAnswered(DomainEvent, event_type="approval.answered"):
     was given.
     """
 
-    run_id: str
-    approval_id: str
-    fingerprint: str
+    run_id: Identifier
+    approval_id: Identifier
+    fingerprint: Name
     approved: bool
     value: Any = None
-    answered_by: str
+    answered_by: Name
 
 
 class ApprovalExpired(DomainEvent, event_type="approval.expired"):
     """Nobody answered before the deadline; `decision` is the step's default, null if it has none."""
 
-    run_id: str
-    approval_id: str
-    deadline_ms: int
+    run_id: Identifier
+    approval_id: Identifier
+    deadline_ms: Whole
     decision: Any = None

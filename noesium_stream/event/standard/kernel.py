@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.forms import Identifier, Name, Names, Text, Whole
 
 
 class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
@@ -16,15 +17,15 @@ class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
     `input_hash` is set where a graph starts that was called from a node's body.
     """
 
-    run_id: str
-    node: str
-    step: int = Field(ge=0)
-    task_path: str
-    attempt: int = Field(ge=1)
+    run_id: Identifier
+    node: Name
+    step: Whole = Field(ge=0)
+    task_path: Name
+    attempt: Whole = Field(ge=1)
     deterministic: bool
-    entropy_sources: list[str] = Field(default_factory=list)
-    compensation: str | None = None
-    input_hash: str | None = None
+    entropy_sources: Names = Field(default_factory=list)
+    compensation: Name | None = None
+    input_hash: Name | None = None
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("entropy_sources", "compensation", "input_hash")
 
@@ -35,14 +36,14 @@ class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
     `entropy_sources` lists the sources of a nondeterministic node (RFC-0002).
     """
 
-    run_id: str
-    node: str
-    step: int = Field(ge=0)
-    task_path: str
-    attempt: int = Field(ge=1)
+    run_id: Identifier
+    node: Name
+    step: Whole = Field(ge=0)
+    task_path: Name
+    attempt: Whole = Field(ge=1)
     delta: Any = None
-    duration_ms: int = Field(ge=0)
-    entropy_sources: list[str] = Field(default_factory=list)
+    duration_ms: Whole = Field(ge=0)
+    entropy_sources: Names = Field(default_factory=list)
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("entropy_sources",)
 
@@ -55,19 +56,19 @@ class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
     are for people, and nothing compares them.
     """
 
-    run_id: str
-    node: str
-    step: int = Field(ge=0)
-    task_path: str
-    attempt: int = Field(ge=1)
-    error_type: str
-    message: str
-    duration_ms: int = Field(ge=0)
-    retry_in_ms: int | None = Field(default=None, ge=0)
-    input_hash: str | None = None
-    hint: str | None = None
-    where: str | None = None
-    traceback: str | None = None
+    run_id: Identifier
+    node: Name
+    step: Whole = Field(ge=0)
+    task_path: Name
+    attempt: Whole = Field(ge=1)
+    error_type: Name
+    message: Text
+    duration_ms: Whole = Field(ge=0)
+    retry_in_ms: Whole | None = Field(default=None, ge=0)
+    input_hash: Name | None = None
+    hint: Text | None = None
+    where: Text | None = None
+    traceback: Text | None = None
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("hint", "where", "traceback")
 
@@ -78,12 +79,12 @@ class NodeRetried(DomainEvent, event_type="kernel.node.retried"):
     `branch`: the input differs from that of the failed attempt; a new branch follows.
     """
 
-    run_id: str
-    node: str
-    step: int = Field(ge=0)
-    task_path: str
-    attempt: int = Field(ge=2)
-    cause: str
+    run_id: Identifier
+    node: Name
+    step: Whole = Field(ge=0)
+    task_path: Name
+    attempt: Whole = Field(ge=2)
+    cause: Name
     branch: bool = False
 
 
@@ -95,12 +96,12 @@ class CheckpointCreated(DomainEvent, event_type="kernel.checkpoint.created"):
     `noesium_stream.kernel.state.state_hash`); journals of earlier releases have none.
     """
 
-    run_id: str
-    checkpoint_id: str
-    parent_id: str | None = None
-    step: int
-    nodes: list[str] = Field(default_factory=list)
-    state_hash: str | None = None
+    run_id: Identifier
+    checkpoint_id: Name
+    parent_id: Name | None = None
+    step: Whole
+    nodes: Names = Field(default_factory=list)
+    state_hash: Name | None = None
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("state_hash",)
 

@@ -7,8 +7,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.forms import Name, Whole
 
-_Offset = Annotated[int, Field(ge=0)]
+_Offset = Annotated[Whole, Field(ge=0)]
 
 
 class MigratedTopic(BaseModel):
@@ -19,8 +20,8 @@ class MigratedTopic(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    topic_id: str
-    offsets: dict[str, _Offset]
+    topic_id: Name
+    offsets: dict[Name, _Offset]
 
 
 class ProjectionMigrated(DomainEvent, event_type="projection.migrated"):
@@ -30,7 +31,7 @@ class ProjectionMigrated(DomainEvent, event_type="projection.migrated"):
     event counts.
     """
 
-    projection: str
-    from_version: Annotated[int, Field(ge=1)]
-    to_version: Annotated[int, Field(ge=1)]
-    topics: dict[str, MigratedTopic]
+    projection: Name
+    from_version: Annotated[Whole, Field(ge=1)]
+    to_version: Annotated[Whole, Field(ge=1)]
+    topics: dict[Name, MigratedTopic]

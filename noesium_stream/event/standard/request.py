@@ -7,6 +7,7 @@ from typing import Final
 from pydantic import Field
 
 from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.forms import Identifier, Name, Text, Whole
 
 BEHIND: Final = "it waits for the command of its run, which is parked"
 """The reason for deferring later requests to a run whose command is deferred."""
@@ -27,17 +28,17 @@ class RequestParked(DomainEvent, event_type="request.parked"):
         record_base64: its bytes; of a large one the part `part` of `parts`, all of them in one commit.
     """
 
-    run_id: str
-    request_type: str | None = None
-    reason: str
-    topic: str
-    partition: int = Field(ge=0)
-    offset: int = Field(ge=0)
-    logged_ms: int
-    headers: list[tuple[str, str]] = Field(default_factory=list)
-    record_base64: str
-    part: int = Field(default=0, ge=0)
-    parts: int = Field(default=1, ge=1)
+    run_id: Identifier
+    request_type: Name | None = None
+    reason: Text
+    topic: Name
+    partition: Whole = Field(ge=0)
+    offset: Whole = Field(ge=0)
+    logged_ms: Whole
+    headers: list[tuple[Text, Text]] = Field(default_factory=list)
+    record_base64: Text
+    part: Whole = Field(default=0, ge=0)
+    parts: Whole = Field(default=1, ge=1)
 
 
 class RequestResumed(DomainEvent, event_type="request.resumed"):
@@ -47,6 +48,6 @@ class RequestResumed(DomainEvent, event_type="request.resumed"):
     them is now a dead letter.
     """
 
-    run_id: str
-    offsets: list[int]
-    refused: str | None = None
+    run_id: Identifier
+    offsets: list[Whole]
+    refused: Text | None = None

@@ -7,24 +7,25 @@ from typing import Any
 from pydantic import Field
 
 from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.forms import Name, Object, Text, Texts, Whole
 
 
 class MemoryWritten(DomainEvent, event_type="memory.written"):
     """Durable memory changed: the event is the memory, everything else is derived (RFC-0004)."""
 
-    key: str
+    key: Name
     value: Any = None
-    value_type: str
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    value_type: Name
+    metadata: Object = Field(default_factory=dict)
 
 
 class ErrorOccurred(DomainEvent, event_type="system.error.occurred"):
     """A failure that no other event describes."""
 
-    error_type: str
-    message: str
-    original_event_id: str | None = None
-    stack_trace: str | None = None
+    error_type: Name
+    message: Text
+    original_event_id: Name | None = None
+    stack_trace: Text | None = None
 
 
 class EventValidationFailed(DomainEvent, event_type="system.event.validation_failed"):
@@ -34,14 +35,14 @@ class EventValidationFailed(DomainEvent, event_type="system.event.validation_fai
     topic's id: a topic that is recreated under the same name has the same positions again.
     """
 
-    original_event_id: str | None = None
-    failure_reason: str
-    validation_trace: list[str] = Field(default_factory=list)
-    topic: str | None = None
-    partition: int | None = None
-    offset: int | None = None
-    topic_id: str | None = None
-    record_base64: str | None = None
+    original_event_id: Name | None = None
+    failure_reason: Text
+    validation_trace: Texts = Field(default_factory=list)
+    topic: Name | None = None
+    partition: Whole | None = None
+    offset: Whole | None = None
+    topic_id: Name | None = None
+    record_base64: Text | None = None
     whole: bool = True
 
 
@@ -51,19 +52,19 @@ class DeadLetterRedriven(DomainEvent, event_type="system.dead_letter.redriven"):
     `topic`, `partition`, `offset` and `topic_id` are those of the refused record.
     """
 
-    topic: str
-    partition: int = Field(ge=0)
-    offset: int = Field(ge=0)
-    topic_id: str | None = None
-    redriven_by: str
+    topic: Name
+    partition: Whole = Field(ge=0)
+    offset: Whole = Field(ge=0)
+    topic_id: Name | None = None
+    redriven_by: Name
 
 
 class DeadLetterDropped(DomainEvent, event_type="system.dead_letter.dropped"):
     """A person decided to drop a refused record; it stays where it was."""
 
-    topic: str
-    partition: int = Field(ge=0)
-    offset: int = Field(ge=0)
-    topic_id: str | None = None
-    dropped_by: str
-    reason: str | None = None
+    topic: Name
+    partition: Whole = Field(ge=0)
+    offset: Whole = Field(ge=0)
+    topic_id: Name | None = None
+    dropped_by: Name
+    reason: Text | None = None

@@ -8,59 +8,69 @@ from pydantic import Field
 
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard.agent import ReplyTo
+from noesium_stream.event.standard.forms import (
+    AgentType,
+    Identifier,
+    Name,
+    Names,
+    Object,
+    Text,
+    Version,
+    Whole,
+)
 
 
 class ToolInvoked(DomainEvent, event_type="tool.invoked"):
     """A tool is about to be called; `call_id` identifies the call in the following events."""
 
-    call_id: str
-    tool_id: str
-    tool_name: str
-    source: str
-    input: dict[str, Any]
+    call_id: Identifier
+    tool_id: Name
+    tool_name: Name
+    source: Name
+    input: Object
 
 
 class ToolCompleted(DomainEvent, event_type="tool.completed"):
     """The tool returned."""
 
-    call_id: str
-    tool_id: str
-    tool_name: str
+    call_id: Identifier
+    tool_id: Name
+    tool_name: Name
     output: Any = None
-    duration_ms: int = Field(ge=0)
+    duration_ms: Whole = Field(ge=0)
 
 
 class ToolFailed(DomainEvent, event_type="tool.failed"):
     """The tool raised an error, or was not permitted."""
 
-    call_id: str
-    tool_id: str
-    tool_name: str
-    error_type: str
-    error: str
-    duration_ms: int = Field(ge=0)
+    call_id: Identifier
+    tool_id: Name
+    tool_name: Name
+    error_type: Name
+    error: Text
+    duration_ms: Whole = Field(ge=0)
 
 
 class ToolTimeout(DomainEvent, event_type="tool.timeout"):
     """The tool exceeded its time limit."""
 
-    call_id: str
-    tool_id: str
-    tool_name: str
-    timeout_ms: int = Field(gt=0)
+    call_id: Identifier
+    tool_id: Name
+    tool_name: Name
+    timeout_ms: Whole = Field(gt=0)
 
 
 class ToolRegistered(DomainEvent, event_type="tool.registered"):
     """A tool has become available; it is also a capability."""
 
-    tool_id: str
-    name: str
-    description: str
-    source: str
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any] | None = None
-    capabilities: list[str] = Field(default_factory=list)
-    permissions: list[str] = Field(default_factory=list)
+    tool_id: Name
+    name: Name
+    description: Text
+    source: Name
+    input_schema: Object
+    output_schema: Object | None = None
+    capabilities: Names = Field(default_factory=list)
+    permissions: Names = Field(default_factory=list)
 
 
 class ToolInvocationRequested(DomainEvent, event_type="tool.invocation.requested"):
@@ -72,21 +82,21 @@ class ToolInvocationRequested(DomainEvent, event_type="tool.invocation.requested
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
 
-    call_id: str
-    toolkit_name: str
-    tool_name: str
-    arguments: dict[str, Any]
-    run_id: str | None = None
-    capability_id: str | None = None
-    version: str | None = None
-    caller_agent_id: str | None = None
-    caller_run_id: str | None = None
-    target_agent_id: str | None = None
-    target_agent_type: str | None = None
-    registry_offset: int | None = None
+    call_id: Identifier
+    toolkit_name: Name
+    tool_name: Name
+    arguments: Object
+    run_id: Identifier | None = None
+    capability_id: Name | None = None
+    version: Version | None = None
+    caller_agent_id: Name | None = None
+    caller_run_id: Identifier | None = None
+    target_agent_id: Name | None = None
+    target_agent_type: AgentType | None = None
+    registry_offset: Whole | None = None
     reply_to: ReplyTo | None = None
-    attempt: int = Field(default=1, ge=1)
-    deadline_ms: int | None = Field(default=None, ge=0)
+    attempt: Whole = Field(default=1, ge=1)
+    deadline_ms: Whole | None = Field(default=None, ge=0)
 
 
 class ToolInvocationCompleted(DomainEvent, event_type="tool.invocation.completed"):
@@ -95,29 +105,29 @@ class ToolInvocationCompleted(DomainEvent, event_type="tool.invocation.completed
     It is `capability.completed` for a tool.
     """
 
-    call_id: str
-    toolkit_name: str
-    tool_name: str
+    call_id: Identifier
+    toolkit_name: Name
+    tool_name: Name
     result: Any = None
-    error: str | None = None
-    run_id: str | None = None
-    caller_run_id: str | None = None
-    capability_id: str | None = None
-    provider_agent_id: str | None = None
-    error_type: str | None = None
+    error: Text | None = None
+    run_id: Identifier | None = None
+    caller_run_id: Identifier | None = None
+    capability_id: Name | None = None
+    provider_agent_id: Name | None = None
+    error_type: Name | None = None
 
 
 class TaskRequested(DomainEvent, event_type="task.requested"):
     """A task for any provider of the capability (RFC-0001)."""
 
-    task_id: str
-    capability_id: str
-    payload_: dict[str, Any] = Field(default_factory=dict, alias="payload", serialization_alias="payload")
+    task_id: Name
+    capability_id: Name
+    payload_: Object = Field(default_factory=dict, alias="payload", serialization_alias="payload")
 
 
 class TaskCompleted(DomainEvent, event_type="task.completed"):
     """The outcome of a task."""
 
-    task_id: str
+    task_id: Name
     result: Any = None
-    error: str | None = None
+    error: Text | None = None
