@@ -193,9 +193,19 @@ class Run:
             async for event in commands:
                 yield event
 
-    async def signal(self, name: str, value: Any = None) -> None:
-        """Send a message to the run; messages are delivered once, in the order of sending."""
-        await self._send(RunSignalled(run_id=self.id, name=name, value=value))
+    async def signal(self, name: str, value: Any = None, *, idempotency_key: str | None = None) -> None:
+        """Send a message to the run; messages are delivered once, in the order of sending.
+
+        With an idempotency key a repeated call changes nothing, for as long as the run is open, whatever name
+        and value it has: the first signal with this key and this client's agent id counts. Without a key
+        each call is a message of its own.
+
+        Raises:
+            StateError: the value has no JSON form.
+            RecordTooLargeError, LogUnavailableError
+            CommitUnknownError: the signal was sent and not acknowledged; with a key, call again.
+        """
+        await self._send(RunSignalled(run_id=self.id, name=name, value=value), key=idempotency_key)
 
     async def unresolved_effects(self) -> list[UnresolvedEffect]:
         """List the effects of this run that wait for a person's decision, oldest first."""
@@ -303,7 +313,9 @@ class Run:
         await self._send(event, question.event_id)
         return question
 
-    async def _send(self, event: DomainEvent, causation_id: str | None = None) -> None:
+    async def _send(
+        self, event: DomainEvent, causation_id: str | None = None, *, key: str | None = None
+    ) -> None:
         envelope = root_event(
             event,
             self._producer,
@@ -311,6 +323,7 @@ class Run:
             causation_id=causation_id,
             correlation_id=self.id,
             partition_key=self.id,
+            idempotency_key=key,
             metadata={"to": self.agent_type},
         )
         await self._log.append([envelope])

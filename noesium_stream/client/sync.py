@@ -111,9 +111,9 @@ class SyncRun:
         """See `Run.info`."""
         return self._portal.call(self._run.info)
 
-    def signal(self, name: str, value: Any = None) -> None:
+    def signal(self, name: str, value: Any = None, *, idempotency_key: str | None = None) -> None:
         """See `Run.signal`."""
-        self._portal.call(self._run.signal, name, value)
+        self._portal.call(partial(self._run.signal, name, value, idempotency_key=idempotency_key))
 
     def unresolved_effects(self) -> Sequence[UnresolvedEffect]:
         """See `Run.unresolved_effects`."""

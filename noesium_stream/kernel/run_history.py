@@ -29,6 +29,8 @@ class RunHistory(EffectLedger, RunLife):
     Attributes:
         subcalls: calls of subgraphs, by the id of the calling step and their number: hashes of the input of
             the first nodes of a call, by the path of the node.
+        heard: what tells a repeated signal: its producer's agent id with its event id, and with its
+            idempotency key.
         spent: numbers of the calls that failed attempts of a step have made; the next attempt makes its own.
         undoing: the part that each compensation undoes, by the id in the task paths of its graph's nodes.
         stop: why it is to end without a result: a cancellation request, or a passed deadline; the first
@@ -70,6 +72,7 @@ class RunHistory(EffectLedger, RunLife):
     answered: dict[str, EventEnvelope] = field(default_factory=dict)
     calls: dict[str, dict[str, EventEnvelope]] = field(default_factory=dict)
     signals: dict[str, list[EventEnvelope]] = field(default_factory=dict)
+    heard: set[tuple[str, str, str]] = field(default_factory=set)
     approvals: dict[str, EventEnvelope] = field(default_factory=dict)
     closed: dict[str, EventEnvelope] = field(default_factory=dict)
     timers: dict[str, EventEnvelope] = field(default_factory=dict)
@@ -109,6 +112,10 @@ class RunHistory(EffectLedger, RunLife):
             _call(self, event.payload["fingerprint"], event)
             if self.compensation is not None and event.causation_id == self.compensation.event_id:
                 self._undo(event.payload["fingerprint"], event.payload["compensates"])
+
+    def has_heard(self, signal: EventEnvelope) -> bool:
+        """Whether a signal repeats one that the run has accepted, as `Run.signal` says."""
+        return not self.heard.isdisjoint(_marks(signal))
 
     def undoes(self, key: StepKey) -> str | None:
         """The part that is undone by the compensation graph of this step; None for other steps."""
@@ -263,7 +270,15 @@ def _answered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]
 
 
 def _signalled(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    # A repetition in the journal counts as well: an earlier release has accepted it, and the run heard it.
     history.signals.setdefault(payload["name"], []).append(event)
+    history.heard.update(_marks(event))
+
+
+def _marks(signal: EventEnvelope) -> list[tuple[str, str, str]]:
+    agent_id, key = signal.producer.agent_id, signal.idempotency_key
+    marks = [(agent_id, "event", signal.event_id)]
+    return marks if key is None else [*marks, (agent_id, "key", key)]
 
 
 def _asked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:

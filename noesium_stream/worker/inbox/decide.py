@@ -248,8 +248,8 @@ def _invalid_command(event: EventEnvelope, agent_type: str) -> Decision | None:
 
 
 def _judge_signal(event: EventEnvelope, history: RunHistory) -> Decision:
-    """Accept a signal: it waits until the run asks for it."""
-    return DELIVER
+    """Accept a signal once: it waits until the run asks for it."""
+    return SKIP if history.has_heard(event) else DELIVER
 
 
 def _judge_cancel(event: EventEnvelope, history: RunHistory) -> Decision:
