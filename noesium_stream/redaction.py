@@ -39,6 +39,11 @@ _PAIR: Final = re.compile(
     re.IGNORECASE,
 )
 _HEADER: Final = re.compile(r"\b((?:proxy-)?authorization|(?:set-)?cookie)(\s*:\s*)[^\r\n]+", re.IGNORECASE)
+_PATHS: Final = ("sqlite", "file", "local")
+_WITH_HOSTS: Final = ("kafka", "memory", "file", "http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs")
+"""Schemes after which a plain host or bucket may stand, with an `@` in its path."""
+_WITH_USERS: Final = ("kafka", "http", "https")
+"""Schemes whose user names are shown: `me://x:y@host` may be a login without its scheme."""
 _USER: Final = re.compile(r"[\w.+-]{1,64}")
 _NO_PORT: Final = re.compile(r":(?!\d*(?:[,/?#]|$))")
 """A colon that no port follows: what follows is part of a login."""
@@ -88,16 +93,17 @@ def redacted_url(url: str) -> str:
     if not separator or not _SCHEME.fullmatch(scheme):
         scheme, separator, rest = "", "", url
     start = scheme + separator
-    if rest.startswith("/") and separator:  # a path alone: sqlite:///a@b
+    if rest.startswith("/") and scheme.strip().lower() in _PATHS:  # a path alone: sqlite:///a@b
         place, query = _cut(rest, "?")
         return start + place + _parameters(query)
-    if _has_login(rest) if separator else "@" in rest:
+    if _has_login(rest) if scheme.strip().lower() in _WITH_HOSTS else "@" in rest:
         if "@" in _cut(rest, "?#")[1]:  # a `?` in the password, or an `@` in a parameter: hide both
             name, colon, _ = _cut(rest, "?#")[0].partition(":")
             return f"{start}{name if _USER.fullmatch(name) else HIDDEN}{colon or '?'}{HIDDEN}"
         login, _, rest = rest.rpartition("@")
         user, colon, _ = login.partition(":")
         shown = _USER.fullmatch(user) and (colon or scheme.lower() == "kafka")
+        shown = shown and (not separator or scheme.strip().lower() in _WITH_USERS)
         start += (user if shown else HIDDEN) + (f":{HIDDEN}@" if colon and shown else "@")
     place, query = _cut(rest, "?#")
     authority = place if not separator else place.partition("/")[0]

@@ -22,6 +22,7 @@ _EXAMPLES: Final = {
     "sqlite": "sqlite:///noesium.db",
     "kafka": "kafka://localhost:9092",
 }
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _UNQUOTED: Final = re.compile(r"((?<!sqlite)://[^:/?@\[,]*):(?!\d*(?:[,/?]|$)).*")
 """An invalid port: most likely a password with a `?` in it, which ends the address too early."""
 
@@ -123,7 +124,7 @@ def parse_url(text: str) -> LogUrl:
             a parameter that is given twice.
     """
     scheme, separator, rest = text.strip().partition("://")
-    if not separator:
+    if not separator or not _SCHEME.fullmatch(scheme):
         raise LogUrlError(f"{redacted_url(text)!r} is not a log URL.", hint=_all_examples())
     scheme = scheme.lower()
     if scheme not in SCHEMES:
@@ -184,7 +185,7 @@ def _check_place(url: LogUrl) -> None:
             raise LogUrlError(f"{url}: the path of the file is missing.", hint="sqlite:///noesium.db")
     if url.scheme == "memory" and url.path.strip("/"):
         raise LogUrlError(
-            f"{url}: a log in memory has a name and no path.", hint=redacted_url(f"memory://{url.name}")
+            f"{url}: a log in memory has a name and no path.", hint="For example memory://name."
         )
 
 

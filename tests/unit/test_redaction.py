@@ -56,6 +56,9 @@ def told(url: str) -> str:
 @given(LOGINS)
 @example("kafka://me:12/hunter2@host")
 @example("kafka://me:1?hunter2@host")
+@example("kafka://me:@hunter2?@host:9092")
+@example("kafka:/me:hunter2://@host:9092")
+@example("memory://me:,hunter2/@host:9092")
 def test_no_login_of_a_url_is_shown_however_it_is_mistyped(url: str) -> None:
     assert SECRET not in redacted_url(url)
     assert SECRET not in told(url)
