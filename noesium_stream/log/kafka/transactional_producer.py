@@ -61,6 +61,11 @@ TRANSACTION_TIMEOUT_MS: Final = 10_000
 _COMMIT_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 5
 _INIT_TURN_S: Final = 1.0
 _QUEUE_MESSAGES: Final = 1_000_000
+_UNSPECIFIC: Final = frozenset({KafkaError._FATAL, KafkaError._STATE})
+"""All that `produce` says once the transaction has failed beside it; the client keeps the reason."""
+
+_ENDED: Final = frozenset({KafkaError.INVALID_TXN_STATE, *_UNSPECIFIC})
+"""Errors of a transaction that cannot commit, by a client that cannot begin another."""
 
 
 class UntoldError(EventStoreError):
@@ -217,10 +222,11 @@ class TransactionalProducer:
             if end is not None:
                 all_headers.append(end)
             try:
-                produce(topic, value, key, partition, on_delivery, headers=all_headers)
-            except BufferError:
-                self._wait_for_room()
-                produce(topic, value, key, partition, on_delivery, headers=all_headers)
+                try:
+                    produce(topic, value, key, partition, on_delivery, headers=all_headers)
+                except BufferError:
+                    self._wait_for_room()
+                    produce(topic, value, key, partition, on_delivery, headers=all_headers)
             except KafkaException as error:
                 raise self._translated(error) from error
 
@@ -338,14 +344,21 @@ class TransactionalProducer:
         if isinstance(error, SystemError) and isinstance(error.__cause__, KafkaException):
             error = error.__cause__
         if isinstance(error, SystemError):
-            try:
-                called(self._producer.begin_transaction)
-            except KafkaException as again:
-                error = again
-            else:
+            found = self._state_error()
+            if found is None:
                 raise error
+            return found
         cause: KafkaError = error.args[0]
         return cause
+
+    def _state_error(self) -> KafkaError | None:
+        """Why the client cannot begin a transaction now; None: it can, and has. The broker is not asked."""
+        try:
+            called(self._producer.begin_transaction)
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            return cause
+        return None
 
     def _judged(self, error: KafkaError) -> EventStoreError:
         """The meaning of a failed commit."""
@@ -371,8 +384,10 @@ class TransactionalProducer:
         if self._fatal is not None:
             return self._fatal
         kafka_error: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+        if kafka_error.code() in _UNSPECIFIC:
+            kafka_error = self._state_error() or kafka_error
         found = translated(kafka_error, self._bootstrap, self.what)
-        ended = kafka_error.fatal() or kafka_error.code() == KafkaError.INVALID_TXN_STATE
+        ended = kafka_error.fatal() or kafka_error.code() in _ENDED
         if ended and type(found) is EventStoreError:
             # The broker's error for a transaction that it ended by itself while this client was silent: a new
             # producer of this id can continue.

@@ -48,14 +48,17 @@ async def test_what_the_broker_does_not_take_is_named_and_nothing_of_the_commit_
     await log.close()
 
 
-async def test_who_was_fenced_hears_so(kafka: KafkaServer, namespace: str) -> None:
+@pytest.mark.parametrize("records", [1, 500, 2_000, 20_000])
+@pytest.mark.parametrize("told", [False, True])
+async def test_who_was_fenced_hears_so(kafka: KafkaServer, namespace: str, told: bool, records: int) -> None:
+    """Of many records the client sends the first ones, and hears of the fence, while it is given the rest."""
     log = await opened(kafka, namespace)
     writer = await log.writer("w")
-    writer.tells_positions = False
+    writer.tells_positions = told
     await writer.commit([outgoing(log, counted(1))])
     following = await log.writer("w")
     with pytest.raises(FencedError):
-        await writer.commit([outgoing(log, counted(2))])
+        await writer.commit([outgoing(log, counted(2))] * records)
     await following.commit([outgoing(log, counted(3))])
     assert numbers(await stored(log, log.topology.events("demo"))) == [1, 3]
     await log.close()

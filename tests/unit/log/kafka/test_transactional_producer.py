@@ -15,6 +15,7 @@ from noesium_stream.errors import (
     LogForbiddenError,
     LogUnavailableError,
     LogUnsupportedError,
+    RecordTooLargeError,
     TopicNotFoundError,
 )
 from noesium_stream.log.kafka import transactional_producer as kafka_producer
@@ -77,6 +78,68 @@ def test_who_hears_of_a_record_that_the_broker_has_ended_the_transaction_lets_go
     with pytest.raises(FencedError, match="has let go of its id"):
         producer.commit()
     assert not producer.usable
+
+
+@pytest.mark.parametrize("room", [True, False])
+@pytest.mark.parametrize("code", [KafkaError._FATAL, KafkaError._STATE])
+def test_who_was_fenced_between_two_records_of_a_transaction_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, code: int, room: bool
+) -> None:
+    class Fenced(Client):
+        """Its records fail for a reason that only the next transaction is told (librdkafka 2.16)."""
+
+        def __len__(self) -> int:
+            return 0
+
+        def produce(self, *_: Any, **__: Any) -> None:
+            if not self.failed:
+                self.failed = True
+                if not room:
+                    raise BufferError
+                return
+            raise KafkaException(KafkaError(code, "Unable to produce message"))
+
+        def poll(self, timeout_s: float) -> None:
+            if self.failed:
+                raise KafkaException(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
+
+    monkeypatch.setattr(kafka_producer, "Producer", Fenced)
+    producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
+    producer.begin()
+    record = Prepared("t", 0, "k", "\n\n\n\n", (), b"")
+    with pytest.raises(FencedError, match="a newer writer holds its id"):
+        producer.produce([record, record])
+    assert not producer.usable
+    assert isinstance(producer.ended_by, FencedError)
+
+
+def test_a_record_that_the_client_does_not_take_after_another_was_refused_names_that_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Refusing(Client):
+        """Its transaction has to be aborted, and can be: the producer goes on."""
+
+        def begin_transaction(self) -> None:
+            if self.failed:
+                raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True))
+
+        def abort_transaction(self, timeout_s: float) -> None:
+            self.failed = False
+
+        def produce(self, *_: Any, **__: Any) -> None:
+            self.failed = True
+            raise KafkaException(KafkaError(KafkaError._STATE, "Unable to produce message"))
+
+        def poll(self, timeout_s: float) -> None:
+            pass
+
+    monkeypatch.setattr(kafka_producer, "Producer", Refusing)
+    producer = TransactionalProducer(KafkaSettings("here"), "id", "the writer w")
+    producer.begin()
+    with pytest.raises(RecordTooLargeError):
+        producer.produce([Prepared("t", 0, "k", "\n\n\n\n", (), b"")])
+    producer.abort()
+    assert producer.usable
 
 
 @pytest.mark.parametrize("abortable", [True, False])
