@@ -29,6 +29,7 @@ _IN_TEXT: Final = (
 )
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S*")
 _SCHEME: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*")
+_PUNCTUATION: Final = ".,;:!?'\"`)>]}"
 _WHOLE_URL: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL
@@ -74,7 +75,7 @@ def hide_secrets(value: Any, name: str = "") -> Any:
 def redacted(text: str) -> str:
     """A text for display: secrets of URLs, headers, pairs (`password=…`) and PEM keys in it are hidden."""
     text = _PRIVATE_KEY.sub(HIDDEN, text)
-    text = _URL.sub(lambda found: redacted_url(found[0]), text)
+    text = _URL.sub(_hidden_url, text)
     text = _HEADER.sub(rf"\1\2{HIDDEN}", text)
     text = _SCHEME_TOKEN.sub(rf"\1 {HIDDEN}", text)
     return _PAIR.sub(_hidden_pair, text)
@@ -142,6 +143,11 @@ def _parameter(part: str) -> str:
         return HIDDEN if part else ""
     known = is_secret(name) or name.lower() in SHOWN_PARAMETERS
     return f"{name if known and re.fullmatch('[A-Za-z_.-]{1,64}', name) else HIDDEN}={HIDDEN}"
+
+
+def _hidden_url(found: re.Match[str]) -> str:
+    url = found[0].rstrip(_PUNCTUATION)  # of the sentence around it
+    return redacted_url(url) + found[0][len(url) :]
 
 
 def _hidden_pair(found: re.Match[str]) -> str:

@@ -167,6 +167,8 @@ def test_no_text_about_a_failure_shows_a_secret(text: str, capsys: pytest.Captur
         "payload.key: is missing",
         "agent.inbox/3@17: the token is not known",
         "For example kafka://localhost:9092, or sqlite:///noesium.db.",
+        "kafka://localhost:9092: no answer; see 'kafka://one:1' (kafka://two:2).",
+        "For example memory://, sqlite:///noesium.db, kafka://localhost:9092.",
         "The idempotency_key='abc' has another input.",
         "error: there is no setting 'pasword'.",
     ],
