@@ -9,6 +9,9 @@ from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Final
 
+from noesium_stream.errors import EventValidationError
+from noesium_stream.event.envelope import EventEnvelope
+
 _REMEMBERED: Final = 4096
 """Number of event types for which a filter caches its answer."""
 
@@ -65,6 +68,17 @@ class TypeFilter:
     def keeps_name(self, event_type: str) -> bool:
         """Whether events of this type are wanted."""
         return event_type in self._exact or event_type.startswith(self._prefixes)
+
+
+def keeps_undeclared(keep: TypeFilter, value: bytes, decode: Callable[[bytes], EventEnvelope]) -> bool:
+    """Whether a filter keeps a record without the type's header; an unreadable one: its error is reported.
+
+    `decode` is the codec's `decode_unchecked`.
+    """
+    try:
+        return keep.keeps_name(decode(value).event_type)
+    except EventValidationError:
+        return True
 
 
 class _Answers(dict[bytes, bool]):

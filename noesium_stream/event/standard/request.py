@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import Field
 
 from noesium_stream.event.domain_event import DomainEvent
-from noesium_stream.event.standard.forms import Identifier, Name, Text, Whole
+from noesium_stream.event.standard.forms import Name, Text, Whole
 
 BEHIND: Final = "it waits for the command of its run, which is parked"
 """The reason for deferring later requests to a run whose command is deferred."""
@@ -19,7 +19,7 @@ class RequestParked(DomainEvent, event_type="request.parked"):
     The owner does not know its schema, or carries no version that it asks for.
 
     Attributes:
-        run_id: the record's key.
+        run_id: the record's key, which may be empty.
         request_type: its event type, if known.
         reason: what it waits for.
         topic, partition, offset: its position in the inbox.
@@ -28,7 +28,7 @@ class RequestParked(DomainEvent, event_type="request.parked"):
         record_base64: its bytes; of a large one the part `part` of `parts`, all of them in one commit.
     """
 
-    run_id: Identifier
+    run_id: Name
     request_type: Name | None = None
     reason: Text
     topic: Name
@@ -48,6 +48,6 @@ class RequestResumed(DomainEvent, event_type="request.resumed"):
     them is now a dead letter.
     """
 
-    run_id: Identifier
+    run_id: Name
     offsets: list[Whole]
     refused: Text | None = None

@@ -21,7 +21,7 @@ from noesium_stream.errors import LogTruncatedError
 from noesium_stream.log.embedded.group import MemberTenure
 from noesium_stream.log.embedded.store import Bounds, Topic
 from noesium_stream.log.embedded.wakeup import Signal
-from noesium_stream.log.headers import CE_TYPE, TypeFilter, header_value
+from noesium_stream.log.headers import CE_TYPE, TypeFilter, header_value, keeps_undeclared
 from noesium_stream.log.members import tenure_ended
 from noesium_stream.log.memory.group import GroupTable
 from noesium_stream.log.port import Headers, Position
@@ -253,9 +253,9 @@ def _wanted(record: Prepared, keep: TypeFilter, decoder: Decoder) -> bool:
     if event_type:
         return keep.keeps_name(event_type)
     value = header_value(record.extra, CE_TYPE)
-    return (
-        keep.keeps(value) if value is not None else keep.keeps_name(decoder.decode(record.value).event_type)
-    )
+    if value is not None:
+        return keep.keeps(value)
+    return keeps_undeclared(keep, record.value, decoder.decode_unchecked)
 
 
 def _record(topic: str, number: int, entry: Entry, record: Prepared, decoder: Decoder) -> Record:

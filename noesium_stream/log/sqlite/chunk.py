@@ -18,7 +18,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from noesium_stream.log.headers import CE_TYPE, TypeFilter, header_value
+from noesium_stream.log.headers import CE_TYPE, TypeFilter, header_value, keeps_undeclared
 from noesium_stream.log.port import Headers
 from noesium_stream.log.prepare import Prepared, commit_header, headers_of_text
 from noesium_stream.log.record import Decoder, Record
@@ -200,7 +200,7 @@ def _wanted(data: bytes, columns: _Columns, index: int, keep: TypeFilter, decode
     if event_type is not None:
         return keep.keeps(event_type)
     value = data[columns.values[index] : columns.values[index + 1]]
-    return keep.keeps_name(decoder.decode(value).event_type)
+    return keeps_undeclared(keep, value, decoder.decode_unchecked)
 
 
 def _headers(data: bytes, columns: _Columns, index: int) -> list[tuple[str, bytes]]:
