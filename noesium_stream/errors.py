@@ -34,6 +34,7 @@
     │       ├── NondeterminismError     a node read clock, chance, network or files (node, what, where)
     │       └── GraphError              a graph whose outcome depends on undeclared inputs (problems)
     ├── EffectFailedError               an effect failed by a person's decision or an earlier record
+    │   └── RemoteError                 with an error whose class the agent's code does not name
     ├── RunError
     │   ├── RunNotFoundError            no run with this id
     │   ├── InputDiffersError           the run with this idempotency key has another input
@@ -244,7 +245,7 @@ class NodeExecutionError(KernelError):
 
 def failure_of(error: BaseException) -> tuple[str, str]:
     """Type and message of a failure for events; for a recorded failure, the recorded ones."""
-    if isinstance(error, NodeExecutionError) and error.recorded is not None:
+    if isinstance(error, (NodeExecutionError, RemoteError)) and error.recorded is not None:
         return error.recorded
     return type(error).__name__, brief(error)
 
@@ -301,7 +302,7 @@ class GraphError(StrictModeError):
 
 
 class EffectFailedError(NoesiumError):
-    """An effect failed: a person decided so, or an earlier execution recorded an error of an unknown class.
+    """An effect failed: a person decided so, or its error has a class that is not known here (`RemoteError`).
 
     `effect_id` names it on the log.
     """
@@ -309,6 +310,21 @@ class EffectFailedError(NoesiumError):
     def __init__(self, message: str, *, effect_id: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.effect_id = effect_id
+
+
+class RemoteError(EffectFailedError):
+    """An effect failed with an error whose class the agent's code does not name.
+
+    `recorded` is the name of that class and the error's message, `error_class` the name with its module,
+    `module:qualified.name`: texts from the log.
+    """
+
+    def __init__(
+        self, message: str, *, effect_id: str, recorded: tuple[str, str], error_class: str | None
+    ) -> None:
+        super().__init__(message, effect_id=effect_id)
+        self.recorded = recorded
+        self.error_class = error_class
 
 
 class RunError(NoesiumError):

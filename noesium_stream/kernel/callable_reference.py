@@ -3,23 +3,57 @@
 Decision record: the body of a completed node is never executed again, so its compensation cannot be obtained
 by running it. Hence names, and no closures or lambdas: they would be refused when it is too late. A graph
 does not know its own name, so it is always given by name.
+
+A name that is read from a log is hostile: `os:system` is one, too. It is never imported, and it is resolved
+only if code of this process declares it: by the mark of `kernel_compensation` on the function or graph, or by
+naming it in `kernel_node(compensate=...)` or `on_failure`.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from langgraph.graph.state import CompiledStateGraph
 
-from noesium_stream.errors import KernelError, NoesiumError
+from noesium_stream.errors import KernelError
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 Undo = Callable[..., Any] | str
 """A function of a module or a method of the agent; or the name of one of these or of a compiled graph:
 `module:NAME`, or the name of a method or an attribute of the agent."""
+
+
+_DECLARE: Final = (
+    "Put @kernel_compensation() on the function, or make the graph with kernel_compensation()(graph), in a "
+    "module that every worker of the agent imports."
+)
+MARK: Final = "_kernel_compensation"
+"""Attribute of functions and graphs that may be called as compensations."""
+
+_NAMED: Final[set[str]] = set()
+"""References that are named in declarations of nodes and agents."""
+
+
+def declare(named: str) -> str:
+    """Allow a reference that code names in a declaration; return it."""
+    _NAMED.add(named)
+    return named
+
+
+def require_declared(named: str, agent: object, what: str) -> None:
+    """Refuse a compensation that another process would not call; `what` names its owner.
+
+    Raises:
+        KernelError: nothing declares it.
+    """
+    try:
+        find(named, agent)
+    except KernelError as error:
+        raise KernelError(f"The compensation of {what}: {error.message}", hint=_DECLARE) from error
 
 
 def reference(function: Undo, what: str, *, defined: bool = True) -> str:
@@ -44,7 +78,7 @@ def reference(function: Undo, what: str, *, defined: bool = True) -> str:
     found = f"{module}:{path}"
     if defined:
         try:
-            same = _lookup(found)[1] == function
+            same = _imported(found)[1] == function
         except KernelError:
             same = False
         if not same:
@@ -60,7 +94,7 @@ def _named(name: str, what: str, defined: bool) -> str:
             f"compensate={name!r} of {what} is no name of a method of the agent, and not MODULE:NAME."
         )
     if defined:
-        find(name, None)
+        _imported(name)
     return name
 
 
@@ -88,18 +122,21 @@ def check_callable(function: Undo, what: str, *args: Any, **kwargs: Any) -> None
 
 
 def find(reference: str, agent: object) -> Callable[..., Any] | Graph:
-    """The function or graph behind `reference`; a method is bound to `agent`.
+    """The declared function or graph behind `reference`; a method is bound to `agent`.
 
     Raises:
-        KernelError: there is none by this name here.
+        KernelError: there is none by this name here, or nothing declares it.
     """
     if reference.startswith("."):
+        static = inspect.getattr_static(type(agent), reference[1:], None)
+        if reference not in _NAMED and not is_marked(static):
+            raise _undeclared(reference)
         method = getattr(agent, reference[1:], None)
         if not callable(method) and not isinstance(method, CompiledStateGraph):
             raise KernelError(f"The agent {type(agent).__qualname__} has no method {reference[1:]}.")
         found: Callable[..., Any] | Graph = method
         return found
-    owner, target = _lookup(reference)
+    owner, target = _imported(reference) if reference in _NAMED else _loaded(reference)
     if isinstance(target, CompiledStateGraph):
         return target
     function: Callable[..., Any] = target
@@ -120,23 +157,29 @@ def takes_key(function: Callable[..., Any]) -> bool:
         return False  # a builtin that does not expose its parameters
 
 
-def exception_of(reference: str, message: str) -> Exception | None:
-    """An exception of the class `module:name` with this message; None if it cannot be created."""
-    try:
-        _, kind = _lookup(reference)
-        if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            return None
-        error = kind.__new__(kind)
-        error.args = (message,)
-        if isinstance(error, NoesiumError):
-            error.message, error.hint = message, None
-        str(error)  # an exception that prints the arguments of its `__init__` would fail here
-    except Exception:
-        return None
-    return error
+def is_marked(target: Any) -> bool:
+    """Whether a function or graph has the mark of `kernel_compensation`."""
+    target = (
+        getattr(target, "__func__", target) if isinstance(target, (staticmethod, classmethod)) else target
+    )
+    return MARK in getattr(target, "__dict__", {})
 
 
-def _lookup(reference: str) -> tuple[Any, Any]:
+def _loaded(reference: str) -> tuple[Any, Any]:
+    """The owner and the marked object of a name from a log, without importing or executing anything."""
+    module, _, path = reference.partition(":")
+    owner, target = None, sys.modules.get(module)
+    for part in path.split("."):
+        owner, target = target, None if target is None else inspect.getattr_static(target, part, None)
+    if not is_marked(target):
+        raise _undeclared(reference)
+    if isinstance(target, (staticmethod, classmethod)):
+        target = getattr(owner, path.rpartition(".")[2])
+    return owner, target
+
+
+def _imported(reference: str) -> tuple[Any, Any]:
+    """The owner and the object of a name that code of this process gives."""
     module, _, path = reference.partition(":")
     try:
         owner, target = None, import_module(module)
@@ -148,6 +191,12 @@ def _lookup(reference: str) -> tuple[Any, Any]:
             hint="Run the worker with the code that the run was started with, or keep the old name.",
         ) from error
     return owner, target
+
+
+def _undeclared(reference: str) -> KernelError:
+    return KernelError(
+        f"Nothing here declares {reference[:200]!r} as a compensation: it is not called.", hint=_DECLARE
+    )
 
 
 def _refused(function: Any, what: str) -> KernelError:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import ConfigError, KernelError
-from noesium_stream.kernel.callable_reference import Undo, reference
+from noesium_stream.kernel.callable_reference import MARK, Undo, declare, reference
 from noesium_stream.kernel.retry import Retries
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _ATTRIBUTE = "_kernel_meta"
-_COMPENSATION: Final = "_kernel_compensation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def kernel_node(
     if deterministic and entropy_sources:
         raise ValueError("a deterministic node has no sources of entropy: say deterministic=False")
     seconds = None if timeout is None else _seconds(timeout, "kernel_node")
-    undo = None if compensate is None else reference(compensate, "a node", defined=False)
+    undo = None if compensate is None else declare(reference(compensate, "a node", defined=False))
     meta = NodeMeta(deterministic, tuple(entropy_sources), seconds, compensation=undo)
 
     def annotate(function: F) -> F:
@@ -73,12 +73,15 @@ class CompensationMeta:
 
 def kernel_compensation(
     *, retries: Retries | None = None, timeout: Duration | None = None
-) -> Callable[[F], F]:
-    """Declare the retries of a compensation function, after which a person decides, and its timeout.
+) -> Callable[[T], T]:
+    """Declare a function or a compiled graph as a compensation, with its retries and its timeout.
+
+    What an effect names as its `compensate` has to be declared: a name from a log is called only then. After
+    the retries a person decides; without any, it is called once.
 
     Each retry after a recorded failure has another idempotency key. An attempt that exceeds `timeout` has
     failed if it is pure or idempotent; the outcome of an external one is unknown, and a person decides at
-    once. Without this decorator a function is called once, without a time limit.
+    once.
 
     Raises:
         KernelError: `timeout` is neither a timedelta nor a number of seconds, or not above zero.
@@ -86,8 +89,8 @@ def kernel_compensation(
     limit = None if timeout is None else timedelta(seconds=_seconds(timeout, "kernel_compensation"))
     meta = CompensationMeta(retries, limit)
 
-    def annotate(function: F) -> F:
-        setattr(function, _COMPENSATION, meta)
+    def annotate(function: T) -> T:
+        setattr(function, MARK, meta)
         return function
 
     return annotate
@@ -105,7 +108,7 @@ def _seconds(timeout: Duration, who: str) -> float:
 
 def compensation_meta(function: Any) -> CompensationMeta:
     """The annotation of a compensation function, or the default."""
-    meta = getattr(function, _COMPENSATION, None)
+    meta = getattr(function, MARK, None)
     return meta if isinstance(meta, CompensationMeta) else CompensationMeta()
 
 

@@ -22,6 +22,7 @@ from noesium_stream.clock import to_datetime
 from noesium_stream.event import DomainEvent
 from noesium_stream.event.standard import Capability, SideEffectClass
 from noesium_stream.kernel import Retries, current_step
+from noesium_stream.kernel.decorators import kernel_compensation
 from tests.sim.world import WORLD, result_of
 
 Order = Sequence[Any]
@@ -57,6 +58,7 @@ async def external(words: str, idempotency_key: str) -> str:
     return await WORLD.get().do("external", words, idempotency_key)
 
 
+@kernel_compensation()
 async def undo(result: str, words: str, idempotency_key: str) -> str:
     return await WORLD.get().do("undo", words, idempotency_key)
 

@@ -20,6 +20,7 @@ from langgraph.types import RetryPolicy, Send
 
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step, kernel_node
+from noesium_stream.kernel.decorators import kernel_compensation
 from noesium_stream.kernel.step.position import this_step
 
 IDEMPOTENT: Final = SideEffectClass.IDEMPOTENT
@@ -97,6 +98,7 @@ async def book(what: str, idempotency_key: str) -> str:
     return f"booked {what}"
 
 
+@kernel_compensation()
 async def cancel(result: str, what: str, idempotency_key: str) -> str:
     do("cancel", idempotency_key)
     return f"cancelled {what}"

@@ -12,7 +12,7 @@ from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.event.standard import SideEffectClass
-from noesium_stream.kernel import current_step, kernel_node
+from noesium_stream.kernel import current_step, kernel_compensation, kernel_node
 from tests.support.effects import World
 
 WORLD = World()
@@ -110,7 +110,7 @@ def reporting() -> StateGraph[Any, Any, Any, Any]:
     return graph
 
 
-UNBOOK = unbook().compile()
+UNBOOK = kernel_compensation()(unbook().compile())
 REPORT = reporting().compile()
 
 

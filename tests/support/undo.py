@@ -13,6 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step, kernel_node
+from noesium_stream.kernel.decorators import kernel_compensation
 from tests.support.effects import World
 
 WORLD = World()
@@ -28,11 +29,13 @@ def new_world(**options: Any) -> World:
     return WORLD
 
 
+@kernel_compensation()
 async def cancel_flight(booking: Any, name: str, *, idempotency_key: str) -> None:
     UNDONE.append(("cancel_flight", booking, name))
     await WORLD.act("cancel flight", idempotency_key=idempotency_key)
 
 
+@kernel_compensation()
 def strangely(booking: Any, name: str) -> object:
     """Sync, and its result has no JSON form."""
     UNDONE.append(("strangely", booking, name))
@@ -86,6 +89,7 @@ class Traveller(BaseGraphicAgent):
         )
         return {"hotel": booked}
 
+    @kernel_compensation()
     async def cancel_hotel(self, booking: Any, name: str, idempotency_key: str) -> None:
         UNDONE.append(("cancel_hotel", booking, name))
         await WORLD.act("cancel hotel", idempotency_key=idempotency_key)

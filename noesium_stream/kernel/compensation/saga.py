@@ -32,7 +32,7 @@ from noesium_stream.errors import EffectFailedError, KernelError, StrictModeErro
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import Compensated, EffectOutcomeUnknown, SideEffectClass
-from noesium_stream.kernel.callable_reference import Graph, Undo, check_callable, find, reference
+from noesium_stream.kernel.callable_reference import Graph, Undo, check_callable, declare, find, reference
 from noesium_stream.kernel.compensation.plan import Undoing, undoings
 from noesium_stream.kernel.decorators import compensation_meta
 from noesium_stream.kernel.graph.durable_graph import DurableGraph
@@ -80,7 +80,7 @@ def on_failure_of(undo: Undo, agent: object, what: str, mode: ExecutionMode) -> 
         StrictModeError: a function, in STRICT mode, where effects are left to other agents.
         GraphError: a graph that cannot run in STRICT mode.
     """
-    named = reference(undo, what)
+    named = declare(reference(undo, what))
     found = find(named, agent)
     if isinstance(found, CompiledStateGraph):
         if mode is ExecutionMode.STRICT:

@@ -31,6 +31,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.standard import NodeCompleted, NodeFailed
 from noesium_stream.kernel.decorators import NodeMeta, node_meta
+from noesium_stream.kernel.error_classes import declare_errors
 from noesium_stream.kernel.failure_location import traceback_of, where_of
 from noesium_stream.kernel.failure_of_code import failure_of_code
 from noesium_stream.kernel.graph.node_config import answering, for_this_graph, input_hash_of
@@ -87,6 +88,7 @@ class DurableNode(Runnable[Any, Any]):
     ) -> None:
         self.name = name
         self._bound = bound
+        declare_errors(getattr(bound, body, None) for body in ("func", "afunc"))
         self._guarded = guard_bound(bound, name)
         self._meta: NodeMeta = node_meta(bound)
         known = None if isinstance(bound, Pregel) else keys

@@ -39,7 +39,7 @@ from noesium_stream.event.standard import (
     EffectRequested,
     SideEffectClass,
 )
-from noesium_stream.kernel.callable_reference import exception_of
+from noesium_stream.kernel.error_classes import error_of, is_declared, recorded_name
 from noesium_stream.kernel.failure_of_code import failure_of_code
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.retry import Retries
@@ -162,7 +162,10 @@ class Effect:
     async def _until_retried(self, effect_id: str, failed: EventEnvelope) -> None:
         pause_ms = failed.payload.get("retry_in_ms")
         if pause_ms is None:
-            raise self._raised.get(effect_id) or _recorded_error(self.name, failed)
+            raised = self._raised.get(effect_id)
+            if raised is not None and is_declared(type(raised)):
+                raise raised
+            raise _recorded_error(self.name, failed) from raised
         # Counted from the recorded time: the next owner waits only for the rest of the pause.
         due_ms = failed.timestamp_ms + pause_ms
         journal = self.site.journal
@@ -318,7 +321,7 @@ class Effect:
             error_type=error_type,
             message=message,
             duration_ms=self.site.since(begun),
-            error_class=f"{kind.__module__}:{kind.__qualname__}",
+            error_class=recorded_name(kind),
             node_attempt=self.site.attempt,
             retry_in_ms=pause_ms,
             awaits_decision=self.compensates is not None and pause_ms is None,
@@ -348,7 +351,7 @@ class Effect:
         if error is None or ended.expired or isinstance(error, _NO_LONGER_OWNER):
             return
         error_type, message = failure_of(error)
-        kind = f"{type(raised).__module__}:{type(raised).__qualname__}"
+        kind = recorded_name(type(raised))
         heir.report(about(outcome="failed", error_type=error_type, message=message, error_class=kind))
 
     def _stage_reported(self, effect_id: str, tries: int) -> None:
@@ -381,10 +384,7 @@ def outcome_of(report: EventEnvelope) -> EffectCompleted | EffectFailed:
 
 
 def _recorded_error(name: str, failed: EventEnvelope) -> Exception:
-    """The error on the log, of its own class if that can be found; without its attributes."""
+    """The error on the log, of its own class if code here declares that; without its attributes."""
     payload = failed.payload
-    error = exception_of(payload.get("error_class") or "", payload["message"])
-    return error or EffectFailedError(
-        f"The effect {name} failed: {payload['error_type']}: {payload['message']}",
-        effect_id=payload["effect_id"],
-    )
+    about = payload["error_type"], payload["message"], payload["effect_id"]
+    return error_of(name, *about, payload.get("error_class"))

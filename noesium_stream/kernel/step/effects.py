@@ -12,7 +12,13 @@ from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.callable_reference import Undo, check_callable, reference, takes_key
+from noesium_stream.kernel.callable_reference import (
+    Undo,
+    check_callable,
+    reference,
+    require_declared,
+    takes_key,
+)
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.kernel.step.effect import Effect
@@ -47,6 +53,8 @@ class Effects:
             if compensate is not None and self._place.undoes is None:
                 undo = reference(compensate, f"the effect {name}")
                 check_callable(compensate, f"the effect {name}", None, *args, **kwargs)
+                if not undo.startswith(".") or not isinstance(compensate, str):
+                    require_declared(undo, getattr(compensate, "__self__", None), f"the effect {name}")
             base = self._place.call_id("effect", name, arguments)
             await self._place.before_call(base, f"a call of {name} with other arguments or at another place")
             effect = Effect(

@@ -19,6 +19,7 @@ from tests.data.earlier_log.names import (
     Migration,
     agent_from_graph,
     agent_from_tools,
+    compensation,
     pure_capability,
 )
 
@@ -78,7 +79,9 @@ _new: StateGraph[Any, Any, Any, Any] = (
 _new.add_edge(START, "ask").add_edge("ask", "settle")
 _move = Migration(_old, "1.0.0", state=nodes.in_euros, nodes={"pay": "settle"})
 
-UNDO = StateGraph(nodes.Undo).add_sequence([nodes.refund, nodes.bill]).add_edge(START, "refund").compile()
+UNDO = compensation(
+    StateGraph(nodes.Undo).add_sequence([nodes.refund, nodes.bill]).add_edge(START, "refund").compile()
+)
 TALK = StateGraph(nodes.Talk).add_node("reply", nodes.reply).add_edge(START, "reply")
 
 PURCHASE = agent_from_graph(_purchase(), "purchase", events=(nodes.Bought,))

@@ -17,6 +17,7 @@ from noesium_stream import (
     agent_from_graph,
     agent_from_tools,
     current_step,
+    kernel_compensation,
 )
 from noesium_stream.agent import BaseHandler
 from noesium_stream.event.standard import Capability
@@ -32,6 +33,7 @@ __all__ = [
     "agent_from_tools",
     "ask",
     "call_tool",
+    "compensation",
     "effect",
     "invoke",
     "now",
@@ -41,6 +43,9 @@ __all__ = [
 ]
 
 SYNC = Durability.SYNC
+
+compensation = kernel_compensation()
+"""Declares a function or a graph that undoes an effect; journals before this declaration name them, too."""
 
 
 async def effect(name: str, function: Callable[..., Any], *args: Any, kind: str, **options: Any) -> Any:

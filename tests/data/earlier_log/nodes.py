@@ -24,6 +24,7 @@ from tests.data.earlier_log.names import (
     DomainEvent,
     ask,
     call_tool,
+    compensation,
     effect,
     effect_in_two_attempts,
     invoke,
@@ -284,6 +285,7 @@ def reserve(seat: str, idempotency_key: str) -> str:
     return f"reservation of {seat}"
 
 
+@compensation
 def release(reserved: str, seat: str) -> str:
     return f"released {reserved}"
 

@@ -15,6 +15,7 @@ from noesium_stream import agent_from_graph
 from noesium_stream.client import Client, Run
 from noesium_stream.errors import RunFailedError
 from noesium_stream.kernel import current_step
+from noesium_stream.kernel.decorators import kernel_compensation
 from noesium_stream.kernel.failure_of_code import failure_of_code
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
@@ -210,5 +211,6 @@ async def has_failed_effect(run: Run) -> bool:
     return any([event.event_type == "effect.failed" async for event in run.events(follow=False)])
 
 
+@kernel_compensation()
 async def cancels_itself(*_: Any) -> None:
     raise asyncio.CancelledError("mine")

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 from langgraph.graph import START, StateGraph
 
 from noesium_stream.agent import BaseGraphicAgent
-from noesium_stream.kernel import current_step
+from noesium_stream.kernel import current_step, kernel_compensation
 
 SHOP = Path("shop.txt")
 
@@ -38,6 +38,7 @@ def order(what: str, idempotency_key: str) -> int:
     return number
 
 
+@kernel_compensation()
 def send_back(number: int, what: str) -> None:
     first = ask_the_shop(f"send back {what}") == 2
     if first and what == "fail":

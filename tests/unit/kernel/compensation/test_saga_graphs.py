@@ -22,7 +22,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import SideEffectClass
-from noesium_stream.kernel import current_step
+from noesium_stream.kernel import current_step, kernel_compensation
 from noesium_stream.log import open_log
 from noesium_stream.testing import Rehearsal
 from noesium_stream.worker import Worker
@@ -343,7 +343,7 @@ def wide() -> StateGraph[Any, Any, Any, Any]:
     return graph
 
 
-WIDE = wide().compile()
+WIDE = kernel_compensation()(wide().compile())
 
 
 class Undone(Holidays):

@@ -17,7 +17,7 @@ from langgraph.types import RetryPolicy, Send
 from noesium_stream.client import Run
 from noesium_stream.errors import KernelError, RunCancelledError, RunFailedError
 from noesium_stream.event.standard import SideEffectClass
-from noesium_stream.kernel import current_step, kernel_node
+from noesium_stream.kernel import current_step, kernel_compensation, kernel_node
 from noesium_stream.worker.thread_pool import make_room_for_threads
 from tests.support.graphs import running
 from tests.support.reading import PATIENCE_S
@@ -118,6 +118,7 @@ class Held:
 held: dict[str, Held] = {}
 
 
+@kernel_compensation()
 async def unbook(result: str, key: str) -> None:
     held[key].begun.set()
     await held[key].go_on.wait()

@@ -24,6 +24,7 @@ from noesium_stream.event import AgentRef, TraceContext
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import EffectReported, SideEffectClass
 from noesium_stream.kernel import current_step
+from noesium_stream.kernel.decorators import kernel_compensation
 from noesium_stream.kernel.journal import RunIdentity
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
@@ -37,6 +38,7 @@ LONG = timedelta(minutes=10)
 UNDONE: list[Any] = []
 
 
+@kernel_compensation()
 async def pay_back(receipt: Any, **_: Any) -> None:
     UNDONE.append(receipt)
 
@@ -304,6 +306,7 @@ REFUSED = threading.Event()
 REFUSALS: Counter[str] = Counter()
 
 
+@kernel_compensation()
 async def pay_back_at_second_try(receipt: Any, idempotency_key: str, **_: Any) -> None:
     REFUSALS[idempotency_key] += 1
     if len(REFUSALS) == 1:

@@ -24,6 +24,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import Migration, current_step
+from noesium_stream.kernel.decorators import kernel_compensation
 from noesium_stream.log import EventLog, open_log
 from noesium_stream.worker import Worker
 from tests.support.failing import FailingLog
@@ -52,6 +53,7 @@ def outside(name: str) -> str:
     return name
 
 
+@kernel_compensation()
 def undo(result: str, *_: Any) -> None:
     CALLED[f"undo {result}"] += 1
 

@@ -14,6 +14,7 @@ from noesium_stream import agent_from_graph
 from noesium_stream.client import Client
 from noesium_stream.errors import FencedError, RunCancelledError
 from noesium_stream.kernel import current_step
+from noesium_stream.kernel.decorators import kernel_compensation
 from noesium_stream.kernel.step.position import this_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
@@ -33,6 +34,7 @@ async def pay() -> str:
     return "paid"
 
 
+@kernel_compensation()
 async def pay_back(result: str) -> None:
     UNDONE.append(result)
 

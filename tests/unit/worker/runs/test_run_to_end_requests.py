@@ -17,6 +17,7 @@ from noesium_stream.client import Client, Run
 from noesium_stream.errors import FencedError, RecordTooLargeError, RunCancelledError, RunFailedError
 from noesium_stream.event.rules.effect_ledger import awaits_decision
 from noesium_stream.kernel import Durability, current_step, kernel_node
+from noesium_stream.kernel.decorators import kernel_compensation
 from noesium_stream.kernel.step.position import this_step
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
@@ -31,6 +32,7 @@ TURNS = 200
 UNDONE: list[Any] = []
 
 
+@kernel_compensation()
 async def pay_back(result: Any) -> None:
     UNDONE.append(result)
 

@@ -16,6 +16,7 @@ from noesium_stream.client import Client
 from noesium_stream.errors import RunCancelledError
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step, kernel_node
+from noesium_stream.kernel.decorators import kernel_compensation
 from noesium_stream.log import open_log
 from noesium_stream.worker import Worker
 from noesium_stream.worker.runs import start_queue as starting
@@ -210,6 +211,7 @@ async def booked() -> int:
     return 7
 
 
+@kernel_compensation()
 async def undo_for_ever(result: int) -> None:
     await asyncio.Event().wait()
 
