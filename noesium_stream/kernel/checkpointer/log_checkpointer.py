@@ -25,6 +25,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from noesium_stream.event.standard import CheckpointThreadDeleted
 from noesium_stream.kernel.checkpointer import requests
@@ -49,7 +50,9 @@ class LogCheckpointer(BaseCheckpointSaver[int]):
             Or an open log: it is used on the running loop and stays open; synchronous methods then work from
                 other
             threads only.
-        serde: serializes values that JSON cannot hold; default: LangGraph's own. Any other serializer
+        serde: serializes values that JSON cannot hold; default: LangGraph's own, strict: it reads back its
+            safe types (messages, dates, UUIDs, sets, ...) as such, and objects of other classes as what they
+            hold. `JsonPlusSerializer(allowed_msgpack_modules=[MyClass])` adds classes. Any other serializer
             (encryption) writes whole bodies; thread ids, namespaces and ids stay readable.
 
     Channel versions are integers. Methods are LangGraph's, each also as `a…`; their errors:
@@ -60,7 +63,8 @@ class LogCheckpointer(BaseCheckpointSaver[int]):
     def __init__(
         self, log: EventLog | Awaitable[EventLog], *, serde: SerializerProtocol | None = None
     ) -> None:
-        super().__init__(serde=serde)
+        # LangGraph's own default builds any class that bytes on the log name.
+        super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=None))
         self._home = Home(log, Values(self.serde))
 
     @classmethod

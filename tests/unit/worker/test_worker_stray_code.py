@@ -134,11 +134,8 @@ async def test_a_node_that_ends_its_process_fails_its_run(
 async def test_an_effect_that_ends_its_process_has_failed(
     log: EventLog, tmp_path: Path, place: Any, function: Any
 ) -> None:
-    error_type, message = await end_of(log, tmp_path, place(function))
-    assert error_type == "EffectFailedError"
-    assert any(
-        said in message for said in ("SystemExit: sys.exit(3)", "CancelledError: mine", "Bare: told to")
-    )
+    ends = {("SystemExit", "sys.exit(3)"), ("CancelledError", "mine"), ("Bare", "told to")}
+    assert await end_of(log, tmp_path, place(function)) in ends
 
 
 async def test_ctrl_c_that_a_node_raises_in_a_thread_fails_its_run(log: EventLog, tmp_path: Path) -> None:
