@@ -1,6 +1,6 @@
 """Mutated records of every standard type end no worker, stop none, and hold up no honest run.
 
-A million of them, in an hour or two:
+A million of them, in half an hour:
 
     pytest tests/security/test_fuzz_records.py -m soak -n 0 -s
 """
