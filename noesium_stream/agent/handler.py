@@ -27,6 +27,9 @@ class BaseHandler(BaseAgent):
 
     `handle` is called once for each event, before the event is folded into the state. It must be pure and
     must not change the given state: after a crash it is called again for events whose commit did not succeed.
+
+    An event that was appended again (same `event_id`, same agent id of the producer, at most 4,000 offsets of
+    its partition later) is neither handled nor folded.
     """
 
     state: ClassVar[type[BaseProjection[Any]]]

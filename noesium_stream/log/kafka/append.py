@@ -86,7 +86,7 @@ class Publisher:
                 raise found from error
             raise CommitUnknownError(
                 f"{what}: not acknowledged by the broker in {PUBLISH_S:.0f} s; it may be on the log or not.",
-                hint="Append the same event again: a repetition has the same event_id and counts once.",
+                hint="Append the same event again: handlers and runs count a repeated event_id once.",
             ) from error
         return Position(topic, partition, sent.offset)
 

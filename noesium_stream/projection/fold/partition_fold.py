@@ -10,7 +10,7 @@ the event that produced it becomes a dead letter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -113,7 +113,7 @@ class PartitionFold(Generic[TState]):
         """Approximate memory that the next flush releases, in bytes."""
         return UNFLUSHED_BYTES - self._room
 
-    def take(self, records: Sequence[Record]) -> None:
+    def take(self, records: Iterable[Record]) -> None:
         """Fold the next records; skip those below the cursor.
 
         Raises:
@@ -128,7 +128,7 @@ class PartitionFold(Generic[TState]):
         with FOLDING:
             self._take(records)
 
-    def _take(self, records: Sequence[Record]) -> None:
+    def _take(self, records: Iterable[Record]) -> None:
         cursor, keep, journal = self.cursor, self._keep, self._journal
         for record in records:
             if record.offset < cursor:

@@ -5,7 +5,8 @@ Order is the guarantee, as with runs (`worker.tenure`). To take a partition (`op
  2. Write `partition.acquired`, under the group's tenure.
  3. Find the last `handler.advanced` in the journal: it says how far the previous owner has come. If there is
     none, the handler is new and begins with the first event that the topic still has.
- 4. Fold the state up to there, from the file on this machine and the later events of the topic.
+ 4. Fold the state up to there, from the file on this machine and the later events of the topic. Repeated
+    events are dropped, here and later (`repeats`).
  5. Go on from there.
 A commit has the made events and then `handler.advanced` (`commits`). The state file is written when all
 folded events are dealt with on the log, so that it is never ahead of the log; events that it lacks are folded
@@ -165,7 +166,7 @@ async def open_tenure(partition: HandlerPartition, owner: HandlerOwner) -> Handl
             flushes=False,
             claim=claimed,
         )
-        fold = await fold_until(open_file, log, place, start, began, context.progress)
+        fold = await fold_until(open_file, log, place, start, began, context.progress, partition.handling)
     except BaseException:
         await writer.close()
         raise
