@@ -5,6 +5,9 @@ releases partitions that are assigned to others, and takes free ones. A partitio
 holder has handled its last batch and returned from `on_revoked`, or after its lease has expired. Each taking
 increments the partition's epoch. Offsets are committed with the epoch, so that a member that lost a
 partition cannot move the group's offset.
+
+A full log ends no member: it keeps what it holds and tries again. Others need the same room to take it over;
+if they find it first, the epochs tell.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
-from noesium_stream.errors import EventStoreError, LogUnavailableError
+from noesium_stream.errors import EventStoreError, LogFullError, LogUnavailableError
 from noesium_stream.log.embedded.wakeup import Signal
 from noesium_stream.log.members import TENURE_HINT, tenure_ended
 from noesium_stream.log.port import GroupShare, Handler, OnAssigned, OnRevoked, Tenure, TopicPartition
@@ -22,6 +25,9 @@ from noesium_stream.log.record import Record
 
 BATCH_RECORDS: Final = 500
 """Largest number of records that a handler gets at once."""
+
+FULL_PAUSE_S: Final = 1.0
+"""How long a member waits before it writes to a full log again, in seconds; changes wake it sooner."""
 
 Unread = Callable[[Mapping[TopicPartition, int]], Sequence[TopicPartition]]
 """Maps next offsets by partition to the partitions that may have records from there on."""
@@ -250,8 +256,11 @@ class Member:
             while not self._closing:
                 if beats is not None and beats.done():
                     await beats
+                seen = self._changes.count
                 try:
                     await self._step()
+                except LogFullError:
+                    await self._changes.wait(seen, FULL_PAUSE_S, tuple(self._positions))
                 except LogUnavailableError:
                     if not self._closing:
                         raise
@@ -264,7 +273,7 @@ class Member:
             finally:
                 if beats is not None:
                     beats.cancel()
-                with suppress(LogUnavailableError):  # the lease expires by itself
+                with suppress(LogFullError, LogUnavailableError):  # the lease expires by itself
                     await self._coordinator.leave()
                 self._changes.notify()
 
@@ -273,7 +282,11 @@ class Member:
         seen = self._changes.count
         topics, self._topics = self._topics, None
         if topics is not None:
-            await self._coordinator.follow(topics)
+            try:
+                await self._coordinator.follow(topics)
+            except LogFullError:
+                self._topics = topics if self._topics is None else self._topics
+                raise
         if self._coordinator.changed():
             await self._rebalance()
         if not await self._deliver():
@@ -285,6 +298,8 @@ class Member:
             await asyncio.sleep(every_s)
             try:
                 await self._coordinator.beat()
+            except LogFullError:
+                continue
             except LogUnavailableError:
                 # A closing member is in a hurry, and may need the lease for longer than the log is
                 # unavailable.
@@ -320,7 +335,7 @@ class Member:
     async def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
         gone = partitions & self._positions.keys()
         # Revoke even if the log is unavailable: nothing moves the group's offset then.
-        with suppress(LogUnavailableError):
+        with suppress(LogFullError, LogUnavailableError):
             await self._commit()
         for tp in partitions:
             self._positions.pop(tp, None)
@@ -365,6 +380,10 @@ class Member:
 
     async def _commit(self) -> None:
         if self._uncommitted:
-            offsets = {tp: (self._positions[tp], self._claims[tp].epoch) for tp in self._uncommitted}
-            self._uncommitted = set()
-            await self._coordinator.commit(offsets)
+            uncommitted, self._uncommitted = self._uncommitted, set()
+            offsets = {tp: (self._positions[tp], self._claims[tp].epoch) for tp in uncommitted}
+            try:
+                await self._coordinator.commit(offsets)
+            except LogFullError:
+                self._uncommitted |= uncommitted
+                raise

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from noesium_stream.errors import LogUnavailableError
+import pytest
+
+from noesium_stream.errors import LogFullError, LogUnavailableError
+from noesium_stream.log.embedded import group
 from noesium_stream.log.embedded.group import Claim, Member, Plan
 from noesium_stream.log.embedded.wakeup import Signal
 from noesium_stream.log.port import TopicPartition
@@ -142,3 +145,73 @@ async def test_who_leaves_keeps_its_lease_until_it_has_let_go_also_where_the_log
     await member.close()
     await member.wait()
     assert let_go
+
+
+async def test_a_full_log_ends_no_member_which_goes_on_when_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Full(Table):
+        """A table that refuses every write once before it takes it."""
+
+        beat_s = 0.001
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.refused: list[str] = []
+            self.full = False
+
+        def write(self, what: str) -> None:
+            if self.full or what not in self.refused:
+                self.refused.append(what)
+                raise LogFullError("no room")
+
+        async def poll(self) -> Plan:
+            self.write("poll")
+            return await super().poll()
+
+        async def beat(self) -> None:
+            self.write("beat")
+
+        async def commit(self, offsets: Mapping[TopicPartition, tuple[int, int]]) -> None:
+            self.write("commit")
+            await super().commit(offsets)
+
+        async def follow(self, topics: Mapping[str, int]) -> None:
+            self.write("follow")
+            followed.append(topics)
+
+        async def leave(self) -> None:
+            self.write("leave")
+
+    monkeypatch.setattr(group, "FULL_PAUSE_S", 0.001, raising=False)
+    followed: list[Mapping[str, int]] = []
+    table, changes, seen = Full(), Signal(), GroupMember()
+
+    def fetch(tp: TopicPartition, offset: int, limit: int) -> tuple[Sequence[Record], int]:
+        if offset > 2:
+            return [], offset
+        return [Record("t", 0, offset, 0, "k", [], b"", NoDecoder())], offset + 1  # type: ignore[arg-type]
+
+    member = Member(
+        table,
+        list,
+        fetch,
+        changes,
+        seen.handle,
+        seen.on_assigned,
+        seen.on_revoked,
+        lambda tp: 0,
+        lambda names: {"t": 1},
+        "me",
+        "group",
+    )
+    member.change_topics(["t"])
+    await eventually(lambda: table.committed[-1:] == [(3, 1)] and "beat" in table.refused)
+    assert [record.offset for record in seen.records] == [0, 1, 2], "nothing is handled again"
+    assert followed == [{"t": 1}]
+    assert table.committed == [(2, 1), (3, 1)]
+    table.full = True
+    await member.close()
+    await member.wait()
+    assert seen.revoked
+    assert table.refused[-1] == "leave"
