@@ -190,8 +190,13 @@ class Host(ABC):
         """Return the reasons why the host is not ready; empty: it is ready."""
         if self._subscription is None:
             return [f"{self.agent_type} has not joined its group yet"]
-        taking = sorted(place for place, owner in self._owners.items() if owner.status(None) is None)
-        why = [f"{self.agent_type} is taking partition {place.partition}" for place in taking]
+        taking = [(p, owner) for p, owner in sorted(self._owners.items()) if owner.status(None) is None]
+        why = [
+            f"{self.agent_type} is taking partition {place.partition}"
+            if owner.stopped is None
+            else f"{self.agent_type}: partition {place.partition} is stopped: {owner.stopped.message}"
+            for place, owner in taking
+        ]
         return why if self._answered else [*why, f"{self._log.url} does not answer"]
 
     async def close(self) -> None:

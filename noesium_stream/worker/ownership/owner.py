@@ -7,6 +7,9 @@ A group that gives a partition waits for its member's callback, and so do the me
 the callback waits `TAKING_S` at most. What takes longer (a long journal, a state that is folded anew, another
 process that takes the partition too, a log that is away) goes on beside it; once the partition is taken, it
 is read from where its tenure starts, whatever the group has handed over meanwhile.
+
+A journal that cannot be read stops its partition and no other. It stays assigned here, and nothing of its
+inbox is dealt with, until the worker is started again or the group gives it to another.
 """
 
 from __future__ import annotations
@@ -15,7 +18,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from noesium_stream.errors import LogFullError, LogUnavailableError
+from noesium_stream.errors import (
+    CheckpointError,
+    CorruptRecordError,
+    LogFullError,
+    LogUnavailableError,
+    NoesiumError,
+)
 from noesium_stream.event.standard import PartitionStatus
 from noesium_stream.kernel import NO_LONGER_OWNER
 from noesium_stream.log.record import Record
@@ -27,6 +36,9 @@ TAKING_S: Final = 2.0
 
 PASSING: Final = (*NO_LONGER_OWNER, LogUnavailableError, LogFullError)
 """Errors that do not keep a partition from being taken a moment later."""
+
+UNREADABLE: Final = (CheckpointError, CorruptRecordError)
+"""Errors of a journal that has to be restored; they stop its partition."""
 
 _PAUSE_S: Final = 0.25
 
@@ -77,7 +89,8 @@ class PartitionOwner(Generic[T]):
         on_failure: called with what keeps it from being taken, where nobody waits for that.
 
     Attributes:
-        tenure: the tenure that deals with records; None: the partition is being taken, or given up.
+        tenure: the tenure that deals with records; None: the partition is being taken, stopped, or given up.
+        stopped: why the partition is stopped; None: it is not.
     """
 
     def __init__(
@@ -91,7 +104,8 @@ class PartitionOwner(Generic[T]):
     ) -> None:
         self.tenure: T | None = None
         self.context = context
-        self.fail = on_failure
+        self.stopped: NoesiumError | None = None
+        self._on_failure = on_failure
         self._assignment = assignment
         self._open_tenure = open_tenure
         self._on_taken = on_taken
@@ -103,7 +117,7 @@ class PartitionOwner(Generic[T]):
     async def take(self) -> int | None:
         """Take the partition; return the next offset to deal with.
 
-        None: it is taken by and by, or was given up.
+        None: it is taken by and by, is stopped, or was given up.
 
         Raises what keeps it from being taken for good.
         """
@@ -126,8 +140,26 @@ class PartitionOwner(Generic[T]):
         if tenure is not None and tenure is not self._held:
             return
         self.tenure = None
-        if not self._released and (self._task is None or self._task.done()):
+        if self.stopped is None and not self._released and (self._task is None or self._task.done()):
             self._go_on(asyncio.create_task(self._take(error), name=f"take {self.context.name} again"))
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the partition if its journal cannot be read; any other error is the worker's."""
+        if not isinstance(error, UNREADABLE):
+            self._on_failure(error)
+        elif self.stopped is None:
+            self._stop(error)
+            if not self._released and (self._task is None or self._task.done()):
+                self._go_on(asyncio.create_task(self._end_lost(), name=f"stop {self.context.name}"))
+
+    def _stop(self, error: NoesiumError) -> None:
+        self.tenure, self.stopped = None, error
+        what = f"{self.context.name} is stopped, other partitions go on: {error.message}"
+        line = f"{what} {error.hint or ''} Then start the worker again."
+        self.context.progress(" ".join(line.split()))
+
+    async def _end_lost(self) -> None:
+        await _unbroken(self._end(orderly=False))
 
     async def release(self) -> None:
         """Give the partition up: what is under way comes to its end, the writer closes."""
@@ -202,6 +234,10 @@ class PartitionOwner(Generic[T]):
             except PASSING as again:
                 error = again
                 continue
+            except UNREADABLE as unreadable:
+                await self._end_lost()
+                self._stop(unreadable)
+                return None
             self.tenure = held
             if self._beside:
                 self._on_taken()

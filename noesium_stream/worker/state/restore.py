@@ -24,6 +24,9 @@ from noesium_stream.worker.state.partition_state import PartitionState, sum_of
 from noesium_stream.worker.state.stale_files import mark
 from noesium_stream.worker.state.state_file import Identity, StateFile, open_state_file
 
+MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+"""Errors of the fold for a record with wrong headers or a wrong payload; of decoding too (ValueError)."""
+
 READ_GAP: Final = 2_000
 """Spans closer than this many records are read in one go: a new read costs a broker as much time."""
 
@@ -69,7 +72,8 @@ async def restore(
         in_file: whether to keep the state in a file.
 
     Raises:
-        CheckpointError: a run's sequence has a gap: the journal lost a record; or the inbox did.
+        CheckpointError: a record is malformed, or a run's sequence has a gap: the journal lost a record; or
+            the inbox did.
         LogTruncatedError, LogUnavailableError, CorruptRecordError
     """
     journal = log.topology.journal(agent_type, generation)
@@ -120,7 +124,7 @@ async def _folded(log: EventLog, file: StateFile, inbox: str, bounds: Bounds) ->
                     _require_known(file, record)
                     missing = False
                     continue
-                state.evolve(entry_of(record))
+                _fold(state, record)
     if missing:
         raise file.broken(f"the journal has no record {known} any more")
     file.manifest.cursor = until[partition]
@@ -160,9 +164,25 @@ async def _lacking(log: EventLog, state: PartitionState, inbox: str, partition: 
     return f"the inbox has another record at {offset} than was read there"
 
 
+def _fold(state: PartitionState, record: Record) -> None:
+    try:
+        state.evolve(entry_of(record))
+    except MALFORMED as error:
+        raise _unreadable(record, error) from error
+
+
+def _unreadable(record: Record, error: Exception) -> CheckpointError:
+    """The error for a journal record that its owner cannot have written."""
+    return CheckpointError(
+        f"{record.topic}/{record.partition}@{record.offset}: a journal record cannot be read "
+        f"({type(error).__name__}).",
+        hint="The journal was changed from outside or is damaged; restore it before you go on.",
+    )
+
+
 def _require_known(file: StateFile, record: Record) -> None:
     found = record.header(CE_ID)
-    event_id = found.decode() if found is not None else record.envelope.event_id
+    event_id = found.decode(errors="replace") if found is not None else record.envelope.event_id
     if (record.offset, event_id) != (file.manifest.last_offset, file.manifest.last_event_id):
         raise StateFileError(f"{file.path}: the journal has another record where it was read to.")
 
@@ -204,7 +224,10 @@ async def answers_in(log: EventLog, inbox: str, partition: int, first: int) -> d
 def _add(records: list[Record], record: Record) -> bool:
     """Append a run's next record; skip a repeated one: the first counts (law 2)."""
     number = record.header(SEQUENCE)
-    sequence = int(number) if number is not None else -1
+    try:
+        sequence = int(number) if number is not None else -1
+    except ValueError as error:
+        raise _unreadable(record, error) from error
     if sequence < len(records):
         return False
     if sequence > len(records):
