@@ -310,12 +310,15 @@ class Run:
         now_ms = self._clock.now_ms()
         question = question_to_answer(questions, self.agent_type, self.id, approval_id, now_ms)
         event = question.answer(approved, to_json(value, "value"), by or self._producer.agent_id)
-        await self._send(event, question.event_id)
+        answer_id = await self._send(event, question.event_id)
+        # Others may have answered between the two: each is told whose answer counts.
+        sent = await read_questions(self._log, self.agent_type, self.id)
+        sent.require_counted(question, answer_id, now_ms)
         return question
 
     async def _send(
         self, event: DomainEvent, causation_id: str | None = None, *, key: str | None = None
-    ) -> None:
+    ) -> str:
         envelope = root_event(
             event,
             self._producer,
@@ -327,6 +330,7 @@ class Run:
             metadata={"to": self.agent_type},
         )
         await self._log.append([envelope])
+        return envelope.event_id
 
 
 def _outcome(event: EventEnvelope) -> Any:

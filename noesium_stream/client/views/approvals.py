@@ -105,6 +105,7 @@ class Questions:
 
     def __init__(self, agent_type: str) -> None:
         self.ended: dict[str, str] = {}
+        self._answers: dict[tuple[str, str], str] = {}
         self._agent_type = agent_type
         self._found: dict[tuple[str, str], Approval] = {}
 
@@ -133,6 +134,7 @@ class Questions:
         if event.event_type == "approval.expired":
             self._found[key] = replace(found, status="expired", closed_ms=event.timestamp_ms)
         else:
+            self._answers[key] = event.event_id
             self._found[key] = _answered(found, "answered", event)
 
     def take_inbox(self, event: EventEnvelope) -> None:
@@ -142,7 +144,20 @@ class Questions:
         if found is None or found.status != "open":
             return
         if found.refusal(payload) is None:
+            self._answers[found.run_id, found.approval_id] = event.event_id
             self._found[found.run_id, found.approval_id] = _answered(found, "sent", event)
+
+    def require_counted(self, question: Approval, answer_id: str, now_ms: int) -> None:
+        """Check that no other answer counts than the one whose event has this id.
+
+        Of answers that race the first in the inbox counts; what the journal has goes before that.
+
+        Raises:
+            ApprovalClosedError: another one counts (whose and since when), or the deadline has passed.
+        """
+        key = question.run_id, question.approval_id
+        if self._answers.get(key) != answer_id and key in self._found:
+            _refuse_closed(self._found[key], now_ms)
 
 
 async def read_questions(log: EventLog, agent_type: str, run_id: str | None = None) -> Questions:

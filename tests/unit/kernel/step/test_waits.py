@@ -351,6 +351,41 @@ def test_what_closes_a_question_first_stays_its_answer(second: str) -> None:
 # -- restarts --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("taken", [True, False])
+async def test_of_two_answers_that_race_the_second_is_told_whose_counts(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    raced: list[str] = []
+    append = bench.log.append
+
+    async def late(envelopes: Any) -> Any:
+        if not raced:  # bob has read that the question is open, and ann is faster
+            raced.append("ann")
+            await run.approve(by="ann")
+            if taken:
+                await reached(run, "approval.answered")
+        return await append(envelopes)
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        answer = await current_step().interrupt("Refund?")
+        await current_step().signal("go")
+        return {"by": answer.answered_by}
+
+    async with Client(bench.log) as client:
+        async with bench.worker(node) as worker:
+            run = await client.start("sample", {})
+            await reached(run, "approval.requested")
+            if not taken:
+                await worker.close()
+            monkeypatch.setattr(bench.log, "append", late)
+            with pytest.raises(ApprovalClosedError, match=r'"Refund\?" was approved by ann at 20..-'):
+                await run.reject(by="bob")
+        monkeypatch.undo()
+        async with bench.worker(node):
+            await run.signal("go")
+            assert (await run.result(timeout=PATIENCE_S))["by"] == "ann"
+
+
 async def test_an_answer_given_while_nobody_runs_is_taken_by_the_next_worker(bench: Bench) -> None:
     bodies = Counter[str]()
 
