@@ -271,8 +271,8 @@ def _rebuild_dataclass(cls: type[Any], values: dict[str, Any]) -> Any:
 def _loaded(name: str) -> type[Any]:
     module, _, qualname = name.partition(":")
     found: Any = sys.modules.get(module)
-    for part in qualname.split("."):
-        found = getattr(found, part, None)
+    for part in qualname.split("."):  # not `getattr`: a module's `__getattr__` may import what the name says
+        found = getattr(found, "__dict__", {}).get(part)
     if isinstance(found, type) and (
         issubclass(found, BaseModel | Enum | tuple) or dataclasses.is_dataclass(found)
     ):

@@ -14,6 +14,7 @@ from noesium_stream.event.signing import Verifier
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.code_fingerprint import differs, fingerprint
+from noesium_stream.projection.load import SHIPPED
 from noesium_stream.projection.state.codec import StateCodec
 from noesium_stream.projection.state.manifest import Manifest
 from noesium_stream.projection.state.state_file import StateFile
@@ -107,10 +108,16 @@ async def pull(
 
 
 def _about(newest: Shipment) -> About:
+    """The metadata of a projection that was not here before.
+
+    A push names code, and later commands import what the metadata name: only the package's own is taken over.
+    Whoever attaches the projection names its code.
+    """
+    ours = newest.reference in {*SHIPPED, *SHIPPED.values()}
     return About(
         newest.projection,
         newest.version,
-        newest.reference,
+        newest.reference if ours else None,
         newest.group,
         newest.keyed,
         newest.merges,

@@ -8,6 +8,7 @@ import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ async def test_what_one_machine_pushed_another_one_takes_and_goes_on_from(
     done, said = await taken(log, depot, tmp_path / "b")
     assert (done, said) == (Pulled(1, 3, 300, 0), [])
     here = open_stored_projection(tmp_path / "b", "numbers", load=load)
-    assert here.about == stored.about
+    assert here.about == replace(stored.about, reference=None), "who attaches it names its code"
     assert here.about.code is not None
     assert dict(here.rows()) == rows(0, 300)
     await add(log, 300, 360)
@@ -209,6 +210,15 @@ async def test_what_a_process_says_that_attaches_during_a_pull_stays(
     about = open_stored_projection(tmp_path / "b", "numbers", load=load).about
     assert (about.reference, about.group) == ("other:Numbers", "its group")
     assert about.code == fingerprint(Numbers())
+
+
+async def test_code_that_a_push_names_is_not_what_later_commands_import(
+    log: EventLog, depot: Depot, tmp_path: Path
+) -> None:
+    sent(depot, await folded(log, tmp_path / "a"))
+    assert open_stored_projection(tmp_path / "a", "numbers", load=load).about.reference == "tests:Numbers"
+    await taken(log, depot, tmp_path / "b")
+    assert open_stored_projection(tmp_path / "b", "numbers", load=load).about.reference is None
 
 
 async def test_a_push_of_an_older_release_says_no_code(log: EventLog, tmp_path: Path) -> None:
