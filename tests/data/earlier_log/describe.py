@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel
 
 from noesium_stream.agent import BaseGraphicAgent, catalogue_of
@@ -25,7 +26,7 @@ from noesium_stream.log import EventLog
 from noesium_stream.projection import ProjectionEngine
 from noesium_stream.projection.load import load_projection
 from tests.data.earlier_log.agents import AGENTS, GRAPHS, OTHER_VERSIONS, TALK, Facts
-from tests.data.earlier_log.nodes import Said
+from tests.data.earlier_log.nodes import Mood, Place, Said
 
 ENDED = ("completed", "failed", "cancelled", "expired")
 PROJECTIONS = ("execution", "index", "facts")
@@ -143,7 +144,8 @@ async def letters_of(log: EventLog) -> list[list[str | None]]:
 
 async def threads_of(log: EventLog) -> list[Any]:
     """The states of the checkpointer's thread, the newest first."""
-    graph = TALK.compile(checkpointer=LogCheckpointer(log))
+    serde = JsonPlusSerializer(allowed_msgpack_modules=[Mood, Place])
+    graph = TALK.compile(checkpointer=LogCheckpointer(log, serde=serde))
     config: Any = {"configurable": {"thread_id": "talk"}}
     return [[list(state.next), plain(state.values)] async for state in graph.aget_state_history(config)]
 

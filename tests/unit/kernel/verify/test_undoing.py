@@ -16,7 +16,7 @@ from noesium_stream.client.operate.fork import fork
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import RunFailedError
 from noesium_stream.event.envelope import AgentRef
-from noesium_stream.kernel import current_step
+from noesium_stream.kernel import current_step, kernel_compensation
 from noesium_stream.kernel.recording.fork import shared_history
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, recorded_run
 from noesium_stream.kernel.verify.verifier import ReplayTarget, Verdict, verify_run
@@ -132,7 +132,7 @@ async def test_a_graph_that_would_undo_otherwise_now_is_told(
     graph, node = MUTATIONS[mutation]
     async with Rehearsal(Holidays) as rehearsal:
         run = await failed(rehearsal)
-        monkeypatch.setattr(unbooking, "UNBOOK", graph.compile())
+        monkeypatch.setattr(unbooking, "UNBOOK", kernel_compensation()(graph.compile()))
         verdict = await verified(run, rehearsal)
     assert verdict.difference is not None
     assert verdict.difference.node == node

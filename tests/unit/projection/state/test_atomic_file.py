@@ -47,11 +47,10 @@ def test_a_writer_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_others_may_read_what_was_written(tmp_path: Path) -> None:
-    plain, whole = tmp_path / "plain", tmp_path / "whole"
-    plain.write_text("")
+def test_only_its_owner_may_read_what_was_written(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
     write_whole(whole, "")
-    assert stat.S_IMODE(whole.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+    assert stat.S_IMODE(whole.stat().st_mode) == 0o600
 
 
 class Second(Numbers):
