@@ -18,7 +18,7 @@ from noesium_stream.client.operate.fork import fork
 from noesium_stream.client.operate.replay import verify
 from noesium_stream.client.operate.replay_target import agent_target
 from noesium_stream.client.views.causal_tree import causal_tree
-from noesium_stream.clock import VirtualClock
+from noesium_stream.clock import SystemClock, VirtualClock
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import CommitUnknownError, ConfigError, RunCancelledError, RunFailedError
 from noesium_stream.event import AgentRef, EventEnvelope
@@ -34,7 +34,7 @@ from noesium_stream.log.port import EventLog
 from noesium_stream.testing import Rehearsal
 from noesium_stream.worker import Worker
 from tests.support.failing import FailingLog
-from tests.support.reading import PATIENCE_S
+from tests.support.reading import PATIENCE_S, eventually
 
 ASKED, ANSWERED = "tool.invocation.requested", "tool.invocation.completed"
 PRICES = {"bread": 3, "oil": 9}
@@ -375,15 +375,16 @@ async def test_a_tool_call_that_has_expired_is_not_made(log: EventLog, tmp_path:
             pass
         async with worker(log, tmp_path, Buyer):
             run, asked = await open_call(client, log, tmp_path)
-        yesterday = VirtualClock().now_ms()
-        late = asked.replace(event_id=VirtualClock().uuid7(), timestamp_ms=yesterday, ttl_ms=1_000)
+        late = asked.replace(event_id=VirtualClock().uuid7(), ttl_ms=1)
         other = "0199a000-0000-7000-8000-0000000000aa"
         reply_to = {**asked.payload["reply_to"], "call_id": other}
         payload = {**asked.payload, "run_id": other, "call_id": other, "reply_to": reply_to}
         late = late.replace(partition_key=other, payload=payload)
         await log.append([late])
+        appended_ms = SystemClock().now_ms()
+        await eventually(lambda: SystemClock().now_ms() > appended_ms + late.ttl_ms)
         async with worker(log, tmp_path, Shop, Buyer):
-            with pytest.raises(RunFailedError, match="ttl 1000 ms"):
+            with pytest.raises(RunFailedError, match="ttl 1 ms"):
                 await (await client.get_run(other)).result(timeout=PATIENCE_S)
             assert (await run.result(timeout=PATIENCE_S))["total"] == 3
     assert called == {"bread": 1}
