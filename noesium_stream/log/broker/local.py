@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -35,6 +36,7 @@ DEFAULT_PORT: Final = 9092
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
 _HOST: Final = "127.0.0.1"
+_PORTS: Final = range(20_000, 32_768)
 _UMASK: Final = 0o077
 """Topics hold all that agents said: only their owner reads Kafka's files."""
 _JAVA_OPTIONS: Final = (
@@ -319,12 +321,14 @@ def port_is_free(port: int) -> bool:
 
 
 def free_port(*, but: int | None = None) -> int:
-    """A free port of the loopback address, other than `but`."""
+    """A free port of the loopback address, other than `but`.
+
+    It is none of those that systems give to outgoing connections (from 32,768 on): one could take it before
+    its user listens there.
+    """
     while True:
-        with socket.socket() as probe:
-            probe.bind((_HOST, 0))
-            port: int = probe.getsockname()[1]
-        if port != but:
+        port = _PORTS.start + secrets.randbelow(len(_PORTS))
+        if port != but and port_is_free(port):
             return port
 
 

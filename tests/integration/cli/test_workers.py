@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from noesium_stream.log.broker.local import free_port
 from tests.support.command import Folder, Running
 from tests.support.kafka import KafkaServer
 
@@ -26,12 +26,6 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     kafka: KafkaServer = request.getfixturevalue("kafka")
     url = kafka.url(request.getfixturevalue("namespace"))
     return Folder.with_toys(tmp_path, NOESIUM_LOG=url, NOESIUM_PARTITIONS="2")
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def ready(port: int) -> dict[str, Any]:
