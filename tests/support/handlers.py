@@ -1,17 +1,68 @@
-"""The owner of a handler's partition by itself, without a worker and without a group."""
+"""A handler that watches sales, and the owner of its partition without a worker and without a group."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from noesium_stream.agent import AgentContext, BaseHandler
 from noesium_stream.clock import SystemClock
-from noesium_stream.event import AgentRef
+from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.projection import BaseProjection
 from noesium_stream.worker.handlers import tenure
 from noesium_stream.worker.handlers.tenure import HandlerOwner, HandlerTenure
+
+SHOP = AgentRef("shop", "shop")
+
+
+class Sold(DomainEvent, event_type="sales.sold"):
+    amount: int
+
+
+class Sum(BaseProjection[int]):
+    """What was sold."""
+
+    name = "sum"
+    topics = ("events.sales",)
+    events = (Sold,)
+
+    def key(self, event: EventEnvelope) -> str | None:
+        return event.partition_key
+
+    def initial_state(self) -> int:
+        return 0
+
+    def apply(self, state: int, event: EventEnvelope) -> int:
+        return state + int(event.payload["amount"])
+
+
+class Watcher(BaseHandler):
+    """Makes nothing; `seen` has the keys that it was given, each with the state before."""
+
+    agent_type = "watcher"
+    state = Sum
+    seen: ClassVar[list[tuple[str | None, int]]] = []
+
+    def handle(self, event: EventEnvelope, state: int) -> Iterable[DomainEvent]:
+        self.seen.append((event.partition_key, state))
+        return []
+
+
+async def append_by_key(log: EventLog, events: Iterable[tuple[str, DomainEvent]]) -> None:
+    """Append events of the shop at once, each under its key."""
+    clock = SystemClock()
+    trace = TraceContext(clock.token(16), clock.token(8))
+    await log.append(
+        [event.to_envelope(SHOP, trace, partition_key=key, clock=clock) for key, event in events]
+    )
+
+
+async def sell(log: EventLog, *keys: str) -> None:
+    """Append one sale of amount 1 for each key."""
+    await append_by_key(log, [(key, Sold(amount=1)) for key in keys])
 
 
 class Here:

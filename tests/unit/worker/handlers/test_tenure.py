@@ -12,17 +12,15 @@ import pytest
 
 from noesium_stream.agent import BaseHandler
 from noesium_stream.client import Client
-from noesium_stream.clock import SystemClock
 from noesium_stream.errors import CommitUnknownError, ConfigError, EventHeldError
-from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event import EventEnvelope
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.projection import BaseProjection
 from noesium_stream.worker import Worker
+from tests.support.handlers import append_by_key
 from tests.support.reading import PATIENCE_S
-
-ME = AgentRef("shop", "shop")
 
 
 class Paid(DomainEvent, event_type="orders.paid"):
@@ -85,14 +83,10 @@ def worker(log: EventLog, home: Path) -> Worker:
 
 
 async def pay(log: EventLog, *amounts: int, customers: Iterable[str] = ("a", "b", "c")) -> None:
-    clock = SystemClock()
-    envelopes = []
-    for amount in amounts:
-        for customer in customers:
-            trace = TraceContext(clock.token(16), clock.token(8))
-            event = Paid(customer=customer, amount=amount)
-            envelopes.append(event.to_envelope(ME, trace, partition_key=customer, clock=clock))
-    await log.append(envelopes)
+    customers = list(customers)
+    await append_by_key(
+        log, [(name, Paid(customer=name, amount=amount)) for amount in amounts for name in customers]
+    )
 
 
 async def reached(log: EventLog, count: int) -> dict[str, list[int]]:

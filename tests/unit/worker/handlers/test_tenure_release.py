@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from noesium_stream.agent import BaseHandler
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import (
     CommitUnknownError,
@@ -18,50 +17,16 @@ from noesium_stream.errors import (
     LogUnavailableError,
     ProjectionError,
 )
-from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, LogWriter
 from noesium_stream.log.record import Record
-from noesium_stream.projection import BaseProjection
 from noesium_stream.projection.fold.partition_fold import PartitionFold
 from noesium_stream.worker import Worker
 from noesium_stream.worker.handlers import tenure as handling
 from noesium_stream.worker.handlers.events import Handling
 from noesium_stream.worker.handlers.tenure import HandlerOwner, HandlerTenure
-from tests.support.handlers import handler_owner
+from tests.support.handlers import Sold, Watcher, handler_owner, sell
 from tests.support.reading import PATIENCE_S, stored
-
-ME = AgentRef("shop", "shop")
-
-
-class Sold(DomainEvent, event_type="sales.sold"):
-    amount: int
-
-
-class Sum(BaseProjection[int]):
-    """What was sold."""
-
-    name = "sum"
-    topics = ("events.sales",)
-    events = (Sold,)
-
-    def key(self, event: EventEnvelope) -> str | None:
-        return event.partition_key
-
-    def initial_state(self) -> int:
-        return 0
-
-    def apply(self, state: int, event: EventEnvelope) -> int:
-        return state + int(event.payload["amount"])
-
-
-class Watcher(BaseHandler):
-    agent_type = "watcher"
-    state = Sum
-
-    def handle(self, event: EventEnvelope, state: int) -> Iterable[DomainEvent]:
-        return []
 
 
 class Writers:
@@ -98,16 +63,9 @@ async def log() -> AsyncIterator[EventLog]:
     log = await open_log("memory://?partitions=1")
     log.catalogue.register(Sold)
     await log.ensure_topics([log.topology.spec(log.topology.journal("watcher"))])
-    await sell(log, 1)
+    await sell(log, "a")
     yield log
     await log.close()
-
-
-async def sell(log: EventLog, count: int) -> None:
-    clock = SystemClock()
-    trace = TraceContext(clock.token(16), clock.token(8))
-    sales = [Sold(amount=1).to_envelope(ME, trace, partition_key="a", clock=clock) for _ in range(count)]
-    await log.append(sales)
 
 
 def owner_of(log: EventLog, home: Path, progress: Callable[[str], None] = lambda line: None) -> HandlerOwner:
@@ -228,7 +186,7 @@ async def test_a_new_handler_begins_with_what_is_left_of_a_topic_and_says_so(
     log: EventLog, tmp_path: Path
 ) -> None:
     topic = log.topology.events("sales")
-    await sell(log, 3)
+    await sell(log, *["a"] * 3)
     await log.truncate(topic, {0: 2})
     said: list[str] = []
     owner = owner_of(log, tmp_path, said.append)
@@ -255,7 +213,7 @@ async def test_a_handler_stops_that_has_not_handled_what_was_removed_of_its_topi
     await owner.take()
     await owner.accept(await sold(log))
     await owner.release()
-    await sell(log, 3)
+    await sell(log, *["a"] * 3)
     await log.truncate(topic, {0: 2})
     late = owner_of(log, tmp_path)
     with pytest.raises(LogTruncatedError) as lost:

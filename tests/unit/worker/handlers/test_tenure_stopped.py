@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from noesium_stream.agent import BaseHandler
-from noesium_stream.clock import SystemClock
 from noesium_stream.errors import EventHeldError, EventValidationError, FencedError, LogUnavailableError
-from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event import EventEnvelope
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
@@ -22,10 +21,8 @@ from noesium_stream.projection.fold.partition_fold import PartitionFold
 from noesium_stream.worker.handlers import catch_up as handling_past
 from noesium_stream.worker.handlers.events import Handling
 from noesium_stream.worker.handlers.tenure import HandlerOwner
-from tests.support.handlers import handler_owner
+from tests.support.handlers import append_by_key, handler_owner
 from tests.support.reading import PATIENCE_S, stored
-
-ME = AgentRef("shop", "shop")
 
 
 class Sold(DomainEvent, event_type="sales.sold"):
@@ -81,11 +78,7 @@ async def log() -> AsyncIterator[EventLog]:
     log.catalogue.register(Sold)
     log.catalogue.register(Noted)
     await log.ensure_topics([log.topology.spec(log.topology.journal("noting"))])
-    clock = SystemClock()
-    trace = TraceContext(clock.token(16), clock.token(8))
-    await log.append(
-        [Sold(number=n).to_envelope(ME, trace, partition_key="a", clock=clock) for n in range(6)]
-    )
+    await append_by_key(log, [("a", Sold(number=n)) for n in range(6)])
     yield log
     await log.close()
 

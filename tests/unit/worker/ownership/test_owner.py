@@ -3,63 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import pytest
 
-from noesium_stream.agent import BaseHandler
 from noesium_stream.clock import SystemClock, VirtualClock
 from noesium_stream.errors import CommitUnknownError, FencedError, LogTruncatedError, LogUnavailableError
-from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
-from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
-from noesium_stream.projection import BaseProjection
 from noesium_stream.testing import HookedLog
 from noesium_stream.testing.hooked import Commit
 from noesium_stream.worker import Worker
 from noesium_stream.worker.handlers.tenure import HandlerOwner
-from tests.support.handlers import Here, handler_owner
+from tests.support.handlers import Here, Sold, Watcher, handler_owner, sell
 from tests.support.reading import PATIENCE_S, stored
 
-ME = AgentRef("shop", "shop")
 TOPIC = "noesium.events.sales"
 KEYS = tuple(next(key for key in "abcdefgh" if partition_of(key, 2) == p) for p in (0, 1))
-
-
-class Sold(DomainEvent, event_type="sales.sold"):
-    amount: int
-
-
-class Sum(BaseProjection[int]):
-    """What was sold."""
-
-    name = "sum"
-    topics = ("events.sales",)
-    events = (Sold,)
-
-    def key(self, event: EventEnvelope) -> str | None:
-        return event.partition_key
-
-    def initial_state(self) -> int:
-        return 0
-
-    def apply(self, state: int, event: EventEnvelope) -> int:
-        return state + int(event.payload["amount"])
-
-
-class Watcher(BaseHandler):
-    agent_type = "watcher"
-    state = Sum
-    seen: ClassVar[list[tuple[str | None, int]]] = []
-
-    def handle(self, event: EventEnvelope, state: int) -> Iterable[DomainEvent]:
-        self.seen.append((event.partition_key, state))
-        return []
 
 
 class Hasty(SystemClock):
@@ -89,12 +53,6 @@ async def log() -> AsyncIterator[EventLog]:
     log.catalogue.register(Sold)
     yield log
     await log.close()
-
-
-async def sell(log: EventLog, *keys: str) -> None:
-    clock = SystemClock()
-    trace = TraceContext(clock.token(16), clock.token(8))
-    await log.append([Sold(amount=1).to_envelope(ME, trace, partition_key=key, clock=clock) for key in keys])
 
 
 async def until(condition: Any) -> None:
