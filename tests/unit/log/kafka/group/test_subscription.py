@@ -66,8 +66,11 @@ class Client:
     """What `consume` answers, one at a time."""
     end: int = OFFSET_INVALID
     """Of the partition, as far as the client knows."""
+    last: Client
+    """The one that was made last."""
 
     def __init__(self, config: dict[str, Any], logger: Any) -> None:
+        Client.last = self
         self.committed_offsets: list[int] = []
         self.starts: list[int] = []
         self.paused: set[tuple[str, int]] = set()
@@ -209,7 +212,7 @@ async def test_a_partition_that_comes_back_beside_a_slow_handler_begins_where_it
     await member.wait()
     assert handled == [5, 0, 1]
     assert member.position(TP) == 2
-    assert member._consumer.committed_offsets == [1, 2]
+    assert Client.last.committed_offsets == [1, 2]
 
 
 @pytest.mark.usefixtures("batches")
@@ -242,7 +245,7 @@ async def test_who_is_told_that_an_offset_is_not_there_reads_on_where_it_is_and_
 
     member = _member(handler, on_assigned, admin=admin)
     await asyncio.to_thread(again.wait, 10)
-    assert member._consumer.starts == [5, 6]
+    assert Client.last.starts == [5, 6]
     Client.script += [Message(6)]
     await eventually(lambda: handled == [5, 6])
     admin.first = 50
@@ -283,13 +286,13 @@ async def test_who_is_given_a_partition_while_nobody_knows_the_groups_offset_liv
         return {}
 
     member = _member(handler, on_assigned, admin=Admin())
-    await eventually(lambda: member._consumer.starts == [OFFSET_STORED])
+    await eventually(lambda: Client.last.starts == [OFFSET_STORED])
     assert member.assignment == {TP}
     assert member.position(TP) is None
     Client.script += [Failed(-1)]
-    await eventually(lambda: member._consumer.starts == [OFFSET_STORED, OFFSET_BEGINNING])
+    await eventually(lambda: Client.last.starts == [OFFSET_STORED, OFFSET_BEGINNING])
     member.seek({TP: 7})
-    await eventually(lambda: member._consumer.starts[2:] == [7])
+    await eventually(lambda: Client.last.starts[2:] == [7])
     Client.script += [Message(7)]
     await eventually(lambda: handled == [7])
     await member.close()
@@ -350,7 +353,7 @@ async def test_a_partition_that_goes_while_it_is_paused_beside_a_slow_handler_is
 
     member = _member(handler)
     await asyncio.to_thread(lost.wait, 10)
-    client: Any = member._consumer
+    client: Any = Client.last
     assert client.paused == {TP}
     may_end.set()
     await eventually(lambda: member._busy is None)
@@ -431,7 +434,7 @@ async def test_what_was_read_of_a_partition_that_goes_before_all_is_read_is_not_
     await member.wait()
     assert handled == [[0, 1], [2]]
     assert member.position(TP) == 3
-    assert member._consumer.committed_offsets == [5, 2, 3]
+    assert Client.last.committed_offsets == [5, 2, 3]
 
 
 @pytest.mark.usefixtures("batches")
@@ -540,16 +543,16 @@ async def test_the_next_batch_is_read_while_one_is_handled_and_handed_over_after
 
     member = _member(handler, _at_five)
     await eventually(lambda: begun == [5] and len(Client.script) == 1)
-    assert (member.position(TP), member._consumer.committed_offsets) == (5, [])
+    assert (member.position(TP), Client.last.committed_offsets) == (5, [])
     go_on.release()
     await eventually(lambda: begun == [5, 6] and not Client.script)
-    assert (member.position(TP), member._consumer.committed_offsets) == (6, [6])
+    assert (member.position(TP), Client.last.committed_offsets) == (6, [6])
     go_on.release()
     go_on.release()
     await eventually(lambda: member.position(TP) == 8)
     await member.close()
     await member.wait()
-    assert (begun, member._consumer.committed_offsets) == ([5, 6, 7], [6, 7, 8])
+    assert (begun, Client.last.committed_offsets) == ([5, 6, 7], [6, 7, 8])
 
 
 @pytest.mark.usefixtures("read_ahead")
@@ -566,7 +569,7 @@ async def test_what_was_read_ahead_is_left_out_where_another_offset_is_sought_me
     await eventually(lambda: handled == [5] and not Client.script)
     member.seek({TP: 2})
     may_end.set()
-    await eventually(lambda: member._consumer.starts == [5, 2])
+    await eventually(lambda: Client.last.starts == [5, 2])
     assert member.position(TP) == 2
     Client.script += [Message(2)]
     await eventually(lambda: member.position(TP) == 3)
@@ -591,7 +594,7 @@ async def test_what_was_read_ahead_of_a_handler_that_fails_is_not_handed_over() 
     may_fail.set()
     with pytest.raises(EventStoreError, match="no"):
         await asyncio.wait_for(member.wait(), PATIENCE_S)
-    assert (handled, member.position(TP), member._consumer.committed_offsets) == ([5], 5, [])
+    assert (handled, member.position(TP), Client.last.committed_offsets) == ([5], 5, [])
 
 
 @pytest.mark.usefixtures("read_ahead")
@@ -615,7 +618,7 @@ async def test_a_partition_that_goes_while_its_next_batch_is_read_is_handled_to_
     assert member.assignment == {TP}, "it is waited for"
     may_end.set()
     await eventually(lambda: not member.assignment)
-    assert (ended, member._consumer.committed_offsets) == ([5], [6])
+    assert (ended, Client.last.committed_offsets) == ([5], [6])
     await member.close()
     await member.wait()
 
@@ -637,4 +640,4 @@ async def test_a_batch_whose_handler_fails_while_its_partition_goes_is_not_commi
     member = _member(handler, _at_five)
     with pytest.raises(EventStoreError, match="no"):
         await asyncio.wait_for(member.wait(), PATIENCE_S)
-    assert (member.position(TP), member._consumer.committed_offsets) == (5, [])
+    assert (member.position(TP), Client.last.committed_offsets) == (5, [])
