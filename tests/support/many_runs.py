@@ -26,7 +26,7 @@ from noesium_stream.worker import Worker
 from noesium_stream.worker import agent_directory as directory
 from tests.support import undo
 from tests.support.effects import reached
-from tests.support.reading import PATIENCE_S
+from tests.support.reading import PATIENCE_S, expired
 from tests.support.sample_agents import OBJECT, Asker, Echo
 
 TRIED: Counter[str] = Counter()
@@ -167,7 +167,7 @@ async def many_runs(url: str, home: Path) -> AsyncIterator[tuple[EventLog, Clien
 async def _made(log: EventLog, client: Client, home: Path) -> dict[str, Run]:
     runs: dict[str, Run] = {}
     runs["expired"] = await client.start("doer", {"what": "nothing"}, ttl=0.001)
-    await asyncio.sleep(0.01)  # the time to live is in milliseconds of the machine's clock
+    await expired()
     async with _workers(log, home / "1", DOER, TOOLS, OLD, STAYER, Asker, Echo, undo.Traveller):
         for what in (*DONE, *OPEN):
             runs[what] = await client.start("doer", {"what": what})

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from noesium_stream.clock import SystemClock
 from noesium_stream.log.port import Cursor, EventLog, Only, TopicPartition, Types
 from noesium_stream.log.record import Record
 
@@ -27,6 +28,12 @@ async def eventually(condition: Callable[[], Any | Awaitable[Any]], timeout_s: f
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout_s} s: {inspect.getsource(condition).strip()}")
         await asyncio.sleep(0.005)
+
+
+async def expired(ttl_ms: int = 1) -> None:
+    """Return when a time to live of `ttl_ms` that began before is over, by the machine's clock."""
+    end_ms = SystemClock().now_ms() + ttl_ms
+    await eventually(lambda: SystemClock().now_ms() > end_ms)
 
 
 async def stored(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker import Worker
 from noesium_stream.worker import worker as worker_module
-from tests.support.reading import PATIENCE_S
+from tests.support.reading import PATIENCE_S, expired
 from tests.support.sample_agents import Asker, Echo, NoteTaken
 
 
@@ -130,7 +129,7 @@ async def test_cancel_ends_a_run_and_what_it_delegated(log: EventLog, tmp_path: 
 async def test_an_expired_command_is_not_executed(log: EventLog, tmp_path: Path) -> None:
     async with Client(log) as client:
         run = await client.start("echo", {"text": "late"}, ttl=0.001)
-        await asyncio.sleep(0.01)  # the time to live is in milliseconds of the machine's clock
+        await expired()
         async with worker(log, tmp_path):
             with pytest.raises(RunFailedError, match="ttl 1 ms"):
                 await run.result(timeout=PATIENCE_S)

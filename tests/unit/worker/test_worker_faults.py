@@ -30,7 +30,7 @@ from noesium_stream.log.port import EventLog, Outgoing
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES, Prepared, header_text
 from noesium_stream.worker import Worker
 from noesium_stream.worker.agent_directory import Directory
-from tests.support.reading import PATIENCE_S
+from tests.support.reading import PATIENCE_S, expired
 from tests.support.stores import inject
 
 OBJECT = {"type": "object"}
@@ -297,7 +297,7 @@ async def test_a_command_that_has_expired_is_not_executed_when_more_came_with_it
     async with Client(log) as client:
         run = await client.start("sample", {}, ttl=0.001)
         await run.signal("go")
-        await asyncio.sleep(0.01)  # the time to live is in milliseconds of the machine's clock
+        await expired()
         async with work(sample(node)):
             with pytest.raises(RunFailedError, match="was not executed"):
                 await run.result(timeout=PATIENCE_S)

@@ -18,7 +18,7 @@ from noesium_stream.client.operate.fork import fork
 from noesium_stream.client.operate.replay import verify
 from noesium_stream.client.operate.replay_target import agent_target
 from noesium_stream.client.views.causal_tree import causal_tree
-from noesium_stream.clock import SystemClock, VirtualClock
+from noesium_stream.clock import VirtualClock
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import CommitUnknownError, ConfigError, RunCancelledError, RunFailedError
 from noesium_stream.event import AgentRef, EventEnvelope
@@ -34,7 +34,7 @@ from noesium_stream.log.port import EventLog
 from noesium_stream.testing import Rehearsal
 from noesium_stream.worker import Worker
 from tests.support.failing import FailingLog
-from tests.support.reading import PATIENCE_S, eventually
+from tests.support.reading import PATIENCE_S, expired
 
 ASKED, ANSWERED = "tool.invocation.requested", "tool.invocation.completed"
 PRICES = {"bread": 3, "oil": 9}
@@ -381,8 +381,7 @@ async def test_a_tool_call_that_has_expired_is_not_made(log: EventLog, tmp_path:
         payload = {**asked.payload, "run_id": other, "call_id": other, "reply_to": reply_to}
         late = late.replace(partition_key=other, payload=payload)
         await log.append([late])
-        appended_ms = SystemClock().now_ms()
-        await eventually(lambda: SystemClock().now_ms() > appended_ms + late.ttl_ms)
+        await expired()
         async with worker(log, tmp_path, Shop, Buyer):
             with pytest.raises(RunFailedError, match="ttl 1 ms"):
                 await (await client.get_run(other)).result(timeout=PATIENCE_S)
