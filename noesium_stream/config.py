@@ -89,14 +89,14 @@ class NoesiumConfig(_Redacted):
     )
     public_keys: Path | None = Field(
         None,
-        description="JSON file of Ed25519 public keys by id, base64; signatures are verified by them.",
+        description="JSON file of Ed25519 public keys by id, with the names that each may speak for.",
     )
     signatures: Literal["optional", "required"] = Field(
         "optional", description="Whether records without a signature are taken."
     )
     signing_key: Path | None = Field(
         None,
-        description="JSON file of one Ed25519 private key by its id, base64; signs records and pushes.",
+        description="JSON file of one Ed25519 private key by its id; signs records and pushes.",
     )
 
     @field_validator("home")

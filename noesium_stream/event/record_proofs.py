@@ -17,15 +17,16 @@ record into this place. Where signatures are required, the proof is what is requ
 from __future__ import annotations
 
 import binascii
-import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
-from noesium_stream.errors import ConfigError, SignatureError
+from noesium_stream.errors import SignatureError
 from noesium_stream.event.envelope_fields import short
 from noesium_stream.event.signing import Signer, Verifier
+from noesium_stream.event.trust.speaking import journal_problem
+from noesium_stream.event.trust.trusted_key import TrustedKey, check_key_id
 
 PROOF: Final = "noesium_proof"
 """The header that holds a record's proof."""
@@ -51,7 +52,6 @@ _TREE_RECORDS: Final = 64
 
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
-_KEY_ID: Final = re.compile(r"[!-~]{1,256}")
 
 Headers = Iterable[tuple[str, bytes | None]]
 Place = tuple[str, int, str, Headers, bytes]
@@ -66,11 +66,7 @@ class RecordSigner:
     """
 
     def __init__(self, signer: Signer) -> None:
-        if not _KEY_ID.fullmatch(signer.public_key_id):
-            raise ConfigError(
-                f"the key id {short(signer.public_key_id)} cannot sign records.",
-                hint="An id has up to 256 letters, digits and signs of ASCII, and no space.",
-            )
+        check_key_id(signer.public_key_id)
         self._signer = signer
 
     def prove(self, records: Sequence[Place]) -> list[tuple[str, bytes]]:
@@ -101,18 +97,26 @@ class RecordVerifier:
         self._verifier = verifier
         self._trees: OrderedDict[tuple[str, str, int], dict[tuple[int, int], bytes]] = OrderedDict()
 
-    def check(self, topic: str, partition: int, key: str, headers: Headers, value: bytes) -> None:
-        """Check one record.
+    def check(
+        self,
+        topic: str,
+        partition: int,
+        key: str,
+        headers: Headers,
+        value: bytes,
+        at_ms: int | None = None,
+    ) -> TrustedKey | None:
+        """Check one record, which the log took at `at_ms`; return the key that signed it, None: nobody did.
 
         Raises:
-            SignatureError: the proof is missing although required, malformed, made with an unknown key, or of
-                another record or place.
+            SignatureError: the proof is missing although required, malformed, made with an unknown key, of
+                another record or place, or its key was not valid at that time, or may not write there.
         """
         found = [content for name, content in headers if name == PROOF]
         if not found:
             if self._verifier.required:
                 raise SignatureError(PROOF, "is missing, and here only signed records are accepted")
-            return
+            return None
         if len(found) > 1:
             raise SignatureError(PROOF, "is there twice")
         key_id, index, count, path, signature = _parsed(found[0])
@@ -128,6 +132,13 @@ class RecordVerifier:
             raise SignatureError(PROOF, "is not of this record in this place")
         if len(tree) < 4 * _TREE_RECORDS:
             tree.update(nodes)
+        signed_by = self._verifier.keys[key_id]
+        problem = journal_problem(signed_by, topic)
+        if problem is None and at_ms is not None:
+            problem = signed_by.problem_at(at_ms)
+        if problem is not None:
+            raise SignatureError(PROOF, problem)
+        return signed_by
 
     def _verify(self, key_id: str, signature: str, statement: bytes) -> None:
         try:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -30,6 +29,8 @@ from noesium_stream.errors import ConfigError, SignatureError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.envelope_fields import SignatureBlock, short
 from noesium_stream.event.payload.canonical import canonical_envelope
+from noesium_stream.event.trust.key_files import read_private_key, read_public_keys
+from noesium_stream.event.trust.trusted_key import TrustedKey, checked_key
 
 ALGORITHM: Final = "Ed25519"
 
@@ -57,15 +58,12 @@ class Signer:
 
     @classmethod
     def from_file(cls, path: Path) -> Signer:
-        """Load the key from a JSON file `{"id": "base64 of 32 bytes"}` with one entry.
+        """Load the key from a file of one private key (see `noesium_stream.event.trust.key_files`).
 
         Raises:
             ConfigError: the file cannot be read, or has other content.
         """
-        keys = _keys_in(path, "private key", '{"ops-2026": "base64 of the 32 bytes"}')
-        if len(keys) != 1:
-            raise ConfigError(f"{path} has {len(keys)} private keys, not one.")
-        ((key_id, key),) = keys.items()
+        key_id, key = read_private_key(path)
         return cls(key, key_id)
 
     @property
@@ -90,37 +88,56 @@ class Signer:
 class Verifier:
     """Verifies events against known public keys, by id.
 
-    Keys are `Ed25519PublicKey`s or their 32 raw bytes. With `required`, `verify` refuses an event without a
-    signature, and a log a record without a proof (`record_proofs.py`).
+    Keys are `TrustedKey`s; an `Ed25519PublicKey`, or its 32 raw bytes, may speak for everybody. With
+    `required`, `verify` refuses an event without a signature, and a log a record without a proof
+    (`record_proofs.py`).
 
     Raises:
         ConfigError: a key is invalid, or two ids name the same key (see the module's docstring).
     """
 
     def __init__(
-        self, keys: Mapping[str, Ed25519PublicKey | bytes] | None = None, *, required: bool = False
+        self,
+        keys: Mapping[str, TrustedKey | Ed25519PublicKey | bytes] | None = None,
+        *,
+        required: bool = False,
     ) -> None:
         self.required = required
-        self._keys: dict[str, Ed25519PublicKey] = {}
-        seen: dict[bytes, str] = {}
+        self._keys: dict[str, TrustedKey] = {}
+        self._ids: dict[bytes, str] = {}
         for key_id, key in (keys or {}).items():
-            public = _public_key(key_id, key)
-            other = seen.setdefault(public.public_bytes_raw(), key_id)
-            if other != key_id:
-                raise ConfigError(f"the ids {other} and {key_id} name the same public key.")
-            self._keys[key_id] = public
+            self.trust(key if isinstance(key, TrustedKey) else TrustedKey(key_id, checked_key(key_id, key)))
 
     @classmethod
     def from_file(cls, path: Path | None, *, required: bool = False) -> Verifier:
-        """Load the keys from a JSON file `{"id": "base64 of 32 bytes"}`; without a file no key is known.
+        """Load the keys from a file (see `noesium_stream.event.trust.key_files`); without one none is known.
 
         Raises:
             ConfigError: the file cannot be read, or has other content.
         """
         if path is None:
             return cls(required=required)
-        keys = _keys_in(path, "public keys", '{"ops-2026": "base64 of the 32 bytes"}')
-        return cls(keys, required=required)
+        return cls(read_public_keys(path), required=required)
+
+    @property
+    def keys(self) -> Mapping[str, TrustedKey]:
+        """The keys by their ids."""
+        return self._keys
+
+    def trust(self, key: TrustedKey) -> None:
+        """Verify with this key, too, or with what is new about a known one.
+
+        Raises:
+            ConfigError: its id names another key, or another id names this key.
+        """
+        data = key.public_key.public_bytes_raw()
+        known = self._keys.get(key.key_id)
+        if known is not None and known.public_key.public_bytes_raw() != data:
+            raise ConfigError(f"the id {short(key.key_id)} names another public key already.")
+        other = self._ids.setdefault(data, key.key_id)
+        if other != key.key_id:
+            raise ConfigError(f"the ids {short(other)} and {short(key.key_id)} name the same public key.")
+        self._keys[key.key_id] = key
 
     def verify(self, event: EventEnvelope, texts: Mapping[str, bytes] | None = None) -> None:
         """Check the event's signature, if it has one; `texts` as for `canonical_envelope`.
@@ -142,8 +159,8 @@ class Verifier:
                 raise SignatureError("signature", f"{event.event_id} is not what was signed") from None
             raise
 
-    def verify_bytes(self, key_id: str, signature: str, data: bytes) -> None:
-        """Check a signature of any bytes, as `Signer.sign_bytes` writes it.
+    def verify_bytes(self, key_id: str, signature: str, data: bytes) -> TrustedKey:
+        """Check a signature of any bytes, as `Signer.sign_bytes` writes it; return the key.
 
         Raises:
             SignatureError: it is invalid, or its key is unknown.
@@ -156,33 +173,10 @@ class Verifier:
                 hint="Hand over the key: open_log(url, verifier=Verifier({id: public_key})).",
             )
         try:
-            key.verify(_signature_bytes(signature), data)
+            key.public_key.verify(_signature_bytes(signature), data)
         except InvalidSignature:
             raise SignatureError("signature.value", "is not of this content") from None
-
-
-def _public_key(key_id: str, key: Ed25519PublicKey | bytes) -> Ed25519PublicKey:
-    if isinstance(key, Ed25519PublicKey):
         return key
-    try:
-        return Ed25519PublicKey.from_public_bytes(key)
-    except (ValueError, TypeError):
-        raise ConfigError(f"the key {key_id} is not a public key of Ed25519 (32 bytes).") from None
-
-
-def _keys_in(path: Path, what: str, example: str) -> dict[str, bytes]:
-    try:
-        found = json.loads(path.expanduser().read_text())
-        return {key_id: base64.b64decode(_padded(text), altchars=b"-_") for key_id, text in found.items()}
-    except (OSError, ValueError, RecursionError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{path} is no file of {what}: {error}", hint=f"It is a JSON object of ids and keys: {example}."
-        ) from None
-
-
-def _padded(text: str) -> str:
-    """Add the padding to url-safe base64."""
-    return text.replace("+", "-").replace("/", "_") + "=" * (-len(text) % 4)
 
 
 def _signature_bytes(text: str) -> bytes:

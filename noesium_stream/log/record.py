@@ -9,6 +9,8 @@ from typing import Any, Final, Protocol
 from noesium_stream.errors import CorruptRecordError, EventValidationError, SignatureError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.record_proofs import RecordVerifier
+from noesium_stream.event.trust.speaking import speaker_problem
+from noesium_stream.event.trust.trusted_key import TrustedKey
 from noesium_stream.log.headers import CE_TYPE, header_value
 
 _VALUE_OF: Final = attrgetter("value")
@@ -45,7 +47,8 @@ class Record:
         "_decoder",
         "_envelope",
         "_headers",
-        "_proven",
+        "_place",
+        "_signed_by",
         "key",
         "offset",
         "partition",
@@ -96,10 +99,20 @@ class Record:
         headers: list[tuple[str, bytes]] = self._headers or []
         return headers
 
-    def vouched(self) -> Record:
-        """This record, without a further check: its owner checked it where it came from."""
-        self._proven = True
+    def signed_at(self, topic: str, partition: int) -> Record:
+        """This record, whose proof is of the place where it came in: it was copied from there."""
+        self._place = topic, partition
         return self
+
+    @property
+    def signed_by(self) -> TrustedKey | None:
+        """The key that signed the record; None: nobody did, or signatures are not verified here.
+
+        Raises:
+            CorruptRecordError: the record's signature does not hold, or is missing although required.
+        """
+        self.prove()
+        return getattr(self, "_signed_by", None)
 
     def release(self) -> None:
         """Drop the decoded event; the next access decodes it again."""
@@ -120,15 +133,25 @@ class Record:
         """The event, decoded and validated once.
 
         Raises:
-            CorruptRecordError: it cannot be decoded or is not valid; names the position.
+            CorruptRecordError: it cannot be decoded, is not valid, or speaks in the name of somebody for whom
+                the key that signed it may not speak; names the position.
         """
         if self._envelope is None:
-            self.prove()
+            signed_by = self.signed_by
             try:
-                self._envelope = self._decoder.decode(self.value)
+                event = self._decoder.decode(self.value)
+                if signed_by is not None:
+                    self._check_speaker(signed_by, event)
             except EventValidationError as error:
                 raise CorruptRecordError(self.topic, self.partition, self.offset, error) from error
+            self._envelope = event
         return self._envelope
+
+    def _check_speaker(self, signed_by: TrustedKey, event: EventEnvelope) -> None:
+        topic, _ = getattr(self, "_place", (self.topic, self.partition))
+        problem = speaker_problem(signed_by, topic, event)
+        if problem is not None:
+            raise SignatureError("producer", problem)
 
     def prove(self) -> None:
         """Check the record's proof where signatures are verified, once; `headers` and `envelope` do so.
@@ -137,13 +160,15 @@ class Record:
             CorruptRecordError: the record's signature does not hold, or is missing although required.
         """
         verifier = self._decoder.record_verifier
-        if verifier is None or getattr(self, "_proven", False):
+        if verifier is None or hasattr(self, "_signed_by"):
             return
+        topic, partition = getattr(self, "_place", (self.topic, self.partition))
         try:
-            verifier.check(self.topic, self.partition, self.key, self.raw_headers, self.value)
+            self._signed_by = verifier.check(
+                topic, partition, self.key, self.raw_headers, self.value, self.timestamp_ms
+            )
         except SignatureError as error:
             raise CorruptRecordError(self.topic, self.partition, self.offset, error) from error
-        self._proven = True
 
     @property
     def newest(self) -> EventEnvelope:

@@ -102,7 +102,6 @@ class DeferredRequests:
     def _request(self, payload: dict[str, object], parts: Sequence[tuple[int, bytes]]) -> Deferred:
         said = RequestParked.model_validate(payload)
         context = self._context
-        # Its proof is of the inbox, and held when the owner took the record over.
         record = Record(
             context.journal,
             context.journal_partition,
@@ -112,6 +111,6 @@ class DeferredRequests:
             [(name, text.encode("latin-1")) for name, text in said.headers],
             b"".join(value for _, value in parts),
             context.log.decoder,
-        ).vouched()
+        ).signed_at(said.topic, said.partition)
         origin = Position(said.topic, said.partition, said.offset)
         return Deferred(record, origin, said.reason, tuple(offset for offset, _ in parts))

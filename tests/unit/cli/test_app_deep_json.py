@@ -13,7 +13,7 @@ from noesium_stream.cli.commands.runs import approvals, control, effect, run
 from noesium_stream.client.operate.fork import parse_setting
 from noesium_stream.config import _from_text
 from noesium_stream.errors import CheckpointError, ConfigError
-from noesium_stream.event.signing import _keys_in
+from noesium_stream.event.trust.key_files import read_public_keys
 from noesium_stream.kernel.recording.recorded_run import load_history
 from noesium_stream.testing.golden import read_case
 
@@ -44,5 +44,5 @@ def test_what_has_to_be_json_is_refused(text: str, tmp_path: Path) -> None:
         load_history(text)
     with pytest.raises(ConfigError, match=r"deep\.json is no JSON"):
         of_file(read_case, text, tmp_path)
-    with pytest.raises(ConfigError, match="is no file of keys"):
-        of_file(lambda path: _keys_in(path, "keys", "{}"), text, tmp_path)
+    with pytest.raises(ConfigError, match="is no file of public keys"):
+        of_file(read_public_keys, text, tmp_path)
