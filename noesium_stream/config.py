@@ -99,6 +99,10 @@ class NoesiumConfig(_Redacted):
         description="JSON file of one Ed25519 private key by its id; signs records and pushes.",
     )
 
+    policy: Path | None = Field(
+        None, description="TOML file that says who may ask what of which agents (noesium.policy.toml)."
+    )
+
     @field_validator("home")
     @classmethod
     def _absolute(cls, home: Path) -> Path:
@@ -178,6 +182,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "public_keys": "NOESIUM_PUBLIC_KEYS",
     "signatures": "NOESIUM_SIGNATURES",
     "signing_key": "NOESIUM_SIGNING_KEY",
+    "policy": "NOESIUM_POLICY",
     "agent.llm_provider": "NOESIUM_LLM_PROVIDER",
     "agent.llm_model": "NOESIUM_LLM_MODEL",
     "agent.llm_config": "NOESIUM_LLM_CONFIG",

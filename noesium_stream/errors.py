@@ -437,6 +437,10 @@ class SnapshotError(ProjectionError):
     """Pushed states of a projection cannot be stored, found, read or trusted; names the place."""
 
 
+class PermissionDeniedError(NoesiumError):
+    """The policy does not allow what was asked for."""
+
+
 class CapabilityError(NoesiumError):
     """Capability registry and resolution errors."""
 

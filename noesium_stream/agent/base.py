@@ -19,6 +19,7 @@ from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import Capability
+from noesium_stream.event.trust.policy import Policy
 from noesium_stream.kernel import Durability, DurableGraph, graph_ref
 from noesium_stream.kernel.callable_reference import Undo
 from noesium_stream.kernel.compensation.saga import on_failure_of
@@ -37,7 +38,7 @@ class AgentContext:
     """Resources that a worker process gives its agents.
 
     `progress` takes one line for people. `llm_config` has the sampling settings of the model that the options
-    name (see `AgentConfig`).
+    name (see `AgentConfig`). `policy` says who may ask what; None: everybody everything.
     """
 
     home: Path
@@ -46,6 +47,7 @@ class AgentContext:
     agent_ref: AgentRef
     progress: Callable[[str], None]
     llm_config: Mapping[str, Any] = field(default_factory=dict)
+    policy: Policy | None = None
 
 
 class BaseAgent(ABC):

@@ -8,10 +8,17 @@ from typing import Final
 from noesium_stream.capability.resolution import DeterministicResolver
 from noesium_stream.capability.state import CapabilityProjection, Entry, RegistryState
 from noesium_stream.clock import Clock, SystemClock
-from noesium_stream.errors import CapabilityError, CapabilityNotFoundError, EventError, brief
+from noesium_stream.errors import (
+    CapabilityError,
+    CapabilityNotFoundError,
+    EventError,
+    EventValidationError,
+    brief,
+)
 from noesium_stream.event.domain_event import root_event
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import Capability, CapabilityDeprecated, CapabilityRegistered
+from noesium_stream.event.trust.policy import Policy, refusal
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 from noesium_stream.projection import fold_to_end
@@ -23,16 +30,18 @@ _REASON_LENGTH: Final = 300
 class CapabilityRegistry:
     """A view of the registry topic; every query first folds the new events there.
 
-    Anyone may write there: a record that is wrong is passed over, and the offers of others stay.
+    Anyone may write there: a record that is wrong, or that `policy` does not allow, is passed over, and the
+    offers of others stay.
 
     Attributes:
         refused: why records were passed over, by offset; the last ones.
     """
 
-    def __init__(self, log: EventLog, *, clock: Clock | None = None) -> None:
+    def __init__(self, log: EventLog, *, clock: Clock | None = None, policy: Policy | None = None) -> None:
         self.refused: dict[int, str] = {}
         self._log = log
         self._clock = clock or SystemClock()
+        self._policy = policy
         self._topic = log.topology.registry
         self._projection = CapabilityProjection()
         self._resolver = DeterministicResolver()
@@ -50,9 +59,22 @@ class CapabilityRegistry:
         async with self._folding:
             await self._log.ensure_topics([self._log.topology.spec(self._topic)])
             self._state, self._cursor = await fold_to_end(
-                self._log, self._topic, self._projection, self._state, self._cursor, on_refused=self._refuse
+                self._log,
+                self._topic,
+                self._projection,
+                self._state,
+                self._cursor,
+                on_refused=self._refuse,
+                check=self._check,
             )
             return self._state
+
+    def _check(self, record: Record) -> None:
+        event = record.envelope
+        agent_type = event.producer.agent_type
+        refused = refusal(self._policy, event, record.signed_by, "register", agent_type)
+        if refused is not None:
+            raise EventValidationError("producer", refused)
 
     def _refuse(self, record: Record, error: EventError) -> None:
         self.refused[record.offset] = brief(error, _REASON_LENGTH)

@@ -37,7 +37,8 @@ class RegistryState:
 class CapabilityProjection(BaseProjection[RegistryState]):
     """All capability offers.
 
-    An agent cannot change another's entry: the envelope's producer must be the agent.
+    An agent cannot change another's entry: the envelope's producer must be the agent, of the type that is
+    called.
     """
 
     name = "capabilities"
@@ -56,6 +57,8 @@ class CapabilityProjection(BaseProjection[RegistryState]):
         payload: dict[str, Any] = event.payload
         agent_id = payload["agent_id"]
         if event.producer.agent_id != agent_id:
+            return state
+        if event.producer.agent_type != payload.get("agent_type", event.producer.agent_type):
             return state
         if event.event_type == "capability.deprecated":
             key = (agent_id, payload["capability_id"], payload["version"])

@@ -15,7 +15,13 @@ from noesium_stream.client.views.causal_tree import Call, Effect, RunTree, StepT
 from noesium_stream.event.rules.agent_calls import label_of
 
 _LABEL_WIDTH: Final = 100
-_COLORS: Final = {"completed": "green", "failed": "red", "cancelled": "yellow", "expired": "yellow"}
+_COLORS: Final = {
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+    "expired": "yellow",
+    "refused": "red",
+}
 
 
 def draw(run: RunTree) -> list[str]:

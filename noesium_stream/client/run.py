@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from noesium_stream.client.views.approvals import Approval, question_to_answer, read_questions
+from noesium_stream.client.views.refused_records import refused_records
 from noesium_stream.client.views.run_index import RunIndex
 from noesium_stream.client.views.run_reader import RunReader, Since, closing
 from noesium_stream.client.views.runs import DEFERRAL_TYPES, RUN_TYPES, RunInfo, fold_record
@@ -24,6 +25,7 @@ from noesium_stream.errors import (
     CorruptRecordError,
     DeadlineExceededError,
     InputDiffersError,
+    PermissionDeniedError,
     RunCancelledError,
     RunEndedError,
     RunFailedError,
@@ -39,7 +41,7 @@ from noesium_stream.event.rules.effect_ledger import EffectLedger
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.standard import EffectResolved, RunCancelRequested, RunSignalled
 from noesium_stream.log.generations import generations
-from noesium_stream.log.port import EventLog, Types
+from noesium_stream.log.port import EventLog, Position, Types
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 
@@ -85,6 +87,7 @@ class Run:
         Raises:
             RunFailedError: the run ended with an error, or its command expired.
             RunCancelledError: the run was cancelled.
+            PermissionDeniedError: the policy does not allow its command.
             RunTimeoutError: no outcome in time; the run goes on.
         """
         timeout_s = None if timeout is None else in_seconds(timeout, "timeout")
@@ -146,9 +149,14 @@ class Run:
                 yield event
 
     async def _in_inbox(self, types: Types) -> AsyncGenerator[EventEnvelope, None]:
+        refused: set[Position] | None = None
         for generation in await generations(self._log, self.agent_type):
             async with aclosing(self._own(generation.inbox, types)) as records:
                 async for record in records:
+                    if refused is None:
+                        refused = await refused_records(self._log, self.agent_type, self.id)
+                    if Position(record.topic, record.partition, record.offset) in refused:
+                        continue
                     try:
                         event = record.unchecked
                     except CorruptRecordError:
@@ -345,6 +353,8 @@ def _outcome(event: EventEnvelope) -> Any:
             f"Run {payload['run_id']} was not executed: its command was {payload['age_ms']} ms old, its ttl "
             f"{payload['ttl_ms']} ms."
         )
+    if event.event_type == "command.refused":
+        raise PermissionDeniedError(f"Run {payload['run_id']} was not executed: {payload['message']}.")
     where, hint = payload.get("where"), payload.get("hint")
     late = payload["error_type"] == DeadlineExceededError.__name__
     if late and "where" not in payload:  # else a node has raised this error itself

@@ -97,6 +97,11 @@ class RecordVerifier:
         self._verifier = verifier
         self._trees: OrderedDict[tuple[str, str, int], dict[tuple[int, int], bytes]] = OrderedDict()
 
+    @property
+    def required(self) -> bool:
+        """Whether a record without a proof is refused."""
+        return self._verifier.required
+
     def check(
         self,
         topic: str,

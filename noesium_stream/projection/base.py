@@ -268,13 +268,15 @@ async def fold_to_end(
     cursor: Cursor,
     *,
     on_refused: Callable[[Record, EventError], None] | None = None,
+    check: Callable[[Record], None] | None = None,
 ) -> tuple[TState, dict[int, int]]:
     """Fold what `topic` holds now after `cursor` into a state in memory; return the new state and cursor.
 
     Events come in offset order within a partition; the order between partitions is not defined.
 
     `on_refused` is called with each record that cannot be decoded, or whose event `apply` refuses with an
-    `EventValidationError`; the record is passed over, and the others are folded.
+    `EventValidationError`; the record is passed over, and the others are folded. `check` is called with each
+    record before it is folded, and may refuse it in the same way.
 
     Raises:
         CorruptRecordError, EventValidationError: the same without `on_refused`; the state is unchanged.
@@ -285,6 +287,8 @@ async def fold_to_end(
         with FOLDING:
             for record in batch:
                 try:
+                    if check is not None:
+                        check(record)
                     state = _or_initial(projection, projection.apply(state, record.envelope))
                 except (CorruptRecordError, EventValidationError) as error:
                     if on_refused is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from noesium_stream.clock import Clock
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, TraceContext
+from noesium_stream.event.trust.policy import Policy
 from noesium_stream.log.port import EventLog, Outgoing
 
 
@@ -31,6 +32,7 @@ class PartitionContext:
         generation: of the inbox and the journal (see `noesium_stream.log.generations`).
         progress: takes one line for people.
         tell: takes one line about a failure for people.
+        policy: who may ask what; None: everybody everything.
     """
 
     log: EventLog
@@ -44,6 +46,7 @@ class PartitionContext:
     generation: int = 1
     progress: Callable[[str], None] = _silent
     tell: Callable[[str], None] = _silent
+    policy: Policy | None = None
 
     @property
     def agent_type(self) -> str:

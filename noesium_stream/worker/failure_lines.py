@@ -59,6 +59,10 @@ def _expired(event: EventEnvelope, history: RunHistory) -> str:
     return f"run {event.partition_key} failed: its command expired after {event.payload['ttl_ms']} ms"
 
 
+def _refused(event: EventEnvelope, history: RunHistory) -> str:
+    return f"run {event.partition_key} was refused: {event.payload['message']}"
+
+
 def _unknown(event: EventEnvelope, history: RunHistory) -> str:
     requested = history.requested.get(event.payload["effect_id"])
     name = "an effect" if requested is None else f"the effect {requested.payload['name']}"
@@ -71,6 +75,7 @@ def _unknown(event: EventEnvelope, history: RunHistory) -> str:
 LINES: Final[dict[str, Callable[[EventEnvelope, RunHistory], str]]] = {
     "run.failed": _failed,
     "command.expired": _expired,
+    "command.refused": _refused,
     "effect.outcome.unknown": _unknown,
 }
 """Functions that make the line about a failure which a run has written, by event type."""

@@ -75,7 +75,7 @@ class Host(ABC):
         self._agent = agent
         self._agents = (agent, *also)
         self._context = agent.context
-        self._registry = CapabilityRegistry(log, clock=agent.context.clock)
+        self._registry = CapabilityRegistry(log, clock=agent.context.clock, policy=agent.context.policy)
         self._owners: dict[TopicPartition, PartitionOwner[Any]] = {}
         self._subscription: Subscription | None = None
         self._failure: asyncio.Future[None] | None = None

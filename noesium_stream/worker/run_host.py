@@ -112,6 +112,7 @@ class RunHost(Host):
             generation=generation,
             progress=agent.progress,
             tell=self._telling.tell,
+            policy=agent.policy,
         )
         partition = RunPartition(
             context=context,

@@ -18,6 +18,7 @@ from noesium_stream.config import load_config
 from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.envelope import AgentRef
+from noesium_stream.event.trust.policy import Policy, read_policy
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker.handler_host import HandlerHost
@@ -53,6 +54,8 @@ class Worker:
             on with it.
         keep_state: whether to keep the state of its partitions in files below `home` for the next start;
             None: only if the log is not in memory.
+        policy: who may ask what of these agents; None: the configured policy. Without one everybody may ask
+            everything, but where signatures are required nobody may but operators.
 
     Use it as an async context manager; `wait` raises the error that ends it. It changes no settings of the
     process; see `tune_process` for those that the command line makes.
@@ -74,6 +77,7 @@ class Worker:
         seen_count: int = SEEN_COUNT,
         other_versions: Sequence[AgentEntry] = (),
         keep_state: bool | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         made = partial(
@@ -87,7 +91,7 @@ class Worker:
         grace_s, bounds = in_seconds(grace, "grace"), Bounds(in_seconds(seen_for, "seen_for"), seen_count)
 
         def hosts(log: EventLog) -> list[Host]:
-            on_log = partial(made, log=log)
+            on_log = partial(made, log=log, policy=policy or _configured_policy(log))
             others: defaultdict[str, list[BaseAgent]] = defaultdict(list)
             for agent, options in map(_entry, other_versions):
                 others[agent.agent_type].append(_make(agent, options, on_log, runtime_id, instance_id))
@@ -212,6 +216,14 @@ def _host(
         f"The agent {agent.agent_type} has nothing to do.",
         hint="Let it have a graph (BaseGraphicAgent), or handle events (BaseHandler).",
     )
+
+
+def _configured_policy(log: EventLog) -> Policy | None:
+    path = load_config().policy
+    if path is not None:
+        return read_policy(path)
+    verifier = log.decoder.record_verifier
+    return Policy() if verifier is not None and verifier.required else None
 
 
 def _entry(entry: AgentEntry) -> tuple[type[BaseAgent], BaseModel]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from noesium_stream.client.views.refused_records import refused_records
 from noesium_stream.clock import to_rfc3339
 from noesium_stream.errors import (
     ApprovalClosedError,
@@ -20,7 +21,7 @@ from noesium_stream.event.rules.approval_answers import refusal_of
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.standard import ApprovalAnswered
 from noesium_stream.log.generations import open_generations
-from noesium_stream.log.port import EventLog
+from noesium_stream.log.port import EventLog, Position
 from noesium_stream.log.topics import partition_of
 
 _TYPES: Final = ("approval.requested", "approval.answered", "approval.expired", *ENDINGS)
@@ -167,6 +168,7 @@ async def read_questions(log: EventLog, agent_type: str, run_id: str | None = No
         LogUnavailableError, CorruptRecordError
     """
     questions = Questions(agent_type)
+    refused: set[Position] | None = None
     found = await open_generations(log, agent_type)
     journals = {generation.journal: _TYPES for generation in found}
     # An answer may be in the inbox of an earlier generation than its question.
@@ -181,6 +183,10 @@ async def read_questions(log: EventLog, agent_type: str, run_id: str | None = No
                 continue
             if topic in journals:
                 questions.take_journal(record.unchecked)
+                continue
+            if refused is None:
+                refused = await refused_records(log, agent_type, run_id)
+            if Position(topic, record.partition, record.offset) in refused:
                 continue
             try:
                 questions.take_inbox(record.envelope)

@@ -19,6 +19,7 @@ ENDINGS: Final[Mapping[str, str]] = {
     "run.failed": "failed",
     "run.cancelled": "cancelled",
     "command.expired": "expired",
+    "command.refused": "refused",
 }
 """Terminal event types, and the status that each gives to a run."""
 

@@ -204,10 +204,11 @@ class RunStarted(DomainEvent, event_type="run.started"):
     The input is in the command, whose copy precedes this event in the same commit. `forked_from`: the run
     whose journal holds the shared history. `on_failure`: the reference of the last compensation of a run that
     ends without a result, as `compensation` in `effect.requested`. `deadline_ms` is the command's.
-    `waited_ms`: how old a command with a `ttl_ms` is, from when the log took it.
+    `waited_ms`: how old a command with a `ttl_ms` is, from when the log took it. `refused`: why the policy
+    does not allow the command; the run ends at once.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "waited_ms")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "waited_ms", "refused")
 
     run_id: Identifier
     agent_type: AgentType
@@ -219,6 +220,7 @@ class RunStarted(DomainEvent, event_type="run.started"):
     on_failure: Name | None = None
     deadline_ms: Whole | None = Field(default=None, ge=0)
     waited_ms: Whole | None = Field(default=None, ge=0)
+    refused: Text | None = None
 
 
 class RunMigrated(DomainEvent, event_type="run.migrated"):
@@ -336,3 +338,12 @@ class CommandExpired(DomainEvent, event_type="command.expired"):
     command_id: Name
     ttl_ms: Whole
     age_ms: Whole
+
+
+class CommandRefused(DomainEvent, event_type="command.refused"):
+    """A command was not executed: the policy does not allow it to the `principal` that sent it."""
+
+    run_id: Identifier
+    command_id: Name
+    principal: Name
+    message: Text

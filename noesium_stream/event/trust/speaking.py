@@ -38,6 +38,12 @@ def speakers_of(event: EventEnvelope) -> Iterator[str]:
         yield name
 
 
+def decider_of(event: EventEnvelope) -> str:
+    """The name in which an event asks for something: that of the person who decided, else its producer's."""
+    *_, name = speakers_of(event)
+    return name
+
+
 def owner_of(topic: str) -> str | None:
     """The agent type that owns a topic; None: it is no inbox or journal."""
     parts = topic.split(".")

@@ -191,7 +191,7 @@ async def _verify_part(
 ) -> Verdict:
     """Replay the part of one version, and then, if `whole` is given, the compensations of all parts."""
     status = _status(run)
-    if status == "expired":
+    if status in ("expired", "refused"):
         return Verdict(run.run_id, 0, status)  # it never ran
     journal = VerifyJournal(ReplayIndex(run), in_range)
     outcome = await _replay(journal, _execute(target, journal, run))

@@ -112,7 +112,7 @@ class AdmissionView:
     """The `AdmissionState` of a partition, with what a batch adds to it.
 
     Args:
-        agent_type: whose inbox it is.
+        context: of the partition.
         state: of the partition.
         runs: its open runs.
         deferred: its deferred requests.
@@ -123,7 +123,7 @@ class AdmissionView:
 
     def __init__(
         self,
-        agent_type: str,
+        context: PartitionContext,
         state: PartitionState,
         runs: OpenRuns,
         deferred: DeferredRequests,
@@ -131,7 +131,8 @@ class AdmissionView:
         queue: CommandQueue | None,
         batch: Batch,
     ) -> None:
-        self.agent_type = agent_type
+        self.agent_type = context.agent_type
+        self.policy = context.policy
         self._state = state
         self._runs = runs
         self._deferred = deferred
@@ -203,7 +204,6 @@ class DecisionApplier:
         holder: Holder,
     ) -> None:
         self._context = context
-        self._agent_type = context.agent_type
         self._state = state
         self._runs = runs
         self._deferred = deferred_requests
@@ -215,7 +215,7 @@ class DecisionApplier:
         """The state to decide by; `at_turn`: on what waits in the queue, when its turn comes."""
         queue = None if at_turn else self._queue
         return AdmissionView(
-            self._agent_type, self._state, self._runs, self._deferred, self._successor, queue, batch
+            self._context, self._state, self._runs, self._deferred, self._successor, queue, batch
         )
 
     def apply(

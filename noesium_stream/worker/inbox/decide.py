@@ -19,6 +19,7 @@ from noesium_stream.errors import (
     CorruptRecordError,
     EventValidationError,
     NoesiumError,
+    PermissionDeniedError,
     RecordTooLargeError,
     UnknownSchemaError,
 )
@@ -27,9 +28,11 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.limits import MAX_NAME
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, COMMANDS
 from noesium_stream.event.rules.approval_answers import refusal_of
-from noesium_stream.event.rules.effect_ledger import refusal, takes_report
+from noesium_stream.event.rules.effect_ledger import refusal as decision_refusal
+from noesium_stream.event.rules.effect_ledger import takes_report
 from noesium_stream.event.standard import PartitionOutgrown, RunCancelRequested, ToolInvocationRequested
 from noesium_stream.event.standard.request import BEHIND
+from noesium_stream.event.trust.policy import Policy, Right, refusal
 from noesium_stream.kernel import RunHistory
 from noesium_stream.log.headers import ORIGIN
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES
@@ -86,6 +89,10 @@ class AdmissionState(Protocol):
     @property
     def agent_type(self) -> str:
         """Agent type whose inbox it is."""
+
+    @property
+    def policy(self) -> Policy | None:
+        """Who may ask what of the agent; None: everybody everything."""
 
     @property
     def grown(self) -> bool:
@@ -204,7 +211,7 @@ def _judge(state: AdmissionState, record: Record) -> Decision:
     if len(record.header(ORIGIN) or b"") > ORIGIN_BYTES:
         return _invalid(f"header {ORIGIN}", f"has more than {ORIGIN_BYTES} bytes")
     if event.event_type == PartitionOutgrown.TYPE:
-        return Decision(Action.OUTGROWN)
+        return _denied(state, record) or Decision(Action.OUTGROWN)
     run_id = event.payload.get("caller_run_id" if event.event_type in ANSWERS else "run_id")
     if event.partition_key != run_id or not run_id:
         return _invalid("partition_key", f"is {event.partition_key}, but the run is {run_id}")
@@ -221,7 +228,10 @@ def _judge(state: AdmissionState, record: Record) -> Decision:
     if judge_for_run is None:
         return _invalid("event_type", f"{event.event_type} is not a valid inbox event")
     history = state.history(run_id)
-    return SKIP if history is None else judge_for_run(event, history)
+    if history is None:
+        return SKIP
+    found = judge_for_run(event, history)
+    return found if found.action is not Action.DELIVER else _denied(state, record, history) or found
 
 
 def _invalid_command(event: EventEnvelope, agent_type: str) -> Decision | None:
@@ -247,6 +257,23 @@ def _invalid_command(event: EventEnvelope, agent_type: str) -> Decision | None:
     return None
 
 
+def _denied(state: AdmissionState, record: Record, history: RunHistory | None = None) -> Decision | None:
+    """Refuse what the policy does not allow; a run's caller may always cancel it."""
+    event = record.envelope
+    right = _RIGHTS.get(event.event_type)
+    if right is None:
+        return None
+    question = None
+    if history is not None and right == "answer":
+        question = history.approvals[event.payload["approval_id"]].payload["node"]
+    elif history is not None and right == "cancel" and history.started is not None:
+        caller = history.started.payload.get("reply_to") or {}
+        if caller.get("agent_type") == event.producer.agent_type:
+            return None
+    refused = refusal(state.policy, event, record.signed_by, right, state.agent_type, question=question)
+    return None if refused is None else _refuse(PermissionDeniedError(refused))
+
+
 def _judge_signal(event: EventEnvelope, history: RunHistory) -> Decision:
     """Accept a signal once: it waits until the run asks for it."""
     return SKIP if history.has_heard(event) else DELIVER
@@ -259,7 +286,7 @@ def _judge_cancel(event: EventEnvelope, history: RunHistory) -> Decision:
 
 def _judge_resolution(event: EventEnvelope, history: RunHistory) -> Decision:
     """Accept a decision about an unknown outcome once, while the outcome waits for one."""
-    refused = refusal(history, event.payload)
+    refused = decision_refusal(history, event.payload)
     if refused is None:
         return DELIVER
     return SKIP if refused.late else _invalid("payload", refused.reason)
@@ -318,6 +345,16 @@ _FOR_OPEN_RUNS: Final = {
     "effect.resolved": _judge_resolution,
 }
 
+
+_RIGHTS: Final[dict[str, Right]] = {
+    PartitionOutgrown.TYPE: "grow",
+    "run.signalled": "signal",
+    "run.cancel.requested": "cancel",
+    "approval.answered": "answer",
+    "effect.resolved": "resolve",
+}
+"""What each request asks for; answers and reports come from who was asked, and commands are judged when they
+start."""
 
 FOR_RUNS: Final = frozenset(_FOR_OPEN_RUNS)
 """Types of the inbox events that are sent to open runs."""

@@ -32,6 +32,7 @@ from noesium_stream.worker.ownership.grace import let_calls_end
 from noesium_stream.worker.runs.eviction import Eviction
 from noesium_stream.worker.runs.late_outcomes import OutcomeReports, RunOutcomeReports
 from noesium_stream.worker.runs.pinned_graph import go_on, leave
+from noesium_stream.worker.runs.refused_commands import command_refusal
 from noesium_stream.worker.runs.run_session import RunSession
 from noesium_stream.worker.runs.run_to_end import run_to_end
 from noesium_stream.worker.runs.slots import Holder
@@ -196,6 +197,7 @@ class OpenRuns:
                 on_failure=release.on_failure,
                 deadline_ms=payload.get("deadline_ms"),
                 waited_ms=waited_ms(record, command, self.clock.now_ms()),
+                refused=command_refusal(self.context.policy, record),
             )
         except ValidationError as error:  # an integer in JSON may be too large for the field
             raise EventValidationError("payload", brief(error, 200)) from error

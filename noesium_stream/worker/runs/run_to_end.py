@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.clock import to_rfc3339
-from noesium_stream.errors import DeadlineExceededError, failure_of, hint_of
+from noesium_stream.errors import DeadlineExceededError, PermissionDeniedError, failure_of, hint_of
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.value import to_json
@@ -29,6 +29,7 @@ from noesium_stream.kernel.failure_of_code import failure_of_code
 from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.worker.runs.fork_history import begin_fork
 from noesium_stream.worker.runs.pinned_graph import move
+from noesium_stream.worker.runs.refused_commands import refused_command
 from noesium_stream.worker.runs.run_session import RunSession
 from noesium_stream.worker.runs.time_to_live import expiry
 
@@ -66,6 +67,10 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef
     expired = expiry(session.command, started)
     if expired is not None and not history.entered:
         return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
+    refused = refused_command(session.command, started)
+    if refused is not None:
+        denied = PermissionDeniedError.__name__
+        return await _end(agent, session, refused, None, refused.message, denied)
     if history.pinned != graph.model_dump():
         await move(agent, session)
     task = asyncio.current_task()

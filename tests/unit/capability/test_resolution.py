@@ -12,7 +12,9 @@ from noesium_stream.capability import CapabilityRegistry, in_range
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import CapabilityError, CapabilityNotFoundError, ConfigError
 from noesium_stream.event import AgentRef, TraceContext
-from noesium_stream.event.standard import Capability, CapabilityDeprecated
+from noesium_stream.event.domain_event import root_event
+from noesium_stream.event.standard import Capability, CapabilityDeprecated, CapabilityRegistered
+from noesium_stream.event.trust.policy import Policy
 from noesium_stream.log import open_log
 
 A, B = AgentRef("a", "worker-a"), AgentRef("b", "worker-b")
@@ -135,3 +137,22 @@ async def test_two_views_of_one_registry_are_equal_wherever_they_started() -> No
     assert await late.refresh() == await early.refresh()
     assert [entry.agent_id for entry in await late.find_by_tag("search")] == ["a", "a", "a"]
     await log.close()
+
+
+async def test_what_the_policy_does_not_allow_is_not_on_offer() -> None:
+    log = await open_log("memory://")
+    policy = Policy.model_validate({"allow": [{"who": ["agent:worker-a"], "may": ["register"]}]})
+    registry = CapabilityRegistry(log, clock=VirtualClock(), policy=policy)
+    await registry.register(B, capability("2.0.0"))
+    await registry.register(A, capability())
+    assert [entry.agent_id for entry in await registry.find("corpus.search")] == ["a"]
+    [reason] = registry.refused.values()
+    assert "'agent:worker-b' may not register capabilities" in reason
+
+
+async def test_nobody_offers_a_capability_of_another_type_of_agent() -> None:
+    log = await open_log("memory://")
+    clock = VirtualClock()
+    forged = CapabilityRegistered(agent_id="b", agent_type="worker-a", capability=capability())
+    await log.append([root_event(forged, B, clock)])
+    assert await CapabilityRegistry(log, clock=clock).find("corpus.search") == []

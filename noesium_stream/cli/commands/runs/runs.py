@@ -14,7 +14,7 @@ from noesium_stream.clock import to_rfc3339
 
 STATUSES = (
     *("requested", "deferred", "running", "stranded"),
-    *("compensating", "completed", "failed", "cancelled", "expired"),
+    *("compensating", "completed", "failed", "cancelled", "expired", "refused"),
 )
 _HELD_UP = ("deferred", "stranded")
 _ERROR_WIDTH = 160

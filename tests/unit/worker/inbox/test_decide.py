@@ -103,6 +103,7 @@ class Process:
 
     def __init__(self, context: PartitionContext, journal: Journal, version: int) -> None:
         self.agent_type = "sample"
+        self.policy = context.policy
         self.grown = False
         self._context = context
         self._journal = journal

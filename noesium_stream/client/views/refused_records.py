@@ -1,0 +1,27 @@
+"""Positions of inbox records that their owner has refused: they are dead letters, and count for nothing."""
+
+from __future__ import annotations
+
+from noesium_stream.event.standard import EventValidationFailed
+from noesium_stream.log.generations import open_generations
+from noesium_stream.log.port import EventLog, Position
+from noesium_stream.log.topics import partition_of
+
+
+async def refused_records(log: EventLog, agent_type: str, run_id: str | None = None) -> set[Position]:
+    """Read them from the journals of an agent type, or from those partitions that have a run.
+
+    Raises:
+        LogUnavailableError, CorruptRecordError
+    """
+    refused = set[Position]()
+    for generation in await open_generations(log, agent_type):
+        until = await log.end(generation.journal)
+        if run_id is not None:
+            partition = partition_of(run_id, len(until))
+            until = {partition: until[partition]}
+        types = (EventValidationFailed.TYPE,)
+        async for record in log.read(generation.journal, {}, until=until, types=types):
+            payload = record.unchecked.payload
+            refused.add(Position(payload["topic"], payload["partition"], payload["offset"]))
+    return refused

@@ -1,0 +1,190 @@
+"""The policy of a log: which names may ask what of which agents, as one TOML file says it.
+
+    [roles]
+    auditor = ["alice", "bob"]
+
+    [[allow]]
+    who = ["alice", "role:auditor", "agent:clerk"]
+    may = ["start", "cancel"]
+    agents = ["librarian"]
+
+What no rule allows is refused. The owner of a run judges by the policy of its own process, and records what
+it decided: no replay asks a policy. Without a policy everybody may ask everything, unless signatures are
+required. A key that speaks for everybody is an operator's, who may ask everything.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from noesium_stream.errors import ConfigError, brief
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.envelope_fields import short
+from noesium_stream.event.trust.speaking import decider_of
+from noesium_stream.event.trust.trusted_key import ROLE, TrustedKey
+
+Right = Literal["start", "fork", "signal", "cancel", "answer", "resolve", "register", "grow"]
+"""What a name may ask: start a run (or call an agent), start one that branches off another, send a message
+to an open one, end it, answer its questions, decide about its unknown effects; offer a capability; start the
+next generation of an agent's topics."""
+
+ANY: Final = "*"
+MAX_FILE_BYTES: Final = 1_000_000
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
+_Names = Annotated[list[_Name], Field(max_length=1_000)]
+
+
+class Request(NamedTuple):
+    """What somebody asks for.
+
+    Attributes:
+        principal: in whose name.
+        roles: those that the key speaks for which signed the request, beside the policy's own.
+        right: what.
+        agent_type: of which agent.
+        tenant: the fairness key of the command; None: it does not matter.
+        question: the node that asks, where a question is answered; else None.
+    """
+
+    principal: str
+    roles: Collection[str]
+    right: Right
+    agent_type: str
+    tenant: str | None = None
+    question: str | None = None
+
+
+class Rule(BaseModel):
+    """One rule: these names may do this, with these agents, tenants and questions (`*`: all)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    who: _Names = Field(min_length=1)
+    may: list[Right | Literal["*"]] = Field(min_length=1, max_length=20)
+    agents: _Names = [ANY]
+    tenants: _Names = [ANY]
+    questions: _Names = [ANY]
+
+    def allows(self, request: Request, names: Collection[str]) -> bool:
+        """Whether it allows a request that is made in these names and roles."""
+        return (
+            (request.right in self.may or ANY in self.may)
+            and (ANY in self.who or any(name in self.who for name in names))
+            and _covers(self.agents, request.agent_type)
+            and _covers(self.tenants, request.tenant)
+            and _covers(self.questions, request.question)
+        )
+
+
+class Policy(BaseModel):
+    """A policy: roles with their members, and rules. The empty policy allows nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    roles: dict[_Name, _Names] = Field(default_factory=dict, max_length=1_000)
+    allow: list[Rule] = Field(default_factory=list, max_length=10_000)
+
+    def roles_of(self, principal: str) -> frozenset[str]:
+        """The roles of a name, without `role:`."""
+        return self._roles.get(principal, frozenset())
+
+    def rule_for(self, request: Request) -> str | None:
+        """The name of the first rule that allows a request; None: no rule does."""
+        roles = self.roles_of(request.principal).union(request.roles)
+        names = {request.principal, *(ROLE + role for role in roles)}
+        for number, rule in enumerate(self.allow, 1):
+            if rule.allows(request, names):
+                return f"allow {number}"
+        return None
+
+    @cached_property
+    def _roles(self) -> dict[str, frozenset[str]]:
+        names = {name for members in self.roles.values() for name in members}
+        return {
+            name: frozenset(role for role, members in self.roles.items() if name in members) for name in names
+        }
+
+
+def read_policy(path: Path) -> Policy:
+    """The policy in a file.
+
+    Raises:
+        ConfigError: the file cannot be read, is no TOML, or says something that a policy does not say.
+    """
+    try:
+        with path.expanduser().open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"The policy {path} cannot be read: {error.strerror or error}.") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigError(f"The policy {path} has more than {MAX_FILE_BYTES:,} bytes.")
+    try:
+        return Policy.model_validate(tomllib.loads(data.decode()))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ConfigError(
+            f"The policy {path} is wrong: {_place(first['loc'])}: {first['msg']}.",
+            hint="See `noesium guide secure` for its form.",
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"The policy {path} is no TOML: {brief(error, 200)}.") from None
+
+
+def refusal(
+    policy: Policy | None,
+    event: EventEnvelope,
+    key: TrustedKey | None,
+    right: Right,
+    agent_type: str,
+    *,
+    tenant: str | None = None,
+    question: str | None = None,
+) -> str | None:
+    """Why what an event asks for is refused; None: it is allowed.
+
+    Args:
+        policy: of the log; None: everything is allowed.
+        event: the request.
+        key: that signed it; None: nobody did, or signatures are not verified.
+        right: see `Request`.
+        agent_type: see `Request`.
+        tenant: see `Request`.
+        question: see `Request`.
+    """
+    if policy is None or (key is not None and key.speaks_for_everybody):
+        return None
+    roles = frozenset[str]() if key is None else key.roles
+    request = Request(decider_of(event), roles, right, agent_type, tenant, question)
+    if policy.rule_for(request) is not None:
+        return None
+    asked = "" if question is None else f", question {short(question)}"
+    return (
+        f"{short(request.principal)} may not {_WORDS[right]} of {agent_type}{asked}: "
+        "no rule of the policy allows it"
+    )
+
+
+_WORDS: Final[dict[Right, str]] = {
+    "start": "start runs",
+    "fork": "fork runs",
+    "signal": "signal runs",
+    "cancel": "cancel runs",
+    "answer": "answer questions",
+    "resolve": "decide about effects",
+    "register": "register capabilities",
+    "grow": "grow the topics",
+}
+
+
+def _covers(allowed: Iterable[str], name: str | None) -> bool:
+    return name is None or name in allowed or ANY in allowed
+
+
+def _place(path: Iterable[Any]) -> str:
+    return ".".join(short(part) if isinstance(part, str) else str(part + 1) for part in path) or "the file"

@@ -1,0 +1,133 @@
+"""The policy: what each rule allows, and what is wrong with a file of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from noesium_stream.errors import ConfigError
+from noesium_stream.event.envelope import AgentRef, EventEnvelope
+from noesium_stream.event.standard import ApprovalAnswered, RunCancelRequested
+from noesium_stream.event.trust.policy import MAX_FILE_BYTES, Policy, Request, read_policy, refusal
+from noesium_stream.event.trust.trusted_key import TrustedKey
+
+TEXT = """
+[roles]
+auditor = ["alice", "bob"]
+
+[[allow]]
+who = ["alice", "agent:clerk"]
+may = ["start", "cancel"]
+agents = ["librarian"]
+tenants = ["acme"]
+
+[[allow]]
+who = ["role:auditor"]
+may = ["answer"]
+questions = ["refund"]
+
+[[allow]]
+who = ["*"]
+may = ["signal"]
+
+[[allow]]
+who = ["ops"]
+may = ["*"]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    """A policy file."""
+    path = folder / "noesium.policy.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("request_", "rule"),
+    [
+        (Request("alice", (), "start", "librarian", "acme"), "allow 1"),
+        (Request("agent:clerk", (), "cancel", "librarian"), "allow 1"),
+        (Request("alice", (), "start", "clerk", "acme"), None),
+        (Request("alice", (), "start", "librarian", "other"), None),
+        (Request("alice", (), "fork", "librarian", "acme"), None),
+        (Request("bob", (), "answer", "clerk", None, "refund"), "allow 2"),
+        (Request("bob", (), "answer", "clerk", None, "delete"), None),
+        (Request("carol", (), "answer", "clerk", None, "refund"), None),
+        (Request("carol", ("auditor",), "answer", "clerk", None, "refund"), "allow 2"),
+        (Request("anybody", (), "signal", "clerk"), "allow 3"),
+        (Request("ops", (), "grow", "clerk"), "allow 4"),
+        (Request("clerk", (), "cancel", "librarian"), None),
+    ],
+)
+def test_a_request_is_allowed_by_the_first_rule_that_covers_it(
+    tmp_path: Path, request_: Request, rule: str | None
+) -> None:
+    assert read_policy(written(tmp_path, TEXT)).rule_for(request_) == rule
+
+
+def test_roles_are_those_of_the_file() -> None:
+    policy = Policy(roles={"a": ["x", "y"], "b": ["x"]})
+    assert policy.roles_of("x") == {"a", "b"}
+    assert policy.roles_of("y") == {"a"}
+    assert policy.roles_of("z") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("= 5", "is no TOML"),
+        ("a = " + "[" * 100_000, "is no TOML"),
+        ("[[allow]]\nmay = ['start']", "'allow'.1.'who'"),
+        ("[[allow]]\nwho = ['a']\nmay = ['fly']", "'allow'.1.'may'.1"),
+        ("[[allow]]\nwho = ['a']\nmay = ['start']\nagent = ['x']", "'agent'"),
+        ("rules = 5", "'rules'"),
+    ],
+)
+def test_a_wrong_file_is_one_error_that_names_the_place(tmp_path: Path, text: str, problem: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as raised:
+        read_policy(path)
+    assert problem in str(raised.value)
+    assert str(path) in str(raised.value)
+
+
+def test_a_file_that_is_not_there_or_too_large_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_policy(tmp_path / "absent.toml")
+    with pytest.raises(ConfigError, match="more than 1,000,000 bytes"):
+        read_policy(written(tmp_path, "#" * (MAX_FILE_BYTES + 1)))
+
+
+def event(producer: str = "alice") -> EventEnvelope:
+    """A request to cancel."""
+    sender = AgentRef(producer, "client")
+    return RunCancelRequested(run_id="r").to_envelope(sender, None, None, partition_key="r")
+
+
+def test_without_a_policy_all_is_allowed_and_the_empty_one_allows_nothing() -> None:
+    assert refusal(None, event(), None, "cancel", "clerk") is None
+    said = refusal(Policy(), event(), None, "cancel", "clerk")
+    assert said == "'alice' may not cancel runs of clerk: no rule of the policy allows it"
+
+
+def test_an_operator_may_do_all_and_a_key_brings_its_roles() -> None:
+    public = Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()
+    assert refusal(Policy(), event(), TrustedKey("ops", public), "cancel", "clerk") is None
+    policy = Policy.model_validate({"allow": [{"who": ["role:closer"], "may": ["cancel"]}]})
+    closer = TrustedKey("k", public, frozenset({"alice", "role:closer"}))
+    assert refusal(policy, event(), closer, "cancel", "clerk") is None
+    assert refusal(policy, event(), TrustedKey("k", public, frozenset({"alice"})), "cancel", "clerk")
+
+
+def test_who_answers_is_judged_and_not_the_program_that_sends_it() -> None:
+    answer = ApprovalAnswered(
+        run_id="r", approval_id="a", fingerprint="f", approved=True, answered_by="bob"
+    ).to_envelope(AgentRef("cli", "client"), None, None, partition_key="r")
+    policy = Policy.model_validate({"allow": [{"who": ["cli"], "may": ["answer"]}]})
+    said = refusal(policy, answer, None, "answer", "clerk", question="refund")
+    assert said == (
+        "'bob' may not answer questions of clerk, question 'refund': no rule of the policy allows it"
+    )
