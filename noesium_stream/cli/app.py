@@ -73,6 +73,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Push projections' states to a folder or an object store, or pull them.",
     ),
     "topics": ("topics", "List the topics of the log."),
+    "keys": ("keys", "Make keys for signatures, and say which of them a log trusts."),
     "broker": ("broker", "Start and stop a real Apache Kafka on this machine."),
     "schema": ("schema", "Write and check the published schemas."),
     "config": ("config", "Print the settings in force and where each came from."),

@@ -69,6 +69,11 @@ class RecordSigner:
         check_key_id(signer.public_key_id)
         self._signer = signer
 
+    @property
+    def key_id(self) -> str:
+        """The id of the key."""
+        return self._signer.public_key_id
+
     def prove(self, records: Sequence[Place]) -> list[tuple[str, bytes]]:
         """The header `noesium_proof` of each record of one append; a signature for each 64 of them."""
         headers: list[tuple[str, bytes]] = []
@@ -96,6 +101,10 @@ class RecordVerifier:
     def __init__(self, verifier: Verifier) -> None:
         self._verifier = verifier
         self._trees: OrderedDict[tuple[str, str, int], dict[tuple[int, int], bytes]] = OrderedDict()
+
+    def key(self, key_id: str) -> TrustedKey | None:
+        """The key with this id; None: it is not known."""
+        return self._verifier.keys.get(key_id)
 
     @property
     def required(self) -> bool:

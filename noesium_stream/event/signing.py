@@ -139,6 +139,10 @@ class Verifier:
             raise ConfigError(f"the ids {short(other)} and {short(key.key_id)} name the same public key.")
         self._keys[key.key_id] = key
 
+    def copy(self) -> Verifier:
+        """Another one with the same keys."""
+        return Verifier(self._keys, required=self.required)
+
     def verify(self, event: EventEnvelope, texts: Mapping[str, bytes] | None = None) -> None:
         """Check the event's signature, if it has one; `texts` as for `canonical_envelope`.
 

@@ -10,6 +10,7 @@ from noesium_stream.event.codec.other_schemas import SchemaRegistry
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import Topology
+from noesium_stream.log.trust import RegistryTrust
 from noesium_stream.log.url import LogUrl, parse_url
 
 
@@ -35,7 +36,8 @@ async def open_log(
         catalogue: event types that are validated; default: the standard ones.
         clock: time and ids; default: the machine's.
         verifier: the keys for signed events and records; default: the configured ones. Without a key,
-            `Record.envelope` refuses a signed event.
+            `Record.envelope` refuses a signed event. Operators among them may trust and revoke others in the
+            log's registry.
         signer: the key with which every record that is written here is signed; default: the configured one.
         registry: a schema registry; records are then in the Confluent wire format. Default: the configured
             one.
@@ -54,8 +56,14 @@ async def open_log(
         registry = _registry(config.schema_registry)
     if signer is None and config.signing_key is not None:
         signer = Signer.from_file(config.signing_key)
+    if verifier is not None:
+        verifier = verifier.copy()  # what the registry of this log says is of this log
     codec = EnvelopeCodec(catalogue, verifier=verifier, signer=signer, registry=registry)
-    return await _open(parsed, names, codec, clock or SystemClock())
+    clock = clock or SystemClock()
+    log = await _open(parsed, names, codec, clock)
+    if verifier is not None:
+        codec.trust = RegistryTrust(log, verifier, clock)
+    return log
 
 
 def _registry(url: str) -> SchemaRegistry:

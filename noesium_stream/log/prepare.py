@@ -18,9 +18,11 @@ from typing import Final, NamedTuple, Protocol, cast
 from urllib.parse import quote
 
 from noesium_stream.clock import to_rfc3339
-from noesium_stream.errors import EventValidationError, RecordTooLargeError
+from noesium_stream.errors import EventValidationError, RecordTooLargeError, SignatureError
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
-from noesium_stream.event.record_proofs import RecordSigner
+from noesium_stream.event.record_proofs import RecordSigner, RecordVerifier
+from noesium_stream.event.trust.speaking import speaker_problem
+from noesium_stream.event.trust.trusted_key import TrustedKey
 from noesium_stream.log.encoded_event import EncodedEvent
 from noesium_stream.log.headers import (
     CE_ID,
@@ -51,6 +53,7 @@ class Encoder(Protocol):
     """Encodes envelopes to bytes; see `noesium_stream.event.codec.codec.EnvelopeCodec`."""
 
     record_signer: RecordSigner | None
+    record_verifier: RecordVerifier | None
 
     def encode(self, envelope: EventEnvelope) -> bytes:
         """Validate and encode; raises `EventValidationError`."""
@@ -84,6 +87,7 @@ def prepare_append(
 
     Raises:
         EventValidationError: an event is not valid, or its topic is a journal, which only a writer may write.
+        SignatureError: this process signs with a key that may not speak for an event's producer.
         RecordTooLargeError: a record is larger than `MAX_RECORD_BYTES`.
         ConfigError: `topic` does not belong to this namespace.
     """
@@ -91,6 +95,7 @@ def prepare_append(
         _refuse_journal(topic, topology)
     prepared = []
     encode = encoder.encode
+    own = _own_key(encoder)
     targets: dict[str, str] = {}
     for envelope in envelopes:
         value = encode(envelope)
@@ -104,8 +109,26 @@ def prepare_append(
                 target = route(envelope, topology)
                 if "to" not in envelope.metadata:
                     targets[envelope.event_type] = target
+        if own is not None:
+            _require_own_name(own, target, envelope)
         prepared.append(_prepared((target, -1, key, header_text(envelope), (), value)))
     return prepared
+
+
+def _own_key(encoder: Encoder) -> TrustedKey | None:
+    """The key that this process signs with, if it knows for whom it speaks."""
+    signer, verifier = encoder.record_signer, encoder.record_verifier
+    return None if signer is None or verifier is None else verifier.key(signer.key_id)
+
+
+def _require_own_name(own: TrustedKey, topic: str, envelope: EventEnvelope) -> None:
+    """Refuse what every reader would refuse: nothing is written in a name that the key does not speak for."""
+    problem = speaker_problem(own, topic, envelope)
+    if problem is not None:
+        names = ", ".join(sorted(own.speaks_for))
+        raise SignatureError(
+            "producer", problem, hint=f"It speaks for {names}: act in such a name, or sign with another key."
+        )
 
 
 def prepare_outgoing(outgoing: Sequence[Outgoing], encoder: Encoder) -> list[Prepared]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Final, Protocol
 
@@ -31,6 +31,9 @@ class Decoder(Protocol):
 
     def decode_unchecked(self, data: bytes) -> EventEnvelope:
         """Decode without the catalogue's validation of the payload; raises `EventValidationError`."""
+
+    async def know_keys_of(self, records: Sequence[Record]) -> None:
+        """Have the keys that records are signed with, before the records are given out."""
 
     def upcast(self, event: EventEnvelope) -> EventEnvelope:
         """The event in the newest known major version of its type; raises `EventValidationError`."""

@@ -32,6 +32,8 @@ _REGISTRY_TYPES: Final = frozenset(
         "capability.registered",
         "capability.updated",
         "capability.deprecated",
+        "key.revoked",
+        "key.trusted",
         "projection.migrated",
         "tool.registered",
     }

@@ -11,8 +11,9 @@ from noesium_stream.errors import CorruptRecordError
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.event.standard import AgentHeartbeat, ApprovalAnswered, RunCancelRequested
+from noesium_stream.event.trust.policy import Policy
 from noesium_stream.event.trust.trusted_key import TrustedKey
-from noesium_stream.log.port import Outgoing
+from noesium_stream.log.port import EventLog, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.worker import Worker
 from tests.security.test_signatures import asking, letters
@@ -28,13 +29,21 @@ REQUIRED = Verifier(
 )
 
 
+ANYTHING = Policy.model_validate({"allow": [{"who": ["*"], "may": ["*"]}]})
+
+
+async def opened(backend: Backend, name: str) -> EventLog:
+    """A log with somebody's key; an attacker's program checks nothing before it writes."""
+    return await backend.open(signer=SIGNERS[name], **({} if name == "mallory" else {"verifier": REQUIRED}))
+
+
 async def test_each_acts_in_his_own_name_alone(backend: Backend, tmp_path: Path) -> None:
-    logs = {name: await backend.open(signer=signer, verifier=REQUIRED) for name, signer in SIGNERS.items()}
+    logs = {name: await opened(backend, name) for name in SIGNERS}
     async with (
         Client(logs["alice"], agent_id="alice") as alice,
         Client(logs["mallory"], agent_id="alice") as forger,
         Client(logs["mallory"], agent_id="mallory") as mallory,
-        Worker(logs["worker"], [asking()], home=tmp_path),
+        Worker(logs["worker"], [asking()], home=tmp_path, policy=ANYTHING),
     ):
         run = await alice.start("sample", {"n": 1})
         await eventually(lambda: run.approvals())
@@ -66,9 +75,10 @@ async def test_each_acts_in_his_own_name_alone(backend: Backend, tmp_path: Path)
 async def test_another_agents_key_neither_writes_a_journal_nor_speaks_for_its_workers(
     backend: Backend,
 ) -> None:
-    log = await backend.open(signer=SIGNERS["mallory"], verifier=REQUIRED)
+    theirs = await opened(backend, "mallory")
+    log = await opened(backend, "worker")
     journal = log.topology.journal("sample")
-    writer = await log.writer("w")
+    writer = await theirs.writer("w")
     await writer.commit([Outgoing(counted(1, "k"), journal, 0, "k", (("noesium_seq", b"0"),))])
     await writer.close()
     [record] = await stored(log, journal)
@@ -76,7 +86,7 @@ async def test_another_agents_key_neither_writes_a_journal_nor_speaks_for_its_wo
     beat = AgentHeartbeat(
         agent_id="sample", agent_type="sample", instance_id="x", sequence=0, open_runs=0, interval_ms=1
     ).to_envelope(AgentRef("sample", "sample"), None, None)
-    await log.append([beat])
+    await theirs.append([beat])
     [record] = await stored(log, log.topology.heartbeat)
     assert "may not speak for 'agent:sample'" in _refusal(record)
 
@@ -103,18 +113,18 @@ async def test_a_key_counts_from_and_until_by_the_logs_time(backend: Backend) ->
 
 async def test_what_is_deferred_is_judged_by_its_own_signature(backend: Backend, tmp_path: Path) -> None:
     """A request that no worker can take yet is signed for the inbox; its copy in the journal is taken up."""
-    logs = {name: await backend.open(signer=signer, verifier=REQUIRED) for name, signer in SIGNERS.items()}
+    logs = {name: await opened(backend, name) for name in SIGNERS}
     agent = asking()
     newer = type("Newer", (agent,), {"version": "2.0.0"})
     async with (
         Client(logs["alice"], agent_id="alice") as alice,
         Client(logs["mallory"], agent_id="alice") as forger,
     ):
-        async with Worker(logs["worker"], [agent], home=tmp_path / "a"):
+        async with Worker(logs["worker"], [agent], home=tmp_path / "a", policy=ANYTHING):
             run = await alice.start("sample", {"n": 1}, version="^2")
             forged = await forger.start("sample", {"n": 2}, version="^2")
             await eventually(lambda: _parked(run))
-        async with Worker(logs["worker"], [newer], home=tmp_path / "b"):
+        async with Worker(logs["worker"], [newer], home=tmp_path / "b", policy=ANYTHING):
             await eventually(lambda: run.approvals())
             await run.approve(value="yes")
             assert (await run.result(timeout=PATIENCE_S))["said"] == "yes"
@@ -136,10 +146,10 @@ def _refusal(record: Record) -> str:
 
 
 async def test_a_cancel_of_ones_own_run_is_heard(backend: Backend, tmp_path: Path) -> None:
-    logs = {name: await backend.open(signer=signer, verifier=REQUIRED) for name, signer in SIGNERS.items()}
+    logs = {name: await opened(backend, name) for name in SIGNERS}
     async with (
         Client(logs["alice"], agent_id="alice") as alice,
-        Worker(logs["worker"], [asking()], home=tmp_path),
+        Worker(logs["worker"], [asking()], home=tmp_path, policy=ANYTHING),
     ):
         run = await alice.start("sample", {"n": 1})
         await eventually(lambda: run.approvals())

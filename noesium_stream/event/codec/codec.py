@@ -22,7 +22,7 @@ joined as latin-1 characters, one per byte, and become bytes once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -90,6 +90,7 @@ class EnvelopeCodec:
     Attributes:
         record_verifier: checks the proofs of records; None: they are not looked at.
         record_signer: proves records that are written; None: they are not signed.
+        trust: keeps the verifier's keys up to date; None: they are those that it was given.
 
     Raises:
         ConfigError, LogUnavailableError: the registry rejects the envelope's schema or does not answer.
@@ -108,6 +109,7 @@ class EnvelopeCodec:
         self._validate = self.catalogue.validate
         self._verifier = verifier
         self.record_verifier = None if verifier is None else RecordVerifier(verifier)
+        self.trust: Any = None
         self.record_signer = None if signer is None else RecordSigner(signer)
         self._others = WriterSchemas(registry, writer_schemas)
         self._header = self._others.frame
@@ -167,6 +169,11 @@ class EnvelopeCodec:
         if self._verifier is not None and event.signature is not None:
             self._others.verify(event, data, self._verifier)
         return event
+
+    async def know_keys_of(self, records: Sequence[Any]) -> None:
+        """Have the keys that records of the log are signed with, as far as its registry has them."""
+        if self.trust is not None:
+            await self.trust.know(records)
 
     def upcast(self, event: EventEnvelope) -> EventEnvelope:
         """The event in the newest known major version of its type; see `Catalogue.upcast`."""

@@ -90,6 +90,7 @@ from noesium_stream.event.standard.tool import (
     ToolRegistered,
     ToolTimeout,
 )
+from noesium_stream.event.standard.trust import KeyRevoked, KeyTrusted
 
 __all__ = [
     "AgentHeartbeat",
@@ -135,6 +136,8 @@ __all__ = [
     "ForkRef",
     "GraphRef",
     "HandlerAdvanced",
+    "KeyRevoked",
+    "KeyTrusted",
     "LatencyClass",
     "MemoryWritten",
     "MigratedTopic",

@@ -34,6 +34,7 @@ from noesium_stream.log.port import (
     TopicPartition,
     TopicShape,
     Types,
+    trusting,
 )
 from noesium_stream.log.prepare import check_partition, partitions_to_read, prepare_append, signed
 from noesium_stream.log.record import Decoder, Record
@@ -161,6 +162,7 @@ class EmbeddedLog:
                 if stop is not None and after > stop:
                     records = [record for record in records if record.offset < stop]
                 if records:
+                    await self._codec.know_keys_of(records)
                     yield records
                 self._check_open()
             if not positions:
@@ -232,7 +234,7 @@ class EmbeddedLog:
             store.unread,
             fetch,
             store.changes,
-            handler,
+            trusting(handler, self._codec),
             on_assigned,
             on_revoked,
             beginning,

@@ -46,6 +46,7 @@ from noesium_stream.log.port import (
     TopicInfo,
     TopicShape,
     Types,
+    trusting,
 )
 from noesium_stream.log.prepare import Prepared, partitions_to_read, prepare_append, signed
 from noesium_stream.log.record import Decoder, Record
@@ -216,6 +217,7 @@ class KafkaLog:
             source = self._reader(topic).batches(cursor, stops, keep, self._check_open)
         async with aclosing(source) as batches:
             async for batch in batches:
+                await self._codec.know_keys_of(batch)
                 yield batch
 
     async def end(self, topic: str) -> dict[int, int]:
@@ -264,7 +266,7 @@ class KafkaLog:
             member_name(self._clock),
             list(dict.fromkeys(topics)),
             self._codec,
-            handler,
+            trusting(handler, self._codec),
             on_assigned,
             on_revoked,
             None if types is None else shared_filter(frozenset(types)),
