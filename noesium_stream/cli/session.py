@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import getpass
 import logging
 import re
 import shlex
@@ -19,11 +20,14 @@ import click
 from noesium_stream.cli.output import LogFormatter, note
 from noesium_stream.cli.signals import begins
 from noesium_stream.client import Client, Run
+from noesium_stream.client.client import CLIENT_TYPE
 from noesium_stream.config import DEFAULT, Loaded, load_all
 from noesium_stream.errors import LogUnavailableError, NoesiumError, RunNotFoundError
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.envelope import AgentRef
+from noesium_stream.event.trust.trusted_key import AGENT, ROLE
 from noesium_stream.log import EventLog, Topology, open_log
+from noesium_stream.log.trust import own_key
 from noesium_stream.log.url import parse_url
 from noesium_stream.private_files import make_folder
 
@@ -188,6 +192,25 @@ async def find_run(client: Client, run_id: str | None) -> Run:
     raise RunNotFoundError(
         f"There are no runs on {client.log.url} yet.", hint="Start one: noesium run --help"
     )
+
+
+async def acting_name(log: EventLog, name: str | None = None) -> str:
+    """The name in which a command asks: `name`, else that of the key that it signs with, else `client`.
+
+    A key names somebody if it speaks for one person or program; others are named by --as.
+    """
+    if name is not None:
+        return name
+    key = await own_key(log)
+    names = [] if key is None or key.speaks_for_everybody else sorted(key.speaks_for)
+    people = [found for found in names if not found.startswith((AGENT, ROLE))]
+    return people[0] if len(people) == 1 else CLIENT_TYPE
+
+
+async def deciding_name(log: EventLog, name: str | None = None) -> str:
+    """The name of the person who decides: as `acting_name`, else the user's at this machine."""
+    found = await acting_name(log, name)
+    return getpass.getuser() if found == CLIENT_TYPE else found
 
 
 def is_embedded(url: str) -> bool:

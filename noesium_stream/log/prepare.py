@@ -123,6 +123,9 @@ def _own_key(encoder: Encoder) -> TrustedKey | None:
 
 def _require_own_name(own: TrustedKey, topic: str, envelope: EventEnvelope) -> None:
     """Refuse what every reader would refuse: nothing is written in a name that the key does not speak for."""
+    problem = own.problem_at(envelope.timestamp_ms)
+    if problem is not None:
+        raise SignatureError("noesium_proof", problem, hint="Sign with another key.")
     problem = speaker_problem(own, topic, envelope)
     if problem is not None:
         names = ", ".join(sorted(own.speaks_for))

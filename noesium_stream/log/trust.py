@@ -22,6 +22,7 @@ from noesium_stream.errors import (
     TopicNotFoundError,
     brief,
 )
+from noesium_stream.event.envelope_fields import short
 from noesium_stream.event.record_proofs import PROOF
 from noesium_stream.event.signing import Verifier
 from noesium_stream.event.trust.trust_fold import TRUST_TYPES, trusted_after
@@ -111,6 +112,50 @@ class RegistryTrust:
         self.refused[record.offset] = brief(error, _REASON_LENGTH)
         if len(self.refused) > _REFUSED:
             del self.refused[min(self.refused)]
+
+
+def trust_of(log: EventLog) -> RegistryTrust:
+    """The keys that a log trusts.
+
+    Raises:
+        ConfigError: it was opened without public keys.
+    """
+    trust = getattr(log.decoder, "trust", None)
+    if not isinstance(trust, RegistryTrust):
+        raise ConfigError(
+            "No public keys are configured: nothing is verified here.",
+            hint="NOESIUM_PUBLIC_KEYS names the file that has the operator's public key.",
+        )
+    return trust
+
+
+async def own_key(log: EventLog) -> TrustedKey | None:
+    """The key with which this process signs what it writes; None: signatures are not verified here.
+
+    Where they are verified and not required, a process that does not sign, or not with a trusted key, has
+    none either.
+
+    Raises:
+        ConfigError: signatures are required, and this process does not sign, or not with a trusted key.
+        LogUnavailableError
+    """
+    signer, verifier = getattr(log.decoder, "record_signer", None), log.decoder.record_verifier
+    if verifier is None or not (verifier.required or signer is not None):
+        return None
+    if signer is None:
+        raise ConfigError(
+            "This process does not sign what it writes, and only signed records are accepted.",
+            hint="NOESIUM_SIGNING_KEY names the file of a private key; make one: noesium keys new --help",
+        )
+    if verifier.key(signer.key_id) is None:
+        await trust_of(log).refresh()
+    key = verifier.key(signer.key_id)
+    if key is None and verifier.required:
+        raise ConfigError(
+            f"{log.url} does not trust the key {short(signer.key_id)}: what it signs is accepted by nobody.",
+            hint="An operator lets the log trust it: noesium keys trust FILE",
+        )
+    return key
 
 
 def _signers(records: Sequence[Record]) -> Iterable[str]:

@@ -21,6 +21,7 @@ from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.trust.policy import Policy, read_policy
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
+from noesium_stream.log.trust import own_key
 from noesium_stream.worker.handler_host import HandlerHost
 from noesium_stream.worker.health import Health
 from noesium_stream.worker.host import Host
@@ -118,14 +119,17 @@ class Worker:
         self._url = log if isinstance(log, str) else None
         self._opens = log is None or isinstance(log, str)
         self._own_log: EventLog | None = None
+        self._log = None if log is None or isinstance(log, str) else log
         self._hosts = [] if log is None or isinstance(log, str) else hosts(log)
         self._heartbeats: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         try:
             if self._opens:
-                self._own_log = await open_log(self._url, clock=self._clock)
+                self._own_log = self._log = await open_log(self._url, clock=self._clock)
                 self._hosts = self._hosts_on(self._own_log)
+            if self._log is not None:
+                await own_key(self._log)  # nobody would believe what it writes
             for host in self._hosts:
                 await host.start()
         except BaseException:

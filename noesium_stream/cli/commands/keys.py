@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from noesium_stream.cli.output import note, out_json
 from noesium_stream.cli.session import asynchronous, json_option, opened, shared_log_option
+from noesium_stream.cli.signals import synchronous
 from noesium_stream.cli.table import table
 from noesium_stream.client.operate.keys import ListedKey, list_keys, revoke_key, trust_keys
 from noesium_stream.clock import SystemClock, to_rfc3339
@@ -59,6 +60,7 @@ def keys_command() -> None:
 )
 @click.option("--until", metavar="TIME", help="When it ends to count: 2027-01-01T00:00:00Z.")
 @_out_option
+@synchronous
 def new_command(key_id: str, names: tuple[str, ...], until: str | None, path: Path | None) -> None:
     """Make a key: the private half goes to a file, the public half is printed as JSON.
 

@@ -8,7 +8,7 @@ import click
 from humanize import naturalsize
 
 from noesium_stream.cli.output import note, out_json
-from noesium_stream.cli.session import asynchronous, json_option, log_option, opened
+from noesium_stream.cli.session import acting_name, asynchronous, json_option, log_option, opened
 from noesium_stream.cli.table import table
 from noesium_stream.client import Client
 from noesium_stream.log import TopicInfo
@@ -60,7 +60,7 @@ async def grow_command(agent_type: str, partitions: int, log_url: str | None, as
     changed, but workers of releases without this feature must be replaced before. Settings and retention are
     those of the present topics. If the command is interrupted, repeat it.
     """
-    async with opened(log_url) as log, Client(log) as client:
+    async with opened(log_url) as log, Client(log, agent_id=await acting_name(log)) as client:
         grown = await client.grow(agent_type, partitions)
     if as_json:
         out_json(

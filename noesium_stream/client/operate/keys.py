@@ -15,7 +15,7 @@ from noesium_stream.event.standard import KeyRevoked, KeyTrusted
 from noesium_stream.event.trust.speaking import CLIENT
 from noesium_stream.event.trust.trusted_key import TrustedKey
 from noesium_stream.log.port import EventLog
-from noesium_stream.log.trust import RegistryTrust
+from noesium_stream.log.trust import RegistryTrust, trust_of
 
 _OPERATOR = "Sign with an operator's key, one that speaks for `*`: NOESIUM_SIGNING_KEY=FILE."
 
@@ -42,7 +42,7 @@ async def list_keys(log: EventLog, clock: Clock) -> list[ListedKey]:
         ConfigError: no public keys are configured.
         LogUnavailableError
     """
-    trust = _trust_of(log)
+    trust = trust_of(log)
     keys = await trust.refresh()
     now_ms = clock.now_ms()
     return [
@@ -58,7 +58,7 @@ async def trust_keys(log: EventLog, clock: Clock, keys: Iterable[TrustedKey]) ->
         ConfigError: this process does not sign with an operator's key, or an id names another key already.
         LogUnavailableError, CommitUnknownError
     """
-    trust = _trust_of(log)
+    trust = trust_of(log)
     known = await trust.refresh()
     _require_operator(log, known, clock)
     new = []
@@ -85,27 +85,11 @@ async def revoke_key(
         ConfigError: this process does not sign with an operator's key, or there is no such key.
         LogUnavailableError, CommitUnknownError
     """
-    known = await _trust_of(log).refresh()
+    known = await trust_of(log).refresh()
     _require_operator(log, known, clock)
     if key_id not in known:
         raise ConfigError(f"The log has no key {short(key_id)}.", hint="See: noesium keys list")
     await _append(log, clock, [KeyRevoked(key_id=key_id, from_ms=from_ms, reason=reason)])
-
-
-def own_key(log: EventLog) -> TrustedKey | None:
-    """The key that this process signs with; None: it does not sign, or does not know its own key."""
-    signer, verifier = getattr(log.decoder, "record_signer", None), log.decoder.record_verifier
-    return None if signer is None or verifier is None else verifier.key(signer.key_id)
-
-
-def _trust_of(log: EventLog) -> RegistryTrust:
-    trust = getattr(log.decoder, "trust", None)
-    if not isinstance(trust, RegistryTrust):
-        raise ConfigError(
-            "No public keys are configured: nothing is verified here.",
-            hint="NOESIUM_PUBLIC_KEYS names the file that has the operator's public key.",
-        )
-    return trust
 
 
 def _require_operator(log: EventLog, known: dict[str, TrustedKey], clock: Clock) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -11,7 +10,15 @@ from typing import Any, Final
 import click
 
 from noesium_stream.cli.output import duration, note, out_json, shorten
-from noesium_stream.cli.session import asynchronous, given_run, json_option, log_option, opened
+from noesium_stream.cli.session import (
+    acting_name,
+    asynchronous,
+    deciding_name,
+    given_run,
+    json_option,
+    log_option,
+    opened,
+)
 from noesium_stream.cli.table import table
 from noesium_stream.client import Approval, Client
 from noesium_stream.clock import SystemClock, to_rfc3339
@@ -87,10 +94,10 @@ async def _answer(
     name: str | None,
     log_url: str | None,
 ) -> None:
-    async with opened(log_url) as log, Client(log) as client:
+    async with opened(log_url) as log, Client(log, agent_id=await acting_name(log, name)) as client:
         run = await client.get_run(run_id)
         send = run.approve if approved else run.reject
-        question = await send(approval_id, value=_value(value), by=name or getpass.getuser())
+        question = await send(approval_id, value=_value(value), by=await deciding_name(log, name))
     note(f"{'approved' if approved else 'rejected'} {question.shown} of {run.id}")
 
 

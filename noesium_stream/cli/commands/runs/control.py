@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from noesium_stream.cli.output import note
-from noesium_stream.cli.session import asynchronous, given_run, log_option, opened
+from noesium_stream.cli.session import acting_name, asynchronous, given_run, log_option, opened
 from noesium_stream.client import Client, Run
 from noesium_stream.clock import to_rfc3339
 from noesium_stream.errors import RunEndedError
@@ -26,7 +26,7 @@ async def signal_command(run_id: str, name: str, value: str, log_url: str | None
 
     VALUE is JSON; any other text is sent as text. The message waits on the log until the run asks for it.
     """
-    async with opened(log_url) as log, Client(log) as client:
+    async with opened(log_url) as log, Client(log, agent_id=await acting_name(log)) as client:
         run = await client.get_run(run_id)
         await _must_be_open(run)
         await run.signal(name, _value(value))
@@ -40,7 +40,7 @@ async def signal_command(run_id: str, name: str, value: str, log_url: str | None
 @asynchronous
 async def cancel_command(run_id: str, reason: str | None, log_url: str | None) -> None:
     """Ask an open run to end; its worker does it at the next step."""
-    async with opened(log_url) as log, Client(log) as client:
+    async with opened(log_url) as log, Client(log, agent_id=await acting_name(log)) as client:
         run = await client.get_run(run_id)
         await _must_be_open(run)
         asked = await run.cancel_request()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from dataclasses import asdict
 from typing import Any, Final
@@ -10,7 +9,15 @@ from typing import Any, Final
 import click
 
 from noesium_stream.cli.output import duration, note, out_json, shorten
-from noesium_stream.cli.session import asynchronous, given_run, json_option, log_option, opened
+from noesium_stream.cli.session import (
+    acting_name,
+    asynchronous,
+    deciding_name,
+    given_run,
+    json_option,
+    log_option,
+    opened,
+)
 from noesium_stream.cli.table import table
 from noesium_stream.client import Client, UnresolvedEffect
 from noesium_stream.client.views.unresolved_effects import Decision
@@ -77,11 +84,10 @@ async def resolve(
     RUN and EFFECT may be the beginning of an id.
     """
     decision, value = _decision(result, retry, fail)
-    async with opened(log_url) as log, Client(log) as client:
+    async with opened(log_url) as log, Client(log, agent_id=await acting_name(log, name)) as client:
         run = await client.get_run(run_id)
-        sent = await run.resolve_effect(
-            effect_id, decision, value, reason=reason, by=name or getpass.getuser()
-        )
+        by = await deciding_name(log, name)
+        sent = await run.resolve_effect(effect_id, decision, value, reason=reason, by=by)
         note(f"{decision}: sent for the effect {sent.effect_id} of {run.id}")
 
 

@@ -7,6 +7,7 @@ import click
 from noesium_stream.cli.output import note, out, out_json
 from noesium_stream.cli.replaying import graph_option, options_option, target_for
 from noesium_stream.cli.session import (
+    acting_name,
     asynchronous,
     given_run,
     json_option,
@@ -47,7 +48,7 @@ async def fork_command(
     other text is taken as text. A worker of the agent executes the new run.
     """
     values = dict(parse_setting(setting) for setting in settings)
-    async with opened(log_url) as log, Client(log) as client:
+    async with opened(log_url) as log, Client(log, agent_id=await acting_name(log)) as client:
         parent = await client.get_run(run_id)
         target = target_for(log, graph, options, parent.agent_type) if values or graph else None
         run = await fork(client, parent, step, values, target)

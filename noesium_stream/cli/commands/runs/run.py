@@ -19,6 +19,7 @@ from noesium_stream.cli.output import note, out_json
 from noesium_stream.cli.patience import Patience, WorkerCommands
 from noesium_stream.cli.progress import progress_line
 from noesium_stream.cli.session import (
+    acting_name,
     asynchronous,
     given_run,
     is_embedded,
@@ -104,7 +105,7 @@ async def run_command(
     log = await open_configured(loaded)
     try:
         async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(Client(log))
+            client = await stack.enter_async_context(Client(log, agent_id=await acting_name(log)))
             # Report a missing run before the agents start, which may have much to read.
             found = None if resumed is None else await asked.find(client, resumed)
             worker = await stack.enter_async_context(asked.workers(log))
