@@ -140,6 +140,15 @@ class SemanticIndex(SemanticProjection):
         refuse_in_fold("a semantic index")
         return self._alone(lambda: self._changing(self._rebuild))
 
+    @property
+    def path(self) -> Path:
+        """The index file."""
+        return self._store.path
+
+    def contents(self) -> list[tuple[str, str]]:
+        """The key and the indexed text of each row, by key."""
+        return self._store.contents()
+
     def close(self) -> None:
         """Close the index. Idempotent."""
         self._store.close()

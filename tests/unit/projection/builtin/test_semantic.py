@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from noesium_stream.errors import ImpureProjectionError, ProjectionError
 from noesium_stream.projection import BaseProjection
 from noesium_stream.projection.builtin import SemanticIndex
 from noesium_stream.projection.builtin.embedding import WordLlamaEmbedder
+from noesium_stream.projection.builtin.semantic import texts_of
 from noesium_stream.projection.load import load_projection
 from noesium_stream.projection.state.state_file import StateFile
 from noesium_stream.projection.stored.stored_projection import StoredProjection, describe
@@ -92,6 +94,12 @@ def source(tmp_path: Path) -> Source:
     return found
 
 
+def drop_table(path: Path) -> None:
+    """Damage an index file as another program could."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DROP TABLE item")
+
+
 async def test_rows_are_found_by_their_words_and_only_what_changed_is_taken(source: Source) -> None:
     async with SemanticIndex(source.stored) as index:
         assert await index.refresh() == 4
@@ -105,7 +113,7 @@ async def test_rows_are_found_by_their_words_and_only_what_changed_is_taken(sour
         assert await index.refresh() <= 4  # the row before a new or removed one is written with it
         assert [hit.key for hit in await index.search("cat")] == ["e"]
         assert [hit.key for hit in await index.search("rain paid")] == ["a"]
-        assert index._store.contents() == source.texts()
+        assert index.contents() == source.texts()
 
 
 async def test_an_embedder_finds_what_looks_alike_and_embeds_nothing_twice(source: Source) -> None:
@@ -142,72 +150,75 @@ def test_an_index_that_follows_is_the_one_that_is_made_at_once(
     source = Source(tmp_path_factory.mktemp("s"))
     source.fold()
     follows = SemanticIndex(source.stored)
-    follows._refresh()
+    asyncio.run(follows.refresh())
     for part in parts:
         source.fold(*((f"k{key}", n) for key, n in part))
-        follows._refresh()
-        assert follows._store.contents() == source.texts()
+        asyncio.run(follows.refresh())
+        assert follows.contents() == source.texts()
     follows.close()
 
 
 async def test_what_does_not_fit_is_made_again(source: Source) -> None:
     async with SemanticIndex(source.stored) as index:
         await index.refresh()
-        path = index._store.path
+        path = index.path
     for version, taken in ((1, 0), (2, 4), (2, 0), (1, 4)):
         async with SemanticIndex(source.stored, version=version) as index:
             assert await index.refresh() == taken
     path.write_bytes(b"no database, " * 1000)
     async with SemanticIndex(source.stored) as index:
         assert await index.refresh() == 4
-        index._store._db.execute("DROP TABLE item")
+        drop_table(index.path)
         assert [hit.key for hit in await index.search("paid")] == ["a"]
     discard(source.state)
     source.records.clear()
     source.fold(("z", 2))  # another file, at an earlier position
     async with SemanticIndex(source.stored) as index:
         assert await index.refresh() == 1
-        assert index._store.contents() == [("z", "a cat sleeps")]
+        assert index.contents() == [("z", "a cat sleeps")]
         assert await index.rebuild() == 1
 
 
 async def test_an_index_that_another_process_has_open_is_emptied_not_taken_away(source: Source) -> None:
     async with SemanticIndex(source.stored) as one, SemanticIndex(source.stored) as other:
         await one.refresh()
-        file = one._store.path.stat().st_ino
+        file = one.path.stat().st_ino
         assert await other.rebuild() == 4
-        assert one._store.path.stat().st_ino == file
+        assert one.path.stat().st_ino == file
         source.fold(("e", 2))
         assert await one.refresh() >= 1
         assert [hit.key for hit in await other.search("cat")] == ["b", "e"]
-        one._store._db.execute("DROP TABLE item")
+        drop_table(one.path)
         assert await other.rebuild() == 5
         assert [hit.key for hit in await one.search("paid")] == ["a"]
-        assert one._store._file == other._store._file == one._store.path.stat().st_ino
+        source.fold(("f", 2))
+        await one.refresh()
+        assert one.contents() == other.contents() == source.texts()
 
 
 async def test_an_index_is_changed_by_one_process_at_a_time(source: Source) -> None:
-    async with SemanticIndex(source.stored) as one, SemanticIndex(source.stored) as other:
-        others: list[asyncio.Task[int]] = []
-        loop = asyncio.get_running_loop()
-        take = one._take
+    others: list[asyncio.Task[int]] = []
+    loop = asyncio.get_running_loop()
 
-        def other_comes(*arguments: Any) -> int:
-            """Before what has changed is written the state goes on, and another process comes."""
-            if not others:
-                source.fold(("a", 5))
-                others.append(asyncio.run_coroutine_threadsafe(came(), loop).result())
-            return take(*arguments)
+    def other_comes(key: str, state: Any) -> str | None:
+        """Before what has changed is written the state goes on, and another process comes."""
+        if not others:
+            source.fold(("a", 5))
+            others.append(asyncio.run_coroutine_threadsafe(came(), loop).result())
+        return texts_of(key, state)
 
-        async def came() -> asyncio.Task[int]:
-            task = asyncio.create_task(other.refresh())
-            await asyncio.wait((task,), timeout=0.3)
-            return task
+    async def came() -> asyncio.Task[int]:
+        task = asyncio.create_task(other.refresh())
+        await asyncio.wait((task,), timeout=0.3)
+        return task
 
-        one._take = other_comes  # type: ignore[method-assign]
+    async with (
+        SemanticIndex(source.stored, text=other_comes) as one,
+        SemanticIndex(source.stored) as other,
+    ):
         await one.refresh()
         await others[0]
-        assert other._store.contents() == source.texts()
+        assert other.contents() == source.texts()
 
 
 def test_a_sound_index_that_cannot_be_written_now_is_not_taken_away(source: Source) -> None:

@@ -27,7 +27,8 @@ from noesium_stream.log.record import Record
 from noesium_stream.projection import BaseProjection
 from noesium_stream.testing import HookedLog
 from noesium_stream.testing.hooked import Commit
-from noesium_stream.worker import Worker, handler_host
+from noesium_stream.worker import Worker
+from noesium_stream.worker.handlers import ahead
 from noesium_stream.worker.handlers import commits as handling_commits
 from noesium_stream.worker.handlers import tenure as handling
 from noesium_stream.worker.handlers.commits import Commits, Made
@@ -376,7 +377,7 @@ async def test_what_was_handled_behind_a_commit_that_failed_is_handled_again_onc
 async def test_a_worker_that_ends_does_not_wait_for_a_log_that_is_full(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handler_host, "MOST_EVENTS", 0)
+    monkeypatch.setattr(ahead, "MOST_EVENTS", 0)
     monkeypatch.setattr(handling, "DRAIN_S", 0.01)
     tried, full = asyncio.Event(), True
 
