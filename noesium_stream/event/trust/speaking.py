@@ -50,6 +50,11 @@ def owner_of(topic: str) -> str | None:
     return parts[2] if len(parts) >= 4 and parts[1] == "agent" and parts[3] in ("inbox", "journal") else None
 
 
+def _is_first_inbox(topic: str) -> bool:
+    """Whether a topic is the inbox that others write to; later generations end in `.gN`."""
+    return topic.endswith(".inbox")
+
+
 def journal_problem(key: TrustedKey, topic: str) -> str | None:
     """Why a key may not write to a topic at all: a journal is its agent's own; None: it may."""
     owner = owner_of(topic)
@@ -61,10 +66,11 @@ def journal_problem(key: TrustedKey, topic: str) -> str | None:
 def speaker_problem(key: TrustedKey, topic: str, event: EventEnvelope) -> str | None:
     """Why a key may not say what an event says; None: it may.
 
-    An agent's own workers may put any event into its topics: they copy and forward what they were sent.
+    An agent's own workers may put others' events where they copy and forward what they were sent: into its
+    journal, and into the inbox of a later generation of its topics.
     """
     owner = owner_of(topic)
-    if owner is not None and key.speaks(AGENT + owner):
+    if owner is not None and not _is_first_inbox(topic) and key.speaks(AGENT + owner):
         return None
     for name in speakers_of(event):
         if not key.speaks(name):

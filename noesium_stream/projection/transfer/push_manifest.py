@@ -9,10 +9,14 @@ import rfc8785
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from noesium_stream.errors import SignatureError, SnapshotError, brief
+from noesium_stream.event.envelope_fields import short
 from noesium_stream.event.signing import Signer, Verifier
 
 MANIFEST: Final = "manifest.json"
 PACKED: Final = ".zst"
+SPEAKER: Final = "agent:projections"
+"""The name in which a push is signed; see `noesium_stream.event.trust.trusted_key`."""
+
 _SIGNATURE: Final = "signature"
 
 _Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
@@ -106,4 +110,7 @@ def _verify(fields: dict[str, Any], signature: Any, verifier: Verifier) -> None:
         raise SignatureError(_SIGNATURE, "is missing, and here public keys are configured")
     if not isinstance(signature, dict) or signature.get("algorithm") != "Ed25519":
         raise SignatureError(_SIGNATURE, "is not one of Ed25519")
-    verifier.verify_bytes(str(signature.get("key")), str(signature.get("value")), rfc8785.dumps(fields))
+    key = verifier.verify_bytes(str(signature.get("key")), str(signature.get("value")), rfc8785.dumps(fields))
+    if not key.speaks(SPEAKER):
+        whose = f"is by the key {short(key.key_id)}"
+        raise SignatureError(_SIGNATURE, f"{whose}, which may not speak for {SPEAKER}")

@@ -71,5 +71,7 @@ def test_who_decides_is_spoken_for_too() -> None:
 
 def test_an_agent_forwards_what_others_said_into_its_own_topics_alone() -> None:
     event = cancel(ALICE)
-    assert speaker_problem(key("agent:clerk"), INBOX, event) is None
+    assert speaker_problem(key("agent:clerk"), JOURNAL, event) is None
+    assert speaker_problem(key("agent:clerk"), f"{INBOX}.g2", event) is None
+    assert speaker_problem(key("agent:clerk"), INBOX, event) is not None
     assert speaker_problem(key("agent:clerk"), "n.agent.other.inbox", event) is not None

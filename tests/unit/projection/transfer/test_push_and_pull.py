@@ -25,6 +25,7 @@ from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import ConfigError, ProjectionLoadError, SnapshotError, StateFileError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.signing import Signer, Verifier
+from noesium_stream.event.trust.trusted_key import TrustedKey
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.projection.base import AnyProjection
@@ -530,6 +531,21 @@ async def test_with_keys_only_what_a_known_key_has_signed_is_taken(
     ]
     with pytest.raises(SnapshotError, match="that can be taken"):
         await taken(log, depot, tmp_path / "c", verifier=Verifier({"bob": EVE.public_key}, required=True))
+
+
+async def test_a_push_counts_only_by_a_key_that_speaks_for_projections(
+    log: EventLog, depot: Depot, tmp_path: Path
+) -> None:
+    shipment = sent(depot, await folded(log, tmp_path / "a"), EVE)
+    for name, refused in (("eve", True), ("agent:projections", False)):
+        verifier = Verifier({"eve": TrustedKey("eve", EVE.public_key, frozenset({name}))}, required=True)
+        if refused:
+            with pytest.raises(SnapshotError, match="that can be taken"):
+                await taken(log, depot, tmp_path / name, verifier=verifier)
+        else:
+            done, said = await taken(log, depot, tmp_path / "b", verifier=verifier)
+            assert (done.events, said) == (300, [])
+    assert shipment.files
 
 
 @pytest.mark.parametrize("field", ["sha256", "topic", "cursor", "pushed", "reference", "key", "value"])
