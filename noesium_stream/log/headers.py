@@ -1,4 +1,4 @@
-"""Record headers: the CloudEvents Kafka binding, and seven headers of this project.
+"""Record headers: the CloudEvents Kafka binding, and eight headers of this project.
 
 Headers are a convenience for filters and other tools. The envelope alone says what an event is.
 """
@@ -43,6 +43,13 @@ DEADLINE: Final = "noesium_deadline"
 LOGGED: Final = "noesium_logged"
 """On a command with a time to live that was forwarded to the next generation of its topics: when the log took
 it first, in milliseconds since the epoch, decimal."""
+
+SENDER: Final = "noesium_sender"
+"""On a journal's copy of a received event, and on a forwarded request: its sender's own proof, and what else
+is needed to verify it (see `noesium_stream.log.sender_proof`)."""
+
+LATEST_MS: Final = 253_402_300_799_999
+"""End of the year 9999, in milliseconds since the epoch: no later moment has a text."""
 
 COMMIT: Final = "noesium_commit"
 """`<commit id>:<index>:<count>` of a writer's commit, index and count within the partition."""

@@ -26,6 +26,10 @@ class Decoder(Protocol):
 
     record_verifier: RecordVerifier | None
 
+    @property
+    def frame(self) -> bytes:
+        """The prefix of every event that this process encodes."""
+
     def decode(self, data: bytes) -> EventEnvelope:
         """Decode and validate; raises `EventValidationError`."""
 
@@ -108,6 +112,17 @@ class Record:
         return self
 
     @property
+    def signed_place(self) -> tuple[str, int]:
+        """Topic and partition that the record's proof is about."""
+        topic, partition = getattr(self, "_place", (self.topic, self.partition))
+        return topic, partition
+
+    @property
+    def has_own_frame(self) -> bool:
+        """Whether the value has the schema and the frame that this process writes itself."""
+        return self.value.startswith(self._decoder.frame)
+
+    @property
     def signed_by(self) -> TrustedKey | None:
         """The key that signed the record; None: nobody did, or signatures are not verified here.
 
@@ -151,8 +166,7 @@ class Record:
         return self._envelope
 
     def _check_speaker(self, signed_by: TrustedKey, event: EventEnvelope) -> None:
-        topic, _ = getattr(self, "_place", (self.topic, self.partition))
-        problem = speaker_problem(signed_by, topic, event)
+        problem = speaker_problem(signed_by, self.signed_place[0], event)
         if problem is not None:
             raise SignatureError("producer", problem)
 
@@ -165,7 +179,7 @@ class Record:
         verifier = self._decoder.record_verifier
         if verifier is None or hasattr(self, "_signed_by"):
             return
-        topic, partition = getattr(self, "_place", (self.topic, self.partition))
+        topic, partition = self.signed_place
         try:
             self._signed_by = verifier.check(
                 topic, partition, self.key, self.raw_headers, self.value, self.timestamp_ms

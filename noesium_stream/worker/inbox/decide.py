@@ -34,17 +34,16 @@ from noesium_stream.event.standard import PartitionOutgrown, RunCancelRequested,
 from noesium_stream.event.standard.request import BEHIND
 from noesium_stream.event.trust.policy import Policy, Right, refusal
 from noesium_stream.kernel import RunHistory
-from noesium_stream.log.headers import ORIGIN
+from noesium_stream.log.headers import LATEST_MS, ORIGIN
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES
 from noesium_stream.log.record import Record
+from noesium_stream.log.sender_proof import SENDER_BYTES
 from noesium_stream.worker.inbox.faults import is_of_the_record, refusal_by
 
-COPY_BYTES: Final = 2_048
-"""Upper bound of the headers of an accepted copy: number, source, origin, deadline and mark."""
+COPY_BYTES: Final = 2_048 + SENDER_BYTES
+"""Upper bound of the headers of an accepted copy: number, source, origin, sender's proof, deadline, mark."""
 
 ORIGIN_BYTES: Final = 300
-LATEST_MS: Final = 253_402_300_799_999
-"""End of the year 9999: no later moment has a text."""
 
 
 class Action(Enum):

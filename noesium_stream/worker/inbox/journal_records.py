@@ -16,6 +16,7 @@ from noesium_stream.event.standard import (
 from noesium_stream.log.headers import CE_TYPE, LOGGED, ORIGIN, SOURCE, header_value
 from noesium_stream.log.port import Outgoing, Position
 from noesium_stream.log.record import Record
+from noesium_stream.log.sender_proof import copied
 from noesium_stream.log.topics import partition_of
 from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.inbox.decide import FOR_RUNS
@@ -137,12 +138,13 @@ def forwarded(context: PartitionContext, record: Record, partitions: int) -> lis
     headers = [] if origin is None else [(ORIGIN, origin)]
     if event.ttl_ms is not None:
         headers.append((LOGGED, str(logged_ms(record)).encode()))
+    copy, proof = copied(event, record)
     sent = Outgoing(
-        event,
+        copy,
         context.log.topology.inbox(context.agent_type, context.generation + 1),
         partition_of(record.key, partitions),
         record.key,
-        tuple(headers),
+        (*headers, *proof),
     )
     return [
         sent,

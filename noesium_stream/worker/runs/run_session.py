@@ -18,6 +18,7 @@ from noesium_stream.kernel.step.position import enclosing_step
 from noesium_stream.log.headers import ORIGIN, SOURCE
 from noesium_stream.log.port import Outgoing
 from noesium_stream.log.record import Record
+from noesium_stream.log.sender_proof import copied
 from noesium_stream.log.topics import partition_of
 from noesium_stream.observability import kernel_node_duration
 from noesium_stream.worker.agent_directory import Directory
@@ -105,6 +106,8 @@ class RunSession:
     def accept(self, event: EventEnvelope, source: Record) -> Outgoing:
         """Apply a received event; return its journal copy: same `event_id`, its source in a header.
 
+        Where signatures are verified the copy has its sender's proof, too.
+
         The copy is not staged: the log may refuse records that the run has staged, and this must not fail
         the inbox records of all runs of the partition.
         """
@@ -112,9 +115,10 @@ class RunSession:
         origin = source.header(ORIGIN)
         if origin is not None:
             headers.append((ORIGIN, origin))
+        copy, proof = copied(event, source)
         self.history.apply(event)
         self.held = True
-        return self._record(event, tuple(headers))
+        return self._record(copy, (*headers, *proof))
 
     def note(self, event: DomainEvent) -> Outgoing:
         """Apply an event that the owner writes about the run; return its record, which is not staged."""

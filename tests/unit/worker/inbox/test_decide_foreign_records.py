@@ -17,11 +17,12 @@ from noesium_stream.event import EventEnvelope, TraceContext, standard_catalogue
 from noesium_stream.event.codec.codec import EnvelopeCodec
 from noesium_stream.event.standard import RunRequested
 from noesium_stream.log import EventLog, open_log
+from noesium_stream.log.headers import LATEST_MS
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES, Prepared, header_text
 from noesium_stream.log.record import Record
 from noesium_stream.worker import Worker
 from noesium_stream.worker.context import PartitionContext
-from noesium_stream.worker.inbox.decide import COPY_BYTES, LATEST_MS
+from noesium_stream.worker.inbox.decide import COPY_BYTES
 from noesium_stream.worker.inbox.journal_records import deferred
 from noesium_stream.worker.inbox.successor import Successor
 from noesium_stream.worker.runs.slots import MAX_KEY_LENGTH, fairness_key
@@ -118,7 +119,7 @@ async def test_a_fork_at_a_step_that_no_run_can_have_is_refused(log: EventLog, t
 async def test_a_header_that_no_copy_can_hold_is_refused(log: EventLog, tmp_path: Path) -> None:
     size = MAX_JOURNAL_BYTES - COPY_BYTES - len(RUN)
     filled = command(input={"n": "x" * (size - len(CODEC.encode(command(input={"n": ""}))) - 10)})
-    await write(log, filled, ("noesium_origin", b"x" * 4_000))
+    await write(log, filled, ("noesium_origin", b"x" * 14_000))
     (reason,) = await goes_on(log, tmp_path, 1)
     assert reason.startswith("header noesium_origin")
 
