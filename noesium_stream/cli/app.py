@@ -61,6 +61,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "effects": ("runs.effect", "List effects that wait for a person to decide."),
     "effect": ("runs.effect", "Decide about effects of unknown outcome."),
     "verify": ("runs.verify", "Replay recorded runs against code and print the first difference."),
+    "export": ("runs.export", "Write a run's journal to FILE, with the signatures of its records."),
     "replay": ("runs.replay", "Print the state of a run after one of its steps, as JSON."),
     "fork": ("runs.fork", "Start a run that shares another one's history up to a step, and print its id."),
     "diff": ("runs.diff", "Compare two runs step by step and print where they part."),

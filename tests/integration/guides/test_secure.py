@@ -21,6 +21,7 @@ def test_the_guide_works_as_it_is_written(tmp_path: Path) -> None:
         with reader.terminal("agents") as agents:
             agents.wait_for_error_line(f"at work on {address}", LONG_S)
             assert "When a process dies" in reader.bash("alice").stdout
+            assert reader.bash("proof").stdout.endswith("proven\n")
             refused = reader.bash("refused").stderr
             assert "'alice' may not start runs of librarian" in refused
             assert "the key 'alice-1' was revoked at" in refused

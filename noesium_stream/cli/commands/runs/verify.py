@@ -1,19 +1,23 @@
-"""`noesium verify`: replays recorded runs against code."""
+"""`noesium verify`: replays recorded runs against code, or checks the signatures of an exported one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
+from noesium_stream.cli.commands.runs import offline
 from noesium_stream.cli.exits import FAILED
 from noesium_stream.cli.output import note, out, out_json
 from noesium_stream.cli.replaying import graph_option, options_option, target_for
-from noesium_stream.cli.session import asynchronous, json_option, log_option, opened
+from noesium_stream.cli.session import asynchronous, json_option, log_option, opened, settings
 from noesium_stream.client import Client
 from noesium_stream.client.operate.replay import verify, verify_open
+from noesium_stream.client.proof.checks import verify_file
 from noesium_stream.errors import ConfigError
+from noesium_stream.event.signing import Verifier
 from noesium_stream.kernel.verify.verifier import Verdict
 from noesium_stream.log import EventLog
 
@@ -24,6 +28,21 @@ from noesium_stream.log import EventLog
     "--open", "all_open", is_flag=True, help="All open runs: which of them can go on with this code."
 )
 @click.option("-a", "--agent", "agent_type", metavar="TYPE", help="With --open: whose runs.")
+@click.option(
+    "--offline",
+    "exported",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Check the signatures of a run that `noesium export` wrote; no log and no code is needed.",
+)
+@click.option(
+    "--public-keys",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    multiple=True,
+    help="With --offline: the keys that are trusted; several times for several files. [default: the setting "
+    "public_keys]",
+)
 @graph_option
 @options_option
 @log_option
@@ -33,6 +52,8 @@ async def verify_command(
     run_ids: tuple[str, ...],
     all_open: bool,
     agent_type: str | None,
+    exported: Path | None,
+    public_keys: tuple[Path, ...],
     graph: str | None,
     options: tuple[str, ...],
     log_url: str | None,
@@ -44,7 +65,16 @@ async def verify_command(
     come from the recording, and calls, events, deltas, the next nodes and the result are compared with it.
     Work that a node's body does directly, not through step.effect, a model, a tool or another agent, is done
     again. With --graph it is the gate before a deploy. Exit code 1 if a run differs.
+
+    --offline says who asked, who approved, what was done and how the run ended, as far as signatures prove
+    it. Exit code 1 if a record is changed, missing, out of order, unsigned, or signed by another key.
     """
+    if exported is not None:
+        if all_open or agent_type is not None or graph is not None or options or len(run_ids) > 1:
+            raise click.UsageError("--offline takes one run id at most, --public-keys and --json.")
+        return _offline(exported, public_keys, run_ids[0] if run_ids else None, as_json)
+    if public_keys:
+        raise click.UsageError("--public-keys goes with --offline.")
     if bool(run_ids) == all_open or any(not run_id.strip() for run_id in run_ids):
         raise click.UsageError("Give either run ids or --open.")
     async with opened(log_url) as log, Client(log) as client:
@@ -58,6 +88,21 @@ async def verify_command(
     else:
         _show(verdicts, all_open)
     if not all(verdict.is_same for verdict in verdicts):
+        raise click.exceptions.Exit(FAILED)
+    return None
+
+
+def _offline(exported: Path, public_keys: Sequence[Path], run_id: str | None, as_json: bool) -> None:
+    verifier = Verifier() if public_keys else Verifier.from_file(settings().noesium.public_keys)
+    for path in public_keys:
+        for key in Verifier.from_file(path).keys.values():
+            verifier.trust(key)
+    verdict = verify_file(exported, verifier, run_id)
+    if as_json:
+        out_json(offline.as_fields(verdict))
+    else:
+        offline.show(verdict)
+    if not verdict.is_proven:
         raise click.exceptions.Exit(FAILED)
 
 
