@@ -137,6 +137,8 @@ class _Check:
         verdict, findings = self.verdict, self.verdict.findings
         if verdict.unsigned:
             verdict.wrong("the file", f"{verdict.unsigned:,} of {verdict.records:,} records are unsigned")
+        if not verdict.records:
+            return verdict.wrong("the file", "holds no record of the run")
         if self._tail is None:
             verdict.wrong("the file", f"ends behind record {self._next - 1}: its own last line is missing")
         if verdict.head.exporter is not None and not self._sealed:
@@ -147,6 +149,7 @@ class _Check:
                 f"has no end behind record {self._next - 1}: it was open, or the end was cut off, and no key "
                 "of the agent or of an operator has signed the export",
             )
+        return None
 
     def _exporter_knows(self) -> bool:
         """Whether the exporter may say that an open run had no more records."""

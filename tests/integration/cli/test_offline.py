@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.log.open import open_log
 from tests.support.backends import Backend
 from tests.support.command import Folder
+from tests.support.proofs import rechained
 from tests.support.reading import PATIENCE_S, eventually
 
 AGENT = """
@@ -139,6 +141,7 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
         (("--offline", "nothing"), "nothing cannot be read: No such file or directory."),
         (("--offline", "x"), "x is no exported run, or its first line was changed."),
         (("--offline", "x", "--open"), "--offline takes one run id at most"),
+        (("", "--offline", "x"), "A run id is empty."),
         (("--public-keys", "x", "run"), "--public-keys goes with --offline"),
         (("--offline", "x", "--public-keys", "nothing"), "nothing is no file of public keys"),
     ):
@@ -147,3 +150,32 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
         assert said in done.stderr
         assert "Traceback" not in done.stderr
         assert done.stdout == ""
+
+
+def test_what_a_file_says_is_shown_and_not_obeyed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    head = {
+        "format": "noesium-proof/1",
+        "namespace": "\x1b[31m",
+        "agent_type": "\u202e\udcff\x07",
+        "run_id": "a\nproven",
+        "at": 0,
+        "sha256": "",
+    }
+    record = {
+        "topic": "\x1b",
+        "partition": 0,
+        "offset": 0,
+        "at": 0,
+        "key": "a\nproven",
+        "headers": [["ce_type", base64.b64encode(b"\x1b[2J\xff").decode()], ["noesium_seq", ""]],
+        "value": "",
+        "sha256": "",
+    }
+    (tmp_path / "x").write_bytes(b"".join(rechained([json.dumps(line).encode() for line in (head, record)])))
+    for arguments in (("--offline", "x"), ("--offline", "x", "--json")):
+        done = folder.run("verify", *arguments)
+        assert done.returncode == 1, done
+        assert not set("\x1b\x07\u202e\udcff") & set(done.stdout), done.stdout
+        assert "\nproven" not in done.stdout
+        assert done.stderr == ""

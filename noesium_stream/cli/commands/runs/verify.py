@@ -69,13 +69,15 @@ async def verify_command(
     --offline says who asked, who approved, what was done and how the run ended, as far as signatures prove
     it. Exit code 1 if a record is changed, missing, out of order, unsigned, or signed by another key.
     """
+    if any(not run_id.strip() for run_id in run_ids):
+        raise click.UsageError("A run id is empty.")
     if exported is not None:
         if all_open or agent_type is not None or graph is not None or options or len(run_ids) > 1:
             raise click.UsageError("--offline takes one run id at most, --public-keys and --json.")
         return _offline(exported, public_keys, run_ids[0] if run_ids else None, as_json)
     if public_keys:
         raise click.UsageError("--public-keys goes with --offline.")
-    if bool(run_ids) == all_open or any(not run_id.strip() for run_id in run_ids):
+    if bool(run_ids) == all_open:
         raise click.UsageError("Give either run ids or --open.")
     async with opened(log_url) as log, Client(log) as client:
         if all_open:

@@ -274,6 +274,13 @@ def test_a_run_without_an_end_is_whole_if_an_owner_or_operator_signed_the_export
             assert "it was open, or the end was cut off" in named(verdict)
 
 
+def test_an_export_without_a_record_proves_nothing_whoever_signed_it(lines: Lines, check: Check) -> None:
+    tail = json.dumps({"records": 0, "keys": [], "sha256": ""}).encode()
+    verdict = check(rechained([lines[0], tail], "ops-1"))
+    assert verdict.exporter == "ops-1"
+    assert "holds no record" in named(verdict)
+
+
 def test_a_run_that_nobody_signed_is_told_to_be_unsigned(tmp_path: Path) -> None:
     async def unsigned() -> Path:
         return (await _runs(tmp_path, "unsigned", signer=None))[0]
