@@ -12,14 +12,19 @@ from typing import Any
 
 import pytest
 
+from noesium_stream.client import Client
 from noesium_stream.client.proof.checks import MAX_PROBLEMS, OfflineVerdict, verify_file
+from noesium_stream.client.proof.export import export_run
 from noesium_stream.client.proof.proof_file import MAX_LINE
+from noesium_stream.clock import SystemClock
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.record_proofs import PROOF, RecordSigner
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.event.trust.trusted_key import TrustedKey
 from noesium_stream.log.open import open_log
-from tests.support.proofs import KEYS, REQUIRED, SIGNERS, exported, rechained
+from noesium_stream.worker import Worker
+from tests.support.proofs import ANYTHING, KEYS, REQUIRED, SIGNERS, clerk, exported, rechained
+from tests.support.reading import eventually, stored
 
 Lines = list[bytes]
 Check = Callable[..., OfflineVerdict]
@@ -331,3 +336,37 @@ def test_problems_are_bounded(lines: Lines, check: Check) -> None:
     verdict = check([*lines[:2], *[b"{}\n"] * (MAX_PROBLEMS + 50), *lines[2:]])
     assert len(verdict.problems) == MAX_PROBLEMS
     assert verdict.more >= 50
+
+
+async def test_a_run_whose_command_was_deferred_and_forwarded_is_proven(tmp_path: Path) -> None:
+    """It is in the next generation of the agent's topics; the proof is of the inbox where it came in."""
+    logs = {
+        key: await open_log("memory://grown?partitions=2", signer=SIGNERS[key], verifier=REQUIRED)
+        for key in KEYS
+    }
+    log, agent = logs["clerk-1"], clerk()
+    options: Any = {"home": tmp_path, "policy": ANYTHING}
+    journal = log.topology.journal("clerk")
+    newer = type("Newer", (agent,), {"version": "2.0.0"})
+
+    async def has(event_type: str, count: int) -> bool:
+        return len(await stored(log, journal, types=(event_type,))) == count
+
+    async with Client(logs["alice-1"], agent_id="alice") as alice, Client(logs["ops-1"]) as ops:
+        async with Worker(log, [agent], **options):
+            run = await alice.start("clerk", {"order": 2}, version="^2")
+            await eventually(lambda: has("request.parked", 1))
+            await ops.grow("clerk", 5)
+            await eventually(lambda: has("partition.outgrown", 2))
+        async with Worker(log, [newer], **options):
+            await eventually(lambda: run.approvals())
+            await run.cancel()
+            assert [event.event_type async for event in run.events()][-1] == "run.cancelled"
+        await export_run(run, tmp_path / "file", SystemClock())
+    verdict = verify_file(tmp_path / "file", REQUIRED)
+    assert verdict.problems == []
+    assert verdict.senders == {"alice-1": 2}
+    lines = (tmp_path / "file").read_bytes().splitlines()
+    assert json.loads(lines[1])["topic"] == f"{journal}.g2"
+    for one in logs.values():
+        await one.close()
