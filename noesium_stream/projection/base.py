@@ -272,7 +272,8 @@ async def fold_to_end(
 ) -> tuple[TState, dict[int, int]]:
     """Fold what `topic` holds now after `cursor` into a state in memory; return the new state and cursor.
 
-    Events come in offset order within a partition; the order between partitions is not defined.
+    Events come in offset order within a partition; the order between partitions is not defined. Repeated
+    events are folded again: a state and a cursor do not tell which events were there.
 
     `on_refused` is called with each record that cannot be decoded, or whose event `apply` refuses with an
     `EventValidationError`; the record is passed over, and the others are folded. `check` is called with each

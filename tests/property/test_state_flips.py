@@ -1,6 +1,6 @@
 """A damaged state file is found out, or does no harm: never another state.
 
-Every ninth bit of a file of 4 KiB, 2,000 bits of a larger one, its every 4,096-byte truncation, and what
+Every 21st bit of a file of 9.5 KiB, 2,000 bits of a larger one, its every 4,096-byte truncation, and what
 SQLite leaves beside the file of a killed process. Every bit of the small file, and many more of the others:
 
     pytest tests/property/test_state_flips.py -m "soak or not soak" -s
@@ -21,10 +21,10 @@ from tests.support.flipping import HEAD, KEYS, SCENARIOS, Trial, records, workpl
 
 @pytest.fixture
 def small() -> Iterator[Trial]:
-    """A file of 4 KiB."""
+    """A file of less than 10 KiB."""
     with workplace(512) as folder:
         trial = Trial(folder, records(26, 110), records(26, 12, start=110), batch=10)
-        assert len(trial.data) == 4096
+        assert 4096 < len(trial.data) < 10_240
         yield trial
 
 
@@ -40,13 +40,13 @@ def large() -> Iterator[Trial]:
 EVERY_BIT = pytest.param(1, marks=pytest.mark.soak)
 
 
-@pytest.mark.parametrize("step", [9, EVERY_BIT])
+@pytest.mark.parametrize("step", [21, EVERY_BIT])
 def test_any_bit_of_a_small_file_may_be_another(small: Trial, step: int) -> None:
-    bits = range(0, 4096 * 8, step)
+    bits = range(0, len(small.data) * 8, step)
     for bit in bits:
         small.flip(bit)
     assert small.detected + small.harmless == len(bits)
-    assert small.detected > 10_000 // step
+    assert small.detected > len(bits) * 0.3
     print(f"{small.detected:,} detected, {small.harmless:,} harmless")
 
 

@@ -13,6 +13,7 @@ from noesium_stream.log.prepare import standard_headers
 from noesium_stream.log.record import Record
 from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.fold.partition_fold import PartitionFold
+from noesium_stream.projection.fold.repeats import SEEN
 from noesium_stream.projection.state.codec import StateCodec
 from noesium_stream.projection.state.manifest import Identity
 from noesium_stream.projection.state.state_file import StateFile
@@ -103,5 +104,5 @@ def folded(projection: BaseProjection[Any], path: Path, records: Sequence[Record
 
 
 def everything(fold: PartitionFold[Any]) -> dict[bytes, bytes]:
-    """All rows of its file, letters among them."""
-    return dict(fold.file.scan(b""))
+    """All rows of its file, letters among them, without the ids of its last events."""
+    return {key: value for key, value in fold.file.scan(b"") if not key.startswith(SEEN)}

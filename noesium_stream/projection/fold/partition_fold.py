@@ -33,6 +33,7 @@ from noesium_stream.projection.fold.changed_rows import STATE, ChangedRows
 from noesium_stream.projection.fold.dead_letters import Letter
 from noesium_stream.projection.fold.held_letters import HeldLetters
 from noesium_stream.projection.fold.pending_rows import PendingRows, RunNumbers, number_of
+from noesium_stream.projection.fold.repeats import StoredRepeats, identity_of
 from noesium_stream.projection.fold_guard import FOLDING, through
 from noesium_stream.projection.state.codec import StateCodec
 from noesium_stream.projection.state.manifest import Manifest
@@ -61,7 +62,7 @@ class PartitionFold(Generic[TState]):
         codec: the codec of its states.
         file: the state file, open for writing.
         journal: whether the partition is a journal's. Its records are numbered per run, and copies of events
-            that a run received from other runs are skipped.
+            that a run received from other runs are skipped. Elsewhere repeated events are (`repeats`).
         call: how `key` and `apply` are called; a guard may stand in between.
         snapshots: notified of each flush; None takes no snapshots.
         flushes: whether `take` flushes by itself when much is unwritten.
@@ -94,6 +95,7 @@ class PartitionFold(Generic[TState]):
         self._pending = PendingRows(file)
         self._numbers = RunNumbers(self._pending, copies=projection.include_copies)
         self._held = HeldLetters(self._pending)
+        self._repeats = None if journal else StoredRepeats(self._pending)
         self._changed = ChangedRows(projection, codec, self._pending, self._apply)
         self._states, self._since = self._changed.states, self._changed.since
         # Plain states are immutable and can always be stored, so their events need not be remembered.
@@ -178,6 +180,8 @@ class PartitionFold(Generic[TState]):
             rows[STATE + key.encode()] = data
             size += len(data or b"")
         self._numbers.settle()
+        if self._repeats is not None:
+            self._repeats.settle()
         held = self._held
         self.manifest = replace(self.manifest, held=held.letters, blocked=held.keys)
         before = self.file.manifest.events
@@ -188,6 +192,8 @@ class PartitionFold(Generic[TState]):
         rows.clear()
         self._changed.written(size)
         self._numbers.written()
+        if self._repeats is not None:
+            self._repeats.written()
         self._moved, self._room = False, UNFLUSHED_BYTES
         if self._snapshots is not None:
             self._snapshots.after_flush(self.manifest)
@@ -243,7 +249,7 @@ class PartitionFold(Generic[TState]):
                 number_of(record)  # needed to tell repeats and copies
         except CorruptRecordError as error:
             return self._refuse(record, None, error, stop=False)
-        kept = self._fold(record, stop=False, released=letter.key)
+        kept = self._fold(record, first=False, released=letter.key)
         self._room -= _EVENT_BYTES + len(record.value)
         return kept
 
@@ -272,14 +278,13 @@ class PartitionFold(Generic[TState]):
             self._refuse(record, None, error)
             return False
 
-    def _fold(self, record: Record, *, stop: bool = True, released: str | None = None) -> bytes | None:
-        """Fold one record; return its letter's row if it became a letter."""
+    def _fold(self, record: Record, *, first: bool = True, released: str | None = None) -> bytes | None:
+        """Fold one record; return its letter's row if it became a letter. `first`: it is no letter yet."""
         key: str | None = None
         try:
             record.prove()
             event: Any = EventHeaders(record) if self.projection.headers_only else record.newest
-            # The envelope's type decides, even if the header differs.
-            if self._keep is not None and not self._keep.keeps_name(event.event_type):
+            if self._passes_over(event, record, first):
                 return None
             if self._keys is not None:
                 self._advance_all(self._keys(event), event, record)
@@ -292,19 +297,27 @@ class PartitionFold(Generic[TState]):
             self._advance(key, event, record)
         except CorruptRecordError as error:
             told = key_of_unknown(record, self._key, self.projection.headers_only) if key is None else key
-            return self._refuse(record, told, error, stop=stop)
+            return self._refuse(record, told, error, stop=first)
         except Exception as error:
             if is_no_fault_of_the_event(error):
                 self._abandon()
                 if isinstance(error, ImpureProjectionError):
                     raise located(error, record) from error
                 raise
-            return self._refuse(record, key, error, stop=stop)
+            return self._refuse(record, key, error, stop=first)
         except BaseException as error:
             self._abandon()
             self._refuse_exit(error, record)
             raise
         return None
+
+    def _passes_over(self, event: Any, record: Record, first: bool) -> bool:
+        """Whether an event is none of the projection's, or repeats an earlier one."""
+        # The envelope's type decides, even if the header differs.
+        if self._keep is not None and not self._keep.keeps_name(event.event_type):
+            return True
+        repeats = self._repeats
+        return repeats is not None and first and repeats.is_repeat(identity_of(event, record), record.offset)
 
     def _refuse_exit(self, error: BaseException, record: Record) -> None:
         """Raise `ProjectionError` if the projection called `sys.exit`."""
@@ -399,4 +412,6 @@ class PartitionFold(Generic[TState]):
         self._taken, self._room = 0, UNFLUSHED_BYTES
         self._moved, self._last = False, None
         self._numbers.forget()
+        if self._repeats is not None:
+            self._repeats.forget()
         self._held.forget()

@@ -30,6 +30,7 @@ from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.fold.changed_rows import STATE
 from noesium_stream.projection.fold.partition_fold import PartitionFold
 from noesium_stream.projection.fold.pending_rows import NEXT
+from noesium_stream.projection.fold.repeats import SEEN
 from noesium_stream.projection.fold_guard import FOLDING
 from noesium_stream.projection.state.codec import StateCodec
 from noesium_stream.projection.state.manifest import Identity, Manifest
@@ -163,7 +164,7 @@ async def _carry_over(
     handover: Handover,
     call: Callable[..., Any] | None,
 ) -> None:
-    """Write all migrated rows; the sequence numbers of runs continue."""
+    """Write all migrated rows; the sequence numbers of runs continue, and events stay known."""
     was, decode = old.manifest, StateCodec(before).decode
     manifest = Manifest(
         new.manifest.identity,
@@ -178,7 +179,7 @@ async def _carry_over(
     rows: dict[bytes, bytes | None] = {}
     room = _BATCH_BYTES
     for key, value in old.scan(b""):
-        if key.startswith(NEXT):
+        if key.startswith((NEXT, SEEN)):
             rows[key] = value
         elif key.startswith(STATE):
             state = _migrated(projection, key[len(STATE) :].decode(), decode(value), call)

@@ -8,10 +8,7 @@ from typing import Any, Final
 from noesium_stream.errors import LogTruncatedError
 from noesium_stream.event.standard import HandlerAdvanced
 from noesium_stream.log.port import EventLog, TopicPartition
-from noesium_stream.log.topics import TopicKind
 from noesium_stream.projection.fold.partition_fold import UNFLUSHED_BYTES, PartitionFold
-from noesium_stream.worker.handlers.events import Handling
-from noesium_stream.worker.handlers.repeats import remember
 
 _FIRST_LOOK: Final = 1_000
 
@@ -54,7 +51,6 @@ async def fold_until(
     until: int,
     began: int,
     progress: Callable[[str], None],
-    handling: Handling,
 ) -> PartitionFold[Any]:
     """Bring a state up to `until`: from its file, and from the later events of the topic.
 
@@ -65,7 +61,6 @@ async def fold_until(
         until: end of the fold: the first offset that is not folded.
         began: offset at which the handler began; it has never read earlier events.
         progress: takes one line for people.
-        handling: its fold drops repeated events, here as while they are handled.
 
     Raises:
         LogTruncatedError: events that the state lacks are gone from the topic.
@@ -83,9 +78,6 @@ async def fold_until(
             if fold.cursor > 0 or began < first:
                 raise LogTruncatedError(topic, partition, fold.cursor, first)
             fold.begin_at(first)
-        journal = log.topology.kind(topic) is TopicKind.JOURNAL
-        known = None if journal else await remember(log, place, fold.cursor, began, fold.projection)
-        handling.begin(known)
         if fold.cursor < until:
             async for batch in log.read_batches(
                 topic,
@@ -93,7 +85,7 @@ async def fold_until(
                 until={partition: until},
                 partitions=[partition],
             ):
-                handling.fold(fold, batch)
+                fold.take(batch)
                 if fold.unflushed_bytes >= UNFLUSHED_BYTES:
                     fold.flush()
             fold.advance(until)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from noesium_stream.agent.handler import BaseHandler
@@ -16,7 +16,6 @@ from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.fold.partition_fold import PartitionFold
 from noesium_stream.worker.handlers.destinations import Destinations
 from noesium_stream.worker.handlers.encoding import Encoding, Lone
-from noesium_stream.worker.handlers.repeats import Repeats
 
 REFUSED: Final = (RecordTooLargeError, EventValidationError)
 """Errors of a commit that the log has refused and would refuse again."""
@@ -40,8 +39,6 @@ class Handling:
         self._destinations = Destinations(log)
         self._encoding = Encoding(context.agent_ref, context.clock, f"{agent.agent_type}/", log)
         self._collecting = False
-        self._repeats: Repeats | None = None
-        self._offset = 0
         self._keyed: Any = None
         self._handled = 0
         self._made: list[Outgoing | Lone] = []
@@ -56,19 +53,6 @@ class Handling:
             return self.row_of
         return self.applied if function == self._state.apply else function
 
-    def begin(self, repeats: Repeats | None) -> None:
-        """Begin a tenure: `repeats` knows the events before the first record; None drops no repetition."""
-        self._repeats = repeats
-
-    def fold(self, fold: PartitionFold[Any], records: Iterable[Record]) -> None:
-        """Fold the next records, without those that repeat earlier ones."""
-        fold.take(self._followed(records))
-
-    def _followed(self, records: Iterable[Record]) -> Iterator[Record]:
-        for record in records:
-            self._offset = record.offset
-            yield record
-
     def take(
         self, fold: PartitionFold[Any], records: Sequence[Record]
     ) -> tuple[list[Outgoing | Lone], int, EventHeldError | None]:
@@ -80,7 +64,7 @@ class Handling:
         self._encoding.begin()
         failure: EventHeldError | None = None
         try:
-            self.fold(fold, records)
+            fold.take(records)
         except EventHeldError as error:
             failure = error
         finally:
@@ -92,8 +76,6 @@ class Handling:
         self._keyed = event
         if event.event_type == HandlerAdvanced.TYPE:
             return None  # two handlers that read each other's journals would never end
-        if self._repeats is not None and self._repeats.is_repeat(event, self._offset):
-            return None
         return self._row_of(event)
 
     def applied(self, state: Any, event: EventEnvelope) -> Any:

@@ -6,7 +6,7 @@ Order is the guarantee, as with runs (`worker.tenure`). To take a partition (`op
  3. Find the last `handler.advanced` in the journal: it says how far the previous owner has come. If there is
     none, the handler is new and begins with the first event that the topic still has.
  4. Fold the state up to there, from the file on this machine and the later events of the topic. Repeated
-    events are dropped, here and later (`repeats`).
+    events are dropped, here and later (`projection.fold.repeats`).
  5. Go on from there.
 A commit has the made events and then `handler.advanced` (`commits`). The state file is written when all
 folded events are dealt with on the log, so that it is never ahead of the log; events that it lacks are folded
@@ -166,7 +166,7 @@ async def open_tenure(partition: HandlerPartition, owner: HandlerOwner) -> Handl
             flushes=False,
             claim=claimed,
         )
-        fold = await fold_until(open_file, log, place, start, began, context.progress, partition.handling)
+        fold = await fold_until(open_file, log, place, start, began, context.progress)
     except BaseException:
         await writer.close()
         raise

@@ -14,11 +14,10 @@ from noesium_stream.clock import VirtualClock
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.log import open_log
-from noesium_stream.log.port import EventLog, TopicPartition
+from noesium_stream.log.port import EventLog
 from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.fold import repeats
 from noesium_stream.worker import Worker
-from noesium_stream.worker.handlers import repeats
-from noesium_stream.worker.handlers.repeats import Repeats, remember
 from tests.support.reading import PATIENCE_S
 
 ANN, BOB = AgentRef("ann", "shop"), AgentRef("bob", "shop")
@@ -147,30 +146,3 @@ async def test_an_event_that_comes_again_beyond_the_window_counts_again_for_ever
         await log.append([event])
     async with worker(log, tmp_path / "second"):
         assert await totals(log, 4) == [1, 2, 12, 112]
-
-
-async def test_what_is_read_back_decides_as_what_was_seen(
-    log: EventLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(repeats, "WINDOW", 5)
-    few = [paid(number) for number in range(4)]
-    for number in (0, 1, 0, 2, 3, 2, 1, 0, 0, 3, 1, 2, 0, 3, 3, 1, 2, 2, 0, 1):
-        await log.append([few[number]])
-    topic = log.topology.events("orders")
-    records = [record async for record in log.read(topic, {}, until=await log.end(topic))]
-    seen = Repeats()
-    live = [seen.is_repeat(record.envelope, record.offset) for record in records]
-    assert set(live) == {True, False}
-    place = TopicPartition(topic, 0)
-    for taken in range(len(records)):
-        known = await remember(log, place, records[taken].offset, 0, Total())
-        again = [known.is_repeat(record.envelope, record.offset) for record in records[taken:]]
-        assert again == live[taken:]
-
-
-def test_the_ids_of_old_events_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "WINDOW", 10)
-    seen = Repeats()
-    for offset in range(1_000):
-        assert not seen.is_repeat(paid(1), offset)
-        assert len(seen) <= 21
