@@ -181,19 +181,6 @@ class LogWriter(Protocol):
 Handler = Callable[[Sequence[Record]], Awaitable[None]]
 """Handles the next records of the assigned partitions; an error that it raises ends the subscription."""
 
-
-def trusting(handler: Handler, decoder: Decoder) -> Handler:
-    """The handler, which gets records only once the keys that they are signed with are known."""
-    if decoder.record_verifier is None:
-        return handler
-
-    async def handle(records: Sequence[Record]) -> None:
-        await decoder.know_keys_of(records)
-        await handler(records)
-
-    return handle
-
-
 OnAssigned = Callable[[frozenset[TopicPartition]], Awaitable[Mapping[TopicPartition, int] | None]]
 """Called with new partitions before their first record; may return the start offset of each."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import aclosing
 from typing import Final
 
 from noesium_stream.clock import Clock
@@ -28,8 +27,8 @@ from noesium_stream.event.signing import Verifier
 from noesium_stream.event.trust.trust_fold import TRUST_TYPES, trusted_after
 from noesium_stream.event.trust.trusted_key import TrustedKey
 from noesium_stream.log.headers import header_value
-from noesium_stream.log.port import EventLog
-from noesium_stream.log.record import Record
+from noesium_stream.log.port import EventLog, Handler
+from noesium_stream.log.record import Decoder, Record
 
 LOOK_S: Final = 5.0
 _PAUSE_S: Final = 0.25
@@ -90,10 +89,9 @@ class RegistryTrust:
                 until = {}
             if until != self._cursor:
                 source = self._log.read_batches(self._topic, self._cursor, until=until, types=TRUST_TYPES)
-                async with aclosing(source) as batches:  # type: ignore[type-var]
-                    async for batch in batches:
-                        for record in batch:
-                            self._take(record)
+                async for batch in source:
+                    for record in batch:
+                        self._take(record)
                 self._cursor = until
             self._looked_s = looked_s
             return dict(self._verifier.keys)
@@ -112,6 +110,18 @@ class RegistryTrust:
         self.refused[record.offset] = brief(error, _REASON_LENGTH)
         if len(self.refused) > _REFUSED:
             del self.refused[min(self.refused)]
+
+
+def trusting(handler: Handler, decoder: Decoder) -> Handler:
+    """The handler, which gets records only once the keys that they are signed with are known."""
+    if decoder.record_verifier is None:
+        return handler
+
+    async def handle(records: Sequence[Record]) -> None:
+        await decoder.know_keys_of(records)
+        await handler(records)
+
+    return handle
 
 
 def trust_of(log: EventLog) -> RegistryTrust:

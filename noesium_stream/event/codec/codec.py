@@ -54,6 +54,10 @@ _MAX_CACHED_BYTES: Final = 1024
 
 
 _BEFORE_TYPE: Final = CURRENT_FRAME + bytes((2 * len(SPEC_VERSION),)) + SPEC_VERSION.encode()
+_ID_LENGTH: Final = 72
+"""What stands in front of an event's id: twice its 36 characters."""
+_AGENT_ID: Final = 2
+"""Index of the producer's agent id among the texts behind the specification's version."""
 TYPE_AT: Final = len(_BEFORE_TYPE) + 1
 """Index of the type in values that `peek_type` can read; the byte before it is twice the type's length."""
 
@@ -69,6 +73,30 @@ def peek_type(data: bytes) -> bytes | None:
     if length & 0x81 or len(data) < TYPE_AT + (length >> 1):
         return None
     return data[TYPE_AT : TYPE_AT + (length >> 1)]
+
+
+def peek_identity(data: bytes) -> str | None:
+    """The event id and the producer's agent id of an encoded event, without decoding it.
+
+    None if decoding is needed, as for `peek_type`.
+    """
+    if data[: TYPE_AT - 1] != _BEFORE_TYPE:
+        return None
+    at, agent = TYPE_AT - 1, (0, 0)
+    try:
+        for number in range(6):  # type, version, and the four texts of the producer
+            length = data[at]
+            if length & 0x81:
+                return None  # 64 bytes or more
+            end = at + 1 + (length >> 1)
+            if number == _AGENT_ID:
+                agent = at + 1, end
+            at = end
+        if data[at] != _ID_LENGTH or len(data) < at + 37:
+            return None
+    except IndexError:
+        return None
+    return (data[at + 1 : at + 37] + data[slice(*agent)]).decode("utf-8", "replace")
 
 
 def is_framed(data: bytes) -> bool:

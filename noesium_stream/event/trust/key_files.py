@@ -8,7 +8,6 @@ is its 32 bytes in base64, or an object with `encrypted`: PKCS #8 in PEM, encryp
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -28,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 from noesium_stream.clock import to_ms, to_rfc3339
 from noesium_stream.errors import ConfigError, brief
 from noesium_stream.event.envelope_fields import short
+from noesium_stream.event.trust.small_files import read_small
 from noesium_stream.event.trust.trusted_key import (
     KEY_BYTES,
     TrustedKey,
@@ -52,7 +52,7 @@ def read_public_keys(path: Path) -> dict[str, TrustedKey]:
     Raises:
         ConfigError: the file cannot be read, or has other content.
     """
-    return parse_public_keys(_bytes_of(path, "public keys"), str(path))
+    return parse_public_keys(read_small(path, MAX_FILE_BYTES, "file of public keys"), str(path))
 
 
 def parse_public_keys(data: bytes, where: str) -> dict[str, TrustedKey]:
@@ -74,7 +74,9 @@ def read_private_key(path: Path) -> tuple[str, Ed25519PrivateKey]:
     Raises:
         ConfigError: the file cannot be read, has other content, or the password is missing or wrong.
     """
-    found = _object(_bytes_of(path, "private key"), str(path), "private key", _PRIVATE)
+    found = _object(
+        read_small(path, MAX_FILE_BYTES, "file of a private key"), str(path), "private key", _PRIVATE
+    )
     if len(found) != 1:
         raise ConfigError(f"{path} has {len(found)} private keys, not one.")
     ((key_id, entry),) = found.items()
@@ -185,24 +187,15 @@ def _decrypted(path: Path, entry: Mapping[str, Any]) -> Ed25519PrivateKey:
 
 
 def _raw(key_id: str, text: object, kind: str) -> bytes:
+    if not isinstance(text, str):
+        raise ConfigError(f"the {kind} key {short(key_id)} is no base64")
+    padded = text.replace("+", "-").replace("/", "_") + "=" * (-len(text) % 4)
     try:
-        padded = text.replace("+", "-").replace("/", "_") + "=" * (-len(text) % 4)  # type: ignore[attr-defined, arg-type]
         data = base64.b64decode(padded, altchars=b"-_", validate=True)
-    except (AttributeError, TypeError, ValueError, binascii.Error):
+    except ValueError:
         raise ConfigError(f"the {kind} key {short(key_id)} is no base64") from None
     if len(data) != KEY_BYTES:
         raise ConfigError(f"the {kind} key {short(key_id)} has {len(data)} bytes; one of Ed25519 has 32")
-    return data
-
-
-def _bytes_of(path: Path, what: str) -> bytes:
-    try:
-        with path.expanduser().open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{path} is no file of {what}: {error.strerror or error}.") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path} is no file of {what}: it has more than {MAX_FILE_BYTES:,} bytes.")
     return data
 
 

@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from noesium_stream.errors import ConfigError, brief
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.envelope_fields import short
+from noesium_stream.event.trust.small_files import read_small
 from noesium_stream.event.trust.speaking import decider_of
 from noesium_stream.event.trust.trusted_key import ROLE, TrustedKey
 
@@ -117,13 +118,7 @@ def read_policy(path: Path) -> Policy:
     Raises:
         ConfigError: the file cannot be read, is no TOML, or says something that a policy does not say.
     """
-    try:
-        with path.expanduser().open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"The policy {path} cannot be read: {error.strerror or error}.") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise ConfigError(f"The policy {path} has more than {MAX_FILE_BYTES:,} bytes.")
+    data = read_small(path, MAX_FILE_BYTES, "policy")
     try:
         return Policy.model_validate(tomllib.loads(data.decode()))
     except ValidationError as error:

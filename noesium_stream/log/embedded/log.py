@@ -34,11 +34,11 @@ from noesium_stream.log.port import (
     TopicPartition,
     TopicShape,
     Types,
-    trusting,
 )
 from noesium_stream.log.prepare import check_partition, partitions_to_read, prepare_append, signed
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec, Topology, partition_of
+from noesium_stream.log.trust import trusting
 from noesium_stream.observability import events_emitted
 
 FETCH_RECORDS: Final = 1000

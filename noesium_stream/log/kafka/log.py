@@ -46,11 +46,11 @@ from noesium_stream.log.port import (
     TopicInfo,
     TopicShape,
     Types,
-    trusting,
 )
 from noesium_stream.log.prepare import Prepared, partitions_to_read, prepare_append, signed
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.log.topics import TopicSpec, Topology, partition_of
+from noesium_stream.log.trust import trusting
 from noesium_stream.log.url import LogUrl
 
 _THREADS: Final = 64

@@ -95,7 +95,7 @@ class PartitionFold(Generic[TState]):
         self._pending = PendingRows(file)
         self._numbers = RunNumbers(self._pending, copies=projection.include_copies)
         self._held = HeldLetters(self._pending)
-        self._repeats = None if journal else StoredRepeats(self._pending)
+        self._repeats = StoredRepeats(self._pending)
         self._changed = ChangedRows(projection, codec, self._pending, self._apply)
         self._states, self._since = self._changed.states, self._changed.since
         # Plain states are immutable and can always be stored, so their events need not be remembered.
@@ -180,8 +180,7 @@ class PartitionFold(Generic[TState]):
             rows[STATE + key.encode()] = data
             size += len(data or b"")
         self._numbers.settle()
-        if self._repeats is not None:
-            self._repeats.settle()
+        self._repeats.settle()
         held = self._held
         self.manifest = replace(self.manifest, held=held.letters, blocked=held.keys)
         before = self.file.manifest.events
@@ -192,8 +191,7 @@ class PartitionFold(Generic[TState]):
         rows.clear()
         self._changed.written(size)
         self._numbers.written()
-        if self._repeats is not None:
-            self._repeats.written()
+        self._repeats.written()
         self._moved, self._room = False, UNFLUSHED_BYTES
         if self._snapshots is not None:
             self._snapshots.after_flush(self.manifest)
@@ -316,8 +314,9 @@ class PartitionFold(Generic[TState]):
         # The envelope's type decides, even if the header differs.
         if self._keep is not None and not self._keep.keeps_name(event.event_type):
             return True
-        repeats = self._repeats
-        return repeats is not None and first and repeats.is_repeat(identity_of(event, record), record.offset)
+        if self._journal or not first:
+            return False
+        return self._repeats.is_repeat(identity_of(event, record), record.offset)
 
     def _refuse_exit(self, error: BaseException, record: Record) -> None:
         """Raise `ProjectionError` if the projection called `sys.exit`."""
@@ -412,6 +411,5 @@ class PartitionFold(Generic[TState]):
         self._taken, self._room = 0, UNFLUSHED_BYTES
         self._moved, self._last = False, None
         self._numbers.forget()
-        if self._repeats is not None:
-            self._repeats.forget()
+        self._repeats.forget()
         self._held.forget()

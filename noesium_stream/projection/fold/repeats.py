@@ -14,10 +14,12 @@ cursor may be gone, and a state is folded on from many places (a snapshot, a pus
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
+from noesium_stream.errors import StateFileError, brief
+from noesium_stream.event.codec.codec import peek_identity
 from noesium_stream.log.headers import CE_SOURCE, header_value
 from noesium_stream.log.record import Record
 from noesium_stream.projection.event_headers import EventHeaders
@@ -110,30 +112,38 @@ class StoredRepeats:
         self._blocks.clear()
 
     def _stored(self) -> Repeats:
-        repeats = Repeats()
-        stored = [orjson.loads(data) for _, data in self._pending.file.scan(SEEN)]
-        stored.sort()
-        for number, offsets, identities in stored:
-            for offset, identity in zip(offsets, identities, strict=True):
-                repeats.is_repeat(identity, offset)
-            if number == stored[-1][0]:
-                self._blocks[number], self._written = (offsets, identities), number
+        repeats, file = Repeats(), self._pending.file
+        try:
+            for number, offsets, identities in sorted(orjson.loads(data) for _, data in file.scan(SEEN)):
+                for offset, identity in zip(offsets, identities, strict=True):
+                    repeats.is_repeat(identity, offset)
+                self._blocks = {number: (offsets, identities)}
+                self._written = number
+        except (ValueError, TypeError) as error:
+            self.forget()
+            raise StateFileError(
+                f"{file.path}: the ids of its last events cannot be read: {brief(error, 200)}."
+            ) from None
         return repeats
 
 
-def identity_of(event: object, record: Record) -> str:
-    """What tells a repeated event: its id, and its producer's agent id (or the source in its headers).
+def identity_of(event: Any, record: Record) -> str:
+    """What tells a repeated event: its id, and its producer's agent id.
+
+    An event that is seen through its headers is looked at in its bytes, which is faster; in another
+    format than this version's own its headers tell: id and source.
 
     Raises:
         CorruptRecordError: it has no id.
     """
     if isinstance(event, EventHeaders):
-        source = header_value(record.headers, CE_SOURCE)
-        producer = "" if source is None else source.decode("latin-1")
+        told = peek_identity(record.value)
+        if told is None:
+            source = header_value(record.headers, CE_SOURCE) or b""
+            told = event.event_id + source.decode("latin-1")
     else:
-        producer = event.producer.agent_id  # type: ignore[attr-defined]
-    identity: str = event.event_id + producer  # type: ignore[attr-defined]
-    return identity if len(identity) <= _LONGEST else sha256(identity.encode()).hexdigest()
+        told = event.event_id + event.producer.agent_id
+    return told if len(told) <= _LONGEST else sha256(told.encode()).hexdigest()
 
 
 def _key(block: int) -> bytes:

@@ -9,9 +9,10 @@ from typing import Any
 
 import fastavro
 import pytest
+from hypothesis import given
 
 from noesium_stream.errors import EventValidationError, UnknownSchemaError
-from noesium_stream.event import AgentRef, EnvelopeCodec
+from noesium_stream.event import AgentRef, EnvelopeCodec, EventEnvelope
 from noesium_stream.event.codec import codec as wire
 from noesium_stream.event.codec import decode as wire_read
 from noesium_stream.event.codec.avro_schema import _RELEASED as RELEASED
@@ -23,7 +24,8 @@ from noesium_stream.event.codec.avro_schema import (
     released_schemas,
     schema_text,
 )
-from tests.support.envelopes import envelope, open_catalogue, pretty, reference_bytes, with_body
+from noesium_stream.event.codec.codec import peek_identity
+from tests.support.envelopes import envelope, envelopes, open_catalogue, pretty, reference_bytes, with_body
 
 CODEC = EnvelopeCodec(open_catalogue())
 
@@ -188,3 +190,20 @@ def test_an_event_is_written_the_same_under_every_hash_seed() -> None:
         for seed in ("0", "1", "2")
     }
     assert len(outputs) == 1
+
+
+@given(envelopes())
+def test_an_identity_that_is_peeked_at_is_that_of_the_event(event: EventEnvelope) -> None:
+    codec = EnvelopeCodec(open_catalogue())
+    data = codec.encode(event)
+    told = peek_identity(data)
+    assert told in (None, event.event_id + event.producer.agent_id)
+    for cut in range(0, 120, 7):
+        peek_identity(data[:cut])
+
+
+def test_the_identity_of_a_usual_event_is_peeked_at() -> None:
+    event = envelope()
+    data = EnvelopeCodec(open_catalogue()).encode(event)
+    assert peek_identity(data) == event.event_id + event.producer.agent_id
+    assert peek_identity(b"garbage") is None

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from noesium_stream.errors import StateFileError
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log.record import Record
+from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.fold import repeats
 from noesium_stream.projection.fold.repeats import SEEN, Repeats
 from tests.support.events import counted
-from tests.support.folding import CLOCK, CODEC, History, fold_of, record
+from tests.support.folding import CLOCK, CODEC, History, fold_of, raw, record
 
 FACTS = [counted(number, "k", clock=CLOCK) for number in range(1, 9)]
 OTHERS = FACTS[0].replace(producer=AgentRef("another", "tester"), payload={"n": 9})
@@ -121,3 +124,37 @@ def test_journals_have_no_window(tmp_path: Path) -> None:
     fold.take(facts(1, 1))
     fold.flush()
     assert list(fold.file.scan(SEEN)) == []
+
+
+class Counts(BaseProjection[int]):
+    """How many events a key has, by their headers."""
+
+    name = "counts"
+    topics = ("events.*",)
+    headers_only = True
+
+    def initial_state(self) -> int:
+        return 0
+
+    def key(self, event: Any) -> str | None:
+        return event.partition_key  # type: ignore[no-any-return]
+
+    def apply(self, state: int, event: Any) -> int:
+        return state + 1
+
+
+def test_a_projection_of_headers_drops_the_same_events(tmp_path: Path) -> None:
+    fold = fold_of(Counts(), tmp_path / "a.state")
+    fold.take(facts(1, 2, 1, 0, 2, 0, 3))
+    fold.take([raw(b"garbage", 7, ce_id=b"x"), raw(b"garbage", 8, ce_id=b"x"), raw(b"more", 9, ce_id=b"y")])
+    assert fold.state("k") == 6
+
+
+@pytest.mark.parametrize("data", [b"no json", b"5", b"[1, 2]", b'[0, ["a"], ["b"]]', b"[0, [1, 2], [3]]"])
+def test_ids_that_cannot_be_read_are_a_damaged_file_and_no_dead_letters(tmp_path: Path, data: bytes) -> None:
+    """As a state that somebody else has pushed may have."""
+    fold = fold_of(History(), tmp_path / "a.state")
+    fold.file.commit({SEEN + b"0": data}, fold.manifest)
+    with pytest.raises(StateFileError, match="ids of its last events"):
+        fold.take(facts(1))
+    assert fold.manifest.held == 0
