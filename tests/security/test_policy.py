@@ -9,8 +9,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from noesium_stream.client import Client
 from noesium_stream.client.operate.fork import fork
+from noesium_stream.clock import SystemClock
 from noesium_stream.errors import PermissionDeniedError, RunFailedError
+from noesium_stream.event.domain_event import root_event
+from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.signing import Signer, Verifier
+from noesium_stream.event.standard import ReplyTo, RunRequested
 from noesium_stream.event.trust.policy import Policy
 from noesium_stream.event.trust.trusted_key import TrustedKey
 from noesium_stream.worker import Worker
@@ -122,3 +126,29 @@ async def test_a_call_that_is_not_allowed_fails_the_step_that_makes_it(
         async with Worker(log, [Asker, Echo], home=tmp_path / "b", policy=more):
             run = await alice.start("asker", {"words": ["a"]})
             assert (await run.result(timeout=PATIENCE_S))["replies"] == ["A"]
+
+
+async def test_who_lets_a_run_answer_to_people_gives_no_other_person_a_right(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """A run's calling agent may cancel it; people and programs share one agent type."""
+    log = await backend.open()
+    run_id = SystemClock().uuid7()
+    asked = RunRequested(
+        run_id=run_id,
+        agent_type="sample",
+        input={},
+        reply_to=ReplyTo(agent_type="client", run_id=run_id, call_id="call"),
+    )
+    alice = AgentRef("alice", "client")
+    command = root_event(asked, alice, SystemClock(), partition_key=run_id, metadata={"to": "sample"})
+    async with (
+        Client(log, agent_id="mallory") as mallory,
+        Worker(log, [asking()], home=tmp_path, policy=POLICY),
+    ):
+        await log.append([command])
+        run = mallory.run_handle("sample", run_id)
+        await eventually(lambda: run.approvals())
+        await run.cancel()
+        await eventually(lambda: letters(log))
+        assert "'mallory' may not cancel runs of sample" in (await letters(log))[0]

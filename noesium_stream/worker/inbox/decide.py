@@ -33,6 +33,7 @@ from noesium_stream.event.rules.effect_ledger import takes_report
 from noesium_stream.event.standard import PartitionOutgrown, RunCancelRequested, ToolInvocationRequested
 from noesium_stream.event.standard.request import BEHIND
 from noesium_stream.event.trust.policy import Policy, Right, refusal
+from noesium_stream.event.trust.speaking import CLIENT
 from noesium_stream.kernel import RunHistory
 from noesium_stream.log.headers import LATEST_MS, ORIGIN
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES
@@ -257,7 +258,7 @@ def _invalid_command(event: EventEnvelope, agent_type: str) -> Decision | None:
 
 
 def _denied(state: AdmissionState, record: Record, history: RunHistory | None = None) -> Decision | None:
-    """Refuse what the policy does not allow; a run's caller may always cancel it."""
+    """Refuse what the policy does not allow; the agent that has called a run may always cancel it."""
     event = record.envelope
     right = _RIGHTS.get(event.event_type)
     if right is None:
@@ -267,7 +268,7 @@ def _denied(state: AdmissionState, record: Record, history: RunHistory | None = 
         question = history.approvals[event.payload["approval_id"]].payload["node"]
     elif history is not None and right == "cancel" and history.started is not None:
         caller = history.started.payload.get("reply_to") or {}
-        if caller.get("agent_type") == event.producer.agent_type:
+        if event.producer.agent_type == caller.get("agent_type") != CLIENT:
             return None
     refused = refusal(state.policy, event, record.signed_by, right, state.agent_type, question=question)
     return None if refused is None else _refuse(PermissionDeniedError(refused))
