@@ -11,9 +11,10 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.record_proofs import RecordVerifier
 from noesium_stream.event.trust.speaking import speaker_problem
 from noesium_stream.event.trust.trusted_key import TrustedKey
-from noesium_stream.log.headers import CE_TYPE, header_value
+from noesium_stream.log.headers import CE_TYPE, SEQUENCE, header_value
 
 _VALUE_OF: Final = attrgetter("value")
+_MOST_DIGITS: Final = 19
 
 
 def bytes_of(records: Iterable[Record]) -> int:
@@ -139,6 +140,21 @@ class Record:
     def header(self, name: str) -> bytes | None:
         """The first value of the header with this name; raises as `headers` does."""
         return header_value(self.headers, name)
+
+    @property
+    def number(self) -> int | None:
+        """Its number in its run (header `noesium_seq`); None: it is no record of a run.
+
+        Raises:
+            CorruptRecordError: the header is no number.
+        """
+        number = self.header(SEQUENCE)
+        if number is None:
+            return None
+        if not (number.isdigit() and len(number) < _MOST_DIGITS):
+            reason = EventValidationError(SEQUENCE, "is no number")
+            raise CorruptRecordError(self.topic, self.partition, self.offset, reason)
+        return int(number)
 
     @property
     def event_type(self) -> str:

@@ -103,5 +103,5 @@ class HandlerHost(Host):
             assignment,
             self._folder,
             on_failure=self._failed,
-            on_taken=self._moved.set,
+            on_change=self._moved.set,
         )

@@ -190,7 +190,7 @@ class Host(ABC):
         """Return the reasons why the host is not ready; empty: it is ready."""
         if self._subscription is None:
             return [f"{self.agent_type} has not joined its group yet"]
-        taking = [(p, owner) for p, owner in sorted(self._owners.items()) if owner.status(None) is None]
+        taking = [(p, owner) for p, owner in sorted(self._owners.items()) if owner.tenure is None]
         why = [
             f"{self.agent_type} is taking partition {place.partition}"
             if owner.stopped is None

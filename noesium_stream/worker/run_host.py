@@ -131,6 +131,6 @@ class RunHost(Host):
             context,
             assignment,
             partial(open_tenure, partition),
-            on_taken=self._moved.set,
+            on_change=self._moved.set,
             on_failure=self._failed,
         )

@@ -89,7 +89,7 @@ def handler_owner(
     domain: str,
     here: Here | None = None,
     progress: Callable[[str], None] = lambda line: None,
-    on_taken: Callable[[], None] = lambda: None,
+    on_change: Callable[[], None] = lambda: None,
 ) -> HandlerOwner:
     """Of partition 0 of the events of a domain; the handler's journal has to be there."""
     name = handler.agent_type
@@ -102,7 +102,7 @@ def handler_owner(
     def failed(error: BaseException) -> None:
         raise error
 
-    return tenure.handler_owner(log, agent, place, assignment, home, on_failure=failed, on_taken=on_taken)
+    return tenure.handler_owner(log, agent, place, assignment, home, on_failure=failed, on_change=on_change)
 
 
 def tenure_of(owner: HandlerOwner) -> HandlerTenure:

@@ -28,7 +28,7 @@ async def workers_command(agent_type: str | None, log_url: str | None, as_json: 
     working run has written nothing. Workers report every 10 s; `?`: the owner has not reported yet.
 
     A partition is followed by the runs and requests that its owner cannot go on with, what they wait for,
-    which process carries that, and what to do.
+    which process carries that, and what to do; or by why its owner has stopped working on it.
     """
     async with opened(log_url) as log, Client(log) as client:
         found = await client.workers(agent_type=agent_type)
@@ -59,7 +59,9 @@ def _milliseconds(length: timedelta | None) -> int | None:
 
 
 def _below(one: OwnedPartition) -> str:
-    """Format the runs and requests that the owner cannot go on with, and what to do about them."""
+    """Format what the owner cannot go on with, and what to do about it."""
+    if one.stopped is not None:
+        return f"stopped: {one.stopped} See: noesium doctor"
     if not one.held_up:
         return ""
     if one.carried_by:

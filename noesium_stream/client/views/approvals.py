@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from noesium_stream.client.views.refused_records import refused_records
+from noesium_stream.client.views.wrong_records import WRONG, pass_over
 from noesium_stream.clock import to_rfc3339
 from noesium_stream.errors import (
     ApprovalClosedError,
@@ -182,7 +183,10 @@ async def read_questions(log: EventLog, agent_type: str, run_id: str | None = No
             if run_id is not None and record.key != run_id:
                 continue
             if topic in journals:
-                questions.take_journal(record.unchecked)
+                try:
+                    questions.take_journal(record.unchecked)
+                except WRONG as error:
+                    pass_over(record, error)
                 continue
             if refused is None:
                 refused = await refused_records(log, agent_type, run_id)

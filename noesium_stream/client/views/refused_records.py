@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from noesium_stream.client.views.wrong_records import WRONG, pass_over
 from noesium_stream.event.standard import EventValidationFailed
 from noesium_stream.log.generations import open_generations
 from noesium_stream.log.port import EventLog, Position
@@ -12,7 +13,7 @@ async def refused_records(log: EventLog, agent_type: str, run_id: str | None = N
     """Read them from the journals of an agent type, or from those partitions that have a run.
 
     Raises:
-        LogUnavailableError, CorruptRecordError
+        LogUnavailableError
     """
     refused = set[Position]()
     for generation in await open_generations(log, agent_type):
@@ -22,6 +23,9 @@ async def refused_records(log: EventLog, agent_type: str, run_id: str | None = N
             until = {partition: until[partition]}
         types = (EventValidationFailed.TYPE,)
         async for record in log.read(generation.journal, {}, until=until, types=types):
-            payload = record.unchecked.payload
-            refused.add(Position(payload["topic"], payload["partition"], payload["offset"]))
+            try:
+                payload = record.unchecked.payload
+                refused.add(Position(payload["topic"], payload["partition"], payload["offset"]))
+            except WRONG as error:
+                pass_over(record, error)
     return refused

@@ -16,7 +16,6 @@ from noesium_stream.client.views.run_index import RunIndex
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.standard import RequestForwarded
 from noesium_stream.log.generations import Generation, generations
-from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.port import EventLog, Types
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
@@ -73,7 +72,7 @@ class RunReader:
         seen = 0
         async with aclosing(self._followed(found) if follow else self._there(found)) as records:
             async for record in records:
-                number = int(record.header(SEQUENCE) or seen)
+                number = seen if record.number is None else record.number
                 if number < seen:
                     continue  # a repeated record (law 2)
                 seen = number + 1

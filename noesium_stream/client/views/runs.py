@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from noesium_stream.client.views.wrong_records import WRONG, pass_over
 from noesium_stream.errors import CorruptRecordError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import COMMANDS, input_of, label_of
@@ -47,11 +48,13 @@ class RunInfo(RunLife):
 def fold_record(runs: dict[str, RunInfo], record: Record, agent_type: str) -> None:
     """Fold a record as `fold_runs` does; skip an unreadable inbox record, which becomes a dead letter.
 
-    Raises:
-        CorruptRecordError: a journal's record cannot be decoded.
+    So is a journal record that is wrong.
     """
     if record.topic.split(".")[3] != TopicKind.INBOX.value:
-        fold_runs(runs, record.unchecked, agent_type)
+        try:
+            fold_runs(runs, record.unchecked, agent_type)
+        except WRONG as error:
+            pass_over(record, error)
         return
     try:
         event = record.unchecked

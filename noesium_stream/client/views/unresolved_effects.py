@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from noesium_stream.client.views.wrong_records import WRONG, pass_over
 from noesium_stream.errors import EffectDecisionError
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.effect_ledger import EFFECT_HANDLERS, EffectLedger, refusal, undecided
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.standard import EffectResolved
 from noesium_stream.log.generations import open_generations
-from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
@@ -68,20 +69,29 @@ async def open_ledgers(
     found: dict[str, EffectLedger] = {}
     over: dict[str, EffectLedger] = {}
     async for record in _journaled(log, agent_type, run_id):
-        number = record.header(SEQUENCE)
-        if number is None or int(number) < seen[record.key] or run_id not in (None, record.key):
-            continue  # not a run's record, or a repeated one (law 2)
-        seen[record.key] = int(number) + 1
-        event = record.unchecked
-        if event.event_type == "run.started":
-            found[record.key] = EffectLedger()
-        elif event.event_type in ENDINGS:
-            ledger = found.pop(record.key, None)  # the first terminal event wins; nothing is opened again
-            if ledger is not None:
-                over[record.key] = ledger
-        elif record.key in found:
-            EFFECT_HANDLERS[event.event_type](found[record.key], event, event.payload)
+        try:
+            number = record.number
+            if number is None or number < seen[record.key] or run_id not in (None, record.key):
+                continue  # not a run's record, or a repeated one (law 2)
+            event = record.unchecked
+            seen[record.key] = number + 1
+            _take(found, over, record.key, event)
+        except WRONG as error:
+            pass_over(record, error)
     return over if ended else found
+
+
+def _take(
+    found: dict[str, EffectLedger], over: dict[str, EffectLedger], run_id: str, event: EventEnvelope
+) -> None:
+    if event.event_type == "run.started":
+        found[run_id] = EffectLedger()
+    elif event.event_type in ENDINGS:
+        ledger = found.pop(run_id, None)  # the first terminal event wins; nothing is opened again
+        if ledger is not None:
+            over[run_id] = ledger
+    elif run_id in found:
+        EFFECT_HANDLERS[event.event_type](found[run_id], event, event.payload)
 
 
 async def _journaled(log: EventLog, agent_type: str, run_id: str | None) -> AsyncIterator[Record]:

@@ -37,6 +37,7 @@ class OwnedPartition:
         held_up: number of runs that are stranded and requests that are deferred, together.
         waits_for: some of the versions and schemas that they wait for.
         carried_by: other live processes that carry a version that is waited for.
+        stopped: why its owner does not work on it until the worker is started again; None: it does.
     """
 
     agent_type: str
@@ -51,6 +52,7 @@ class OwnedPartition:
     held_up: int = 0
     waits_for: tuple[str, ...] = ()
     carried_by: tuple[str, ...] = ()
+    stopped: str | None = None
 
 
 async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[str]) -> list[OwnedPartition]:
@@ -82,6 +84,21 @@ async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[st
             beat, status = said.get((owner, *place), (None, None))
             if beat is None or status is None:
                 found.append(OwnedPartition(agent_type, *place, owner, None, None, None, None, None))
+                continue
+            if status.get("stopped") is not None:
+                found.append(
+                    OwnedPartition(
+                        agent_type,
+                        *place,
+                        owner,
+                        epoch=None,
+                        lag=None,
+                        open_runs=None,
+                        oldest_step=None,
+                        instance_id=beat["instance_id"],
+                        stopped=status["stopped"],
+                    )
+                )
                 continue
             oldest = status.get("oldest_step_ms")
             found.append(

@@ -54,6 +54,8 @@ class PartitionStatus(BaseModel):
         parked: the number of runs and requests that the owner cannot continue with.
         waits_for: some of what they wait for: versions of the graph, as in `versions` of a heartbeat, and
             reasons of deferred requests.
+        stopped: why the owner works on nothing here until the worker is started again, such as a journal
+            record that cannot be read; `epoch` and `next_offset` are then 0. None: it works.
     """
 
     partition: Whole = Field(ge=0)
@@ -64,6 +66,7 @@ class PartitionStatus(BaseModel):
     topic: Name | None = None
     parked: Whole = Field(default=0, ge=0)
     waits_for: Texts = Field(default_factory=list)
+    stopped: Text | None = None
 
 
 class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):

@@ -32,7 +32,7 @@ from noesium_stream.projection.faults import is_no_fault_of_the_event, located, 
 from noesium_stream.projection.fold.changed_rows import STATE, ChangedRows
 from noesium_stream.projection.fold.dead_letters import Letter
 from noesium_stream.projection.fold.held_letters import HeldLetters
-from noesium_stream.projection.fold.pending_rows import PendingRows, RunNumbers, number_of
+from noesium_stream.projection.fold.pending_rows import PendingRows, RunNumbers
 from noesium_stream.projection.fold.repeats import StoredRepeats, identity_of
 from noesium_stream.projection.fold_guard import FOLDING, through
 from noesium_stream.projection.state.codec import StateCodec
@@ -244,7 +244,7 @@ class PartitionFold(Generic[TState]):
         record = letter.record(at.topic, at.partition, decoder)
         try:
             if self._journal:
-                number_of(record)  # needed to tell repeats and copies
+                _ = record.number  # needed to tell repeats and copies
         except CorruptRecordError as error:
             return self._refuse(record, None, error, stop=False)
         kept = self._fold(record, first=False, released=letter.key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from noesium_stream.errors import CorruptRecordError, EventValidationError, SequenceGapError
+from noesium_stream.errors import SequenceGapError
 from noesium_stream.log.headers import ORIGIN, SEQUENCE
 from noesium_stream.log.record import Record
 from noesium_stream.projection.state.state_file import StateFile
@@ -56,7 +56,7 @@ class RunNumbers:
             SequenceGapError: records of the run are missing before it.
             StateFileError: the stored number is damaged.
         """
-        number = number_of(record)
+        number = record.number
         if number is None:
             return True
         return self._count_on(record, number) and (self._copies or record.header(ORIGIN) is None)
@@ -103,18 +103,3 @@ class RunNumbers:
         """Go back to what is in the file."""
         self._new.clear()
         self._next.clear()
-
-
-def number_of(record: Record) -> int | None:
-    """The record's sequence number in its run; None if it has none.
-
-    Raises:
-        CorruptRecordError: the number is invalid.
-    """
-    number = record.header(SEQUENCE)
-    if number is None:
-        return None
-    if not (number.isdigit() and len(number) < 19):
-        reason = EventValidationError(SEQUENCE, "is no number")
-        raise CorruptRecordError(record.topic, record.partition, record.offset, reason)
-    return int(number)

@@ -93,7 +93,7 @@ def handler_owner(
     folder: Path,
     *,
     on_failure: Callable[[BaseException], None],
-    on_taken: Callable[[], None] = lambda: None,
+    on_change: Callable[[], None] = lambda: None,
 ) -> HandlerOwner:
     """Make the owner of a partition that a handler reads.
 
@@ -104,7 +104,7 @@ def handler_owner(
         assignment: the group's assignment of the partition.
         folder: folder of the state files on this machine.
         on_failure: called with the error that ends the ownership, if the group does not wait for it.
-        on_taken: called when the partition is taken while the group does not wait.
+        on_change: called when the partition is taken while the group does not wait, or stopped.
     """
     state = type(agent).state()
     state.on_error = "stop"  # type: ignore[misc]  # held events would be handled out of order
@@ -123,7 +123,7 @@ def handler_owner(
         context, agent, place, assignment, folder, state, StateCodec(state), Handling(log, agent, state)
     )
     return PartitionOwner(
-        context, assignment, partial(open_tenure, partition), on_taken=on_taken, on_failure=on_failure
+        context, assignment, partial(open_tenure, partition), on_change=on_change, on_failure=on_failure
     )
 
 

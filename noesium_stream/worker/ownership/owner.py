@@ -24,6 +24,7 @@ from noesium_stream.errors import (
     LogFullError,
     LogUnavailableError,
     NoesiumError,
+    brief,
 )
 from noesium_stream.event.standard import PartitionStatus
 from noesium_stream.kernel import NO_LONGER_OWNER
@@ -41,6 +42,7 @@ UNREADABLE: Final = (CheckpointError, CorruptRecordError)
 """Errors of a journal that has to be restored; they stop its partition."""
 
 _PAUSE_S: Final = 0.25
+_REASON_LENGTH: Final = 500
 
 
 class Tenure(Protocol):
@@ -85,7 +87,7 @@ class PartitionOwner(Generic[T]):
         context: of the partition.
         assignment: what the group says of it.
         open_tenure: takes the partition; raises one of `PASSING` where that may succeed a moment later.
-        on_taken: called when it was taken beside the group.
+        on_change: called when it was taken beside the group, or stopped.
         on_failure: called with what keeps it from being taken, where nobody waits for that.
 
     Attributes:
@@ -99,7 +101,7 @@ class PartitionOwner(Generic[T]):
         assignment: Assignment,
         open_tenure: Callable[[PartitionOwner[T]], Awaitable[T]],
         *,
-        on_taken: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.tenure: T | None = None
@@ -108,7 +110,7 @@ class PartitionOwner(Generic[T]):
         self._on_failure = on_failure
         self._assignment = assignment
         self._open_tenure = open_tenure
-        self._on_taken = on_taken
+        self._on_change = on_change
         self._task: asyncio.Task[int | None] | None = None
         self._held: T | None = None
         self._beside = False
@@ -157,6 +159,7 @@ class PartitionOwner(Generic[T]):
         what = f"{self.context.name} is stopped, other partitions go on: {error.message}"
         line = f"{what} {error.hint or ''} Then start the worker again."
         self.context.progress(" ".join(line.split()))
+        self._on_change()
 
     async def _end_lost(self) -> None:
         await _unbroken(self._end(orderly=False))
@@ -181,6 +184,15 @@ class PartitionOwner(Generic[T]):
         Args:
             handled: where the group's reader stands in the partition, if it reads it.
         """
+        if self.stopped is not None:
+            return PartitionStatus(
+                partition=self.context.partition,
+                epoch=0,
+                next_offset=0,
+                open_runs=0,
+                topic=self.context.inbox,
+                stopped=brief(self.stopped, _REASON_LENGTH),
+            )
         return None if self.tenure is None else self.tenure.status(handled)
 
     def accept(self, records: Sequence[Record]) -> Coroutine[Any, Any, None]:
@@ -240,7 +252,7 @@ class PartitionOwner(Generic[T]):
                 return None
             self.tenure = held
             if self._beside:
-                self._on_taken()
+                self._on_change()
             return held.start
 
 

@@ -172,7 +172,7 @@ async def test_what_stops_an_owner_that_has_lost_the_partition_meanwhile_does_no
         taken.append(owner.tenure)
         taken_again.set()
 
-    owner, records = owner_of(log, tmp_path, on_taken=told), await sold(log)
+    owner, records = owner_of(log, tmp_path, on_change=told), await sold(log)
     await owner.take()
     outgoing, asked, go_on = Handling.outgoing, asyncio.Event(), asyncio.Event()
 
