@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from noesium_stream.event.standard import EffectReported
+from noesium_stream.event.standard import EffectFailed, EffectReported
 
 
 class Heir(Protocol):
@@ -30,6 +30,8 @@ class Activity:
     Attributes:
         changes: a counter of events: the same number later means that nothing happened.
         begun: the effects that were begun here, in this stay of the run.
+        uncalled: outcomes of effects whose intent may be on the log and whose call never begins, by effect
+            id.
         heir: receives calls that end after the run was given up; None: the run was not given up, or nobody
             receives them.
         assured: returns when it is known, as of this moment, that this process still owns the run; raises if
@@ -49,6 +51,7 @@ class Activity:
         "changes",
         "heir",
         "owned",
+        "uncalled",
     )
 
     def __init__(self) -> None:
@@ -60,6 +63,7 @@ class Activity:
         self._gate: asyncio.Event | None = None
         self.changes = 0
         self.begun: set[str] = set()
+        self.uncalled: dict[str, EffectFailed] = {}
         self.heir: Heir | None = None
         self.assured: Callable[[], Awaitable[None]] | None = None
         self.owned: Callable[[], bool] = lambda: True

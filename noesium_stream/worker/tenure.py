@@ -202,6 +202,8 @@ class RunTenure:
         for session, heir in left:
             for outcome in session.unrecorded:
                 heir.recover(outcome)
+            for outcome in session.uncalled().values():
+                heir.recover(outcome, begun=False)
         # 3. The state is that of the last commit.
         self.keeper.close()
         await self.writer.close()

@@ -84,6 +84,8 @@ class EffectOutcomeUnknown(DomainEvent, event_type="effect.outcome.unknown"):
 class EffectReported(DomainEvent, event_type="effect.reported"):
     """The outcome of a call that ended after its process had given the run up; sent to the run's inbox.
 
+    `not_begun`: the call will never begin, so that the next owner makes it.
+
     It concerns the call that the intent `intent_id` announced. The run's owner accepts it once, while the
     outcome is missing or waits for a person, and writes `effect.completed` or `effect.failed` from it. It has
     the fields of both.
@@ -92,7 +94,7 @@ class EffectReported(DomainEvent, event_type="effect.reported"):
     run_id: Identifier
     effect_id: Identifier
     intent_id: Name
-    outcome: Literal["completed", "failed"]
+    outcome: Literal["completed", "failed", "not_begun"]
     duration_ms: Whole = Field(ge=0)
     result: Any = None
     error_type: Name | None = None

@@ -48,7 +48,9 @@ from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.kernel.step.effect_call import Ended, carry, make, make_assured, stay
 
 LEFT = "its owner gave the partition up while the call was under way, or died"
+NOT_BEGUN = "its owner gave the partition up before the call began"
 
+_NOT_BEGUN_TYPE = "NotBegun"
 _NO_LONGER_OWNER = (FencedError, CommitUnknownError, LogClosedError)
 
 
@@ -205,7 +207,11 @@ class Effect:
         with nullcontext() if self.graph else activity.calling():
             answered = self.site.history.outcomes.get(effect_id)
             if intend:
-                await self._intend(effect_id)
+                try:
+                    await self._intend(effect_id)
+                except BaseException:
+                    self._leave_uncalled(effect_id)
+                    raise
             if answered is None and effect_id in self.site.history.outcomes:
                 return  # a journal that replays has the outcome
             await self._call(effect_id, call, tries)
@@ -243,6 +249,7 @@ class Effect:
         task = asyncio.current_task()
         ended = await self._made(effect_id, call, begun)
         if not ended.made and ended.raised is not None:
+            self._leave_uncalled(effect_id)
             raise ended.raised
         try:
             if ended.raised is not None:
@@ -330,10 +337,36 @@ class Effect:
 
     # -- calls that outlast the stay of their run ----------------------------------------------------
 
+    def _leave_uncalled(self, effect_id: str) -> None:
+        """Note, for the next owner, that this call will never begin: it is to be made at once."""
+        if self._is_first_call(effect_id):
+            self.site.journal.activity.uncalled[effect_id] = EffectFailed(
+                run_id=self.site.run_id,
+                effect_id=effect_id,
+                error_type=_NOT_BEGUN_TYPE,
+                message=NOT_BEGUN,
+                duration_ms=0,
+                node_attempt=self.site.attempt,
+                retry_in_ms=0,
+            )
+
+    def _is_first_call(self, effect_id: str) -> bool:
+        """Whether nothing was called under this key before: then a call that never began changes nothing.
+
+        One that a person has decided to repeat is still of unknown outcome, and keeps its key.
+        """
+        requested = self.site.history.requested.get(effect_id)
+        return (
+            self.effect_class is SideEffectClass.EXTERNAL
+            and requested is not None
+            and requested.idempotency_key == effect_id
+            and effect_id not in self.site.history.outcomes
+        )
+
     def _report(self, effect_id: str, begun: float, ended: Ended) -> None:
         """Report the end of a call to the run's next owner, if it is known."""
         heir, requested = self.site.journal.activity.heir, self.site.history.requested[effect_id]
-        if heir is None or not ended.made:
+        if heir is None:
             return
         about = partial(
             EffectReported,
@@ -343,6 +376,10 @@ class Effect:
             duration_ms=self.site.since(begun),
         )
         raised = ended.raised
+        if not ended.made:
+            if self._is_first_call(effect_id):
+                heir.report(about(outcome="not_begun"))
+            return
         if raised is None:
             with suppress(StateError, RecordTooLargeError):  # else it is unknown, as it would be here
                 heir.report(about(outcome="completed", result=self._result(ended.value)))
@@ -359,7 +396,8 @@ class Effect:
         event = outcome_of(report)
         if isinstance(event, EffectFailed):
             error = _recorded_error(self.name, report)
-            pause_ms = self._pause_ms(effect_id, error, tries)
+            not_begun = report.payload["outcome"] == "not_begun"
+            pause_ms = 0 if not_begun else self._pause_ms(effect_id, error, tries)
             said = {
                 "node_attempt": self.site.attempt,
                 "retry_in_ms": pause_ms,
@@ -375,6 +413,8 @@ def outcome_of(report: EventEnvelope) -> EffectCompleted | EffectFailed:
     about = {name: payload[name] for name in ("run_id", "effect_id", "duration_ms")}
     if payload["outcome"] == "completed":
         return EffectCompleted(**about, result=payload.get("result"))
+    if payload["outcome"] == "not_begun":
+        return EffectFailed(**about, error_type=_NOT_BEGUN_TYPE, message=NOT_BEGUN)
     return EffectFailed(
         **about,
         error_type=payload.get("error_type") or "Exception",

@@ -295,6 +295,8 @@ def _judge_resolution(event: EventEnvelope, history: RunHistory) -> Decision:
 def _judge_report(event: EventEnvelope, history: RunHistory) -> Decision:
     """Accept an outcome of a call once, from the process that made the call, while nobody has decided."""
     requested = history.requested.get(event.payload["effect_id"])
+    if requested is None and event.payload["outcome"] == "not_begun":
+        return SKIP  # its intent has not reached the log either
     if requested is None:
         return _invalid("payload.effect_id", "the run has no such effect")
     if requested.event_id == event.payload["intent_id"] and requested.producer != event.producer:

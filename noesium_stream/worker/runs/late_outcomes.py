@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailableError, NoesiumError
@@ -21,6 +21,10 @@ PATIENCE_S: Final = 1.0
 """How long an ending process waits for calls to end and reports to reach the log, in seconds."""
 
 _PAUSE_S: Final = 0.5
+_OUTCOMES: Final[dict[str, Literal["completed", "failed"]]] = {
+    "effect.completed": "completed",
+    "effect.failed": "failed",
+}
 
 
 class OutcomeReports:
@@ -119,8 +123,10 @@ class RunOutcomeReports:
         )
         self._reports.send(envelope, self._inbox)
 
-    def recover(self, outcome: EventEnvelope) -> None:
+    def recover(self, outcome: EventEnvelope, *, begun: bool = True) -> None:
         """Report an outcome that was on its way to the log when the partition was lost.
+
+        With `begun=False` it says that the call never began.
 
         Not if another process made the call: its own report, from which this outcome was made, is still
         unread.
@@ -136,7 +142,7 @@ class RunOutcomeReports:
                 run_id=self._identity.run_id,
                 effect_id=payload["effect_id"],
                 intent_id=requested.event_id,
-                outcome="completed" if outcome.event_type == "effect.completed" else "failed",
+                outcome=_OUTCOMES[outcome.event_type] if begun else "not_begun",
                 duration_ms=payload["duration_ms"],
                 result=payload.get("result"),
                 error_type=payload.get("error_type"),

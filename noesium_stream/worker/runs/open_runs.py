@@ -138,12 +138,14 @@ class OpenRuns:
         heirs = [(session, self._reports.of(session, self.context.inbox)) for session in sessions]
         for session, heir in heirs:
             session.activity.heir = heir
-            self._unrecorded.keep(session.history)
+            self._unrecorded.keep(session.history.outcomes)
             session.flush()
             session.close()  # before cancelling: a cancelled run would wait for a log that may be unavailable
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for session in sessions:
+            self._unrecorded.keep(session.uncalled())
         self.loaded.clear()
         return heirs
 

@@ -134,6 +134,21 @@ class RunSession:
         self.history.apply(envelope)
         return self._record(envelope, (UNNUMBERED,))
 
+    def uncalled(self) -> dict[str, EventEnvelope]:
+        """The outcomes of effects whose call will never begin here, by effect id; they are not recorded."""
+        found, requested = {}, self.history.requested
+        for effect_id, event in self.activity.uncalled.items():
+            if effect_id in requested and effect_id not in self.history.outcomes:
+                found[effect_id] = event.to_envelope(
+                    self.identity.agent,
+                    self.identity.trace.child(self.clock.token(8)),
+                    requested[effect_id].event_id,
+                    self.identity.correlation_id,
+                    partition_key=self.run_id,
+                    clock=self.clock,
+                )
+        return found
+
     def only_waits(self) -> bool:
         """Whether the run may be evicted.
 

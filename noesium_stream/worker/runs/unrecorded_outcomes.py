@@ -1,9 +1,13 @@
-"""Outcomes of effects that this process called and may not have recorded before it lost the partition."""
+"""Outcomes of effects that this process knows and may not have recorded before it lost the partition.
+
+It has called them, or knows that it never will.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.kernel import RunHistory
 from noesium_stream.worker.runs.run_session import RunSession
 
 
@@ -13,9 +17,9 @@ class UnrecordedOutcomes:
     def __init__(self) -> None:
         self._outcomes: dict[str, EventEnvelope] = {}
 
-    def keep(self, history: RunHistory) -> None:
-        """Keep the outcomes of a run that is given up, in case its last records are lost."""
-        self._outcomes.update(history.outcomes)
+    def keep(self, outcomes: Mapping[str, EventEnvelope]) -> None:
+        """Keep the outcomes of a run that is given up, by effect id, in case its last records are lost."""
+        self._outcomes.update(outcomes)
 
     def runs(self) -> set[str | None]:
         """Return the ids of the runs that the outcomes belong to."""

@@ -19,7 +19,7 @@ from noesium_stream import agent_from_graph
 from noesium_stream.client import Client, Run
 from noesium_stream.client.views.causal_tree import causal_tree
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import RunCancelledError
+from noesium_stream.errors import FencedError, RunCancelledError
 from noesium_stream.event import AgentRef, TraceContext
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import EffectReported, SideEffectClass
@@ -29,6 +29,7 @@ from noesium_stream.kernel.journal import RunIdentity
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker import Worker
+from noesium_stream.worker.commit.partition_writer import PartitionWriter
 from noesium_stream.worker.runs.late_outcomes import RunOutcomeReports
 from tests.support.effects import journal_of, reached
 from tests.support.hand_clock import HandClock
@@ -148,6 +149,39 @@ async def test_what_came_of_a_call_reaches_the_next_owner_who_waits_for_it(
     [completed] = [event for event in events if event.event_type == "effect.completed"]
     [reported] = [event for event in events if event.event_type == "effect.reported"]
     assert completed.causation_id == reported.event_id
+
+
+@pytest.mark.parametrize("timeout", [LONG, None])
+async def test_a_call_that_the_former_owner_never_made_is_made_by_the_next_one(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeout: timedelta | None
+) -> None:
+    assure, asked, lost = PartitionWriter.assure, asyncio.Event(), asyncio.Event()
+
+    async def stands_still_at_first(writer: PartitionWriter) -> None:
+        if not asked.is_set():
+            asked.set()
+            await lost.wait()
+            raise FencedError("told to")
+        await assure(writer)
+
+    monkeypatch.setattr(PartitionWriter, "assure", stands_still_at_first)
+    paying = Paying(log, tmp_path, timeout=timeout)
+    paying.go.set()
+    async with Client(log) as client, paying.worker():
+        run = await client.start("sample", {})
+        await asked.wait()
+        await paying.lost_and_taken(client)
+        if timeout is None:
+            await reached(run, "effect.outcome.unknown")
+        lost.set()
+        assert (await run.result(timeout=PATIENCE_S))["receipt"] == "receipt"
+        found = await types(run)
+        events, _ = await journal_of(run)
+    assert list(paying.paid.values()) == [1]
+    assert (found["effect.requested"], found["effect.reported"], found["effect.failed"]) == (2, 1, 1)
+    assert found["effect.outcome.unknown"] == (timeout is None)
+    [failed] = [event for event in events if event.event_type == "effect.failed"]
+    assert failed.payload["message"] == "its owner gave the partition up before the call began"
 
 
 async def test_partitions_that_move_take_what_outlasts_the_grace_along(tmp_path: Path) -> None:
