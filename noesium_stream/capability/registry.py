@@ -18,7 +18,7 @@ from noesium_stream.errors import (
 from noesium_stream.event.domain_event import root_event
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import Capability, CapabilityDeprecated, CapabilityRegistered
-from noesium_stream.event.trust.policy import Policy, refusal
+from noesium_stream.event.trust.policy import Policy, ruling
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 from noesium_stream.projection import fold_to_end
@@ -72,7 +72,7 @@ class CapabilityRegistry:
     def _check(self, record: Record) -> None:
         event = record.envelope
         agent_type = event.producer.agent_type
-        refused = refusal(self._policy, event, record.signed_by, "register", agent_type)
+        refused = ruling(self._policy, event, record.signed_by, "register", agent_type).refused
         if refused is not None:
             raise EventValidationError("producer", refused)
 

@@ -149,7 +149,7 @@ class Run:
                 yield event
 
     async def _in_inbox(self, types: Types) -> AsyncGenerator[EventEnvelope, None]:
-        refused: set[Position] | None = None
+        refused: dict[Position, str] | None = None
         for generation in await generations(self._log, self.agent_type):
             async with aclosing(self._own(generation.inbox, types)) as records:
                 async for record in records:
@@ -302,7 +302,8 @@ class Run:
         Raises:
             RunEndedError: the run has ended.
             ApprovalClosedError: the question was answered before, or its deadline has passed.
-            ApprovalError: no question is open, several are, none has this id, or `by` may not answer it.
+            ApprovalError: no question is open, several are, none has this id, or `by` may not answer it, as
+                far as that is known now.
             EventValidationError: the value does not match the question's schema; the error names the field.
         """
         return await self._answer(approval_id, True, value, by)
@@ -322,7 +323,7 @@ class Run:
         # Others may have answered between the two: each is told whose answer counts.
         sent = await read_questions(self._log, self.agent_type, self.id)
         sent.require_counted(question, answer_id, now_ms)
-        return question
+        return next(one for one in sent.all() if one.approval_id == question.approval_id)
 
     async def _send(
         self, event: DomainEvent, causation_id: str | None = None, *, key: str | None = None

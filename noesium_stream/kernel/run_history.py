@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, caller_of
+from noesium_stream.event.rules.approval_answers import is_complete
 from noesium_stream.event.rules.effect_ledger import EFFECT_HANDLERS, EffectLedger
 from noesium_stream.event.rules.run_life import ENDINGS, RunLife, evolve
 
@@ -32,6 +33,8 @@ class RunHistory(EffectLedger, RunLife):
         heard: what tells a repeated signal: its producer's agent id with its event id, and with its
             idempotency key.
         spent: numbers of the calls that failed attempts of a step have made; the next attempt makes its own.
+        answers: the accepted answers of each question, in order.
+        requested_by: the name in which the run was asked for; None: it is not known here.
         undoing: the part that each compensation undoes, by the id in the task paths of its graph's nodes.
         stop: why it is to end without a result: a cancellation request, or a passed deadline; the first
             counts.
@@ -74,7 +77,9 @@ class RunHistory(EffectLedger, RunLife):
     signals: dict[str, list[EventEnvelope]] = field(default_factory=dict)
     heard: set[tuple[str, str, str]] = field(default_factory=set)
     approvals: dict[str, EventEnvelope] = field(default_factory=dict)
+    answers: dict[str, list[EventEnvelope]] = field(default_factory=dict)
     closed: dict[str, EventEnvelope] = field(default_factory=dict)
+    requested_by: str | None = None
     timers: dict[str, EventEnvelope] = field(default_factory=dict)
     fired: dict[str, EventEnvelope] = field(default_factory=dict)
     undoing: dict[str, str] = field(default_factory=dict)
@@ -286,8 +291,16 @@ def _asked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -
     _call(history, payload["approval_id"], event)
 
 
+def _approved(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    approval_id = payload["approval_id"]
+    asked, answers = history.approvals.get(approval_id), history.answers.setdefault(approval_id, [])
+    answers.append(event)
+    if asked is None or is_complete(asked.payload, [answer.payload for answer in answers]):
+        _closed(history, event, payload)
+
+
 def _closed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    # An answer or the expiry of the deadline: the first one counts.
+    # The last answer that was needed, or the expiry of the deadline: the first one counts.
     history.closed.setdefault(payload["approval_id"], event)
 
 
@@ -313,7 +326,7 @@ _HANDLERS: dict[str, Callable[[RunHistory, EventEnvelope, dict[str, Any]], None]
     **dict.fromkeys(CALLS, _invoked),
     **dict.fromkeys(ANSWERS, _answered),
     "approval.requested": _asked,
-    "approval.answered": _closed,
+    "approval.answered": _approved,
     "approval.expired": _closed,
     "timer.started": _timer,
     "timer.fired": _fired,

@@ -1,4 +1,4 @@
-"""Record headers: the CloudEvents Kafka binding, and eight headers of this project.
+"""Record headers: the CloudEvents Kafka binding, and nine headers of this project.
 
 Headers are a convenience for filters and other tools. The envelope alone says what an event is.
 """
@@ -47,6 +47,10 @@ it first, in milliseconds since the epoch, decimal."""
 SENDER: Final = "noesium_sender"
 """On a journal's copy of a received event, and on a forwarded request: its sender's own proof, and what else
 is needed to verify it (see `noesium_stream.log.sender_proof`)."""
+
+ALLOWED: Final = "noesium_allowed"
+"""On a journal's copy of an answer to a question: by which of the question's `approvers`, by which rule of
+the policy and by which key it is allowed, as JSON (`approver`, `rule`, `key`; without what had no say)."""
 
 LATEST_MS: Final = 253_402_300_799_999
 """End of the year 9999, in milliseconds since the epoch: no later moment has a text."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,9 +18,11 @@ from noesium_stream.errors import (
     RunEndedError,
 )
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.rules.approval_answers import refusal_of
+from noesium_stream.event.rules.agent_calls import COMMANDS
+from noesium_stream.event.rules.approval_answers import approver_of, is_complete, refusal_of
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.standard import ApprovalAnswered
+from noesium_stream.event.trust.speaking import decider_of
 from noesium_stream.log.generations import open_generations
 from noesium_stream.log.port import EventLog, Position
 from noesium_stream.log.topics import partition_of
@@ -35,7 +37,9 @@ class Approval:
 
     `status` is open, sent (an answer is in the inbox and no worker has accepted it yet), answered, expired,
     or ended (the run has ended without an answer). `answer_schema` is the JSON Schema of the answer's value.
-    Without `approvers` anyone may answer. Times are milliseconds since the epoch.
+    Without `approvers` anyone may answer; entries `role:NAME` are judged by the run's owner. With `minimum`
+    so many people have to approve, of whom `approved_by` have; `requested_by` asked for the run, as far as it
+    is known, and is not one of them. Times are milliseconds since the epoch.
     """
 
     run_id: str
@@ -54,6 +58,9 @@ class Approval:
     answered_by: str | None = None
     approved: bool | None = None
     value: Any = None
+    minimum: int | None = None
+    approved_by: tuple[str, ...] = ()
+    requested_by: str | None = None
 
     def answer(self, approved: bool, value: Any, by: str) -> ApprovalAnswered:
         """Make the event that answers the question.
@@ -62,11 +69,7 @@ class Approval:
             ApprovalError: `by` may not answer it.
             EventValidationError: the value does not match the question's schema; the error names the field.
         """
-        if self.approvers and by not in self.approvers:
-            raise ApprovalError(
-                f"{by} may not answer the question {self.shown}: only {', '.join(self.approvers)}.",
-                hint="Say who you are with --as NAME (`by` in a program).",
-            )
+        self._check_name(by, approved)
         event = ApprovalAnswered(
             run_id=self.run_id,
             approval_id=self.approval_id,
@@ -85,14 +88,45 @@ class Approval:
             )
         return event
 
-    def refusal(self, answer: dict[str, Any]) -> EventValidationError | None:
-        """Return why the owner would refuse an answer with this payload; None if it would accept it."""
-        asked = {
+    def _check_name(self, by: str, approved: bool) -> None:
+        if approver_of(self.asked, by, None) is None:
+            raise ApprovalError(
+                f"{by} may not answer the question {self.shown}: only {', '.join(self.approvers)}.",
+                hint="Say who you are with --as NAME (`by` in a program).",
+            )
+        if self.minimum is not None and by == self.requested_by:
+            raise ApprovalError(
+                f"{by} asked for the run: the question {self.shown} is for others to answer.",
+                hint=f"{self.needed}",
+            )
+        if approved and by in self.approved_by:
+            raise ApprovalError(f"{by} has approved the question {self.shown} already.", hint=self.needed)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What an answer is judged by, as in `approval.requested`."""
+        return {
             "fingerprint": self.fingerprint,
             "answer_schema": self.answer_schema,
             "approvers": list(self.approvers),
+            "minimum": self.minimum,
         }
-        return refusal_of(asked, answer)
+
+    @property
+    def needed(self) -> str:
+        """Return whose approval it waits for: `1 of 2 have approved (alice); ann or role:auditor may`."""
+        who = " or ".join(self.approvers) or "anyone else"
+        so_far = f" ({', '.join(self.approved_by)})" if self.approved_by else ""
+        return f"{len(self.approved_by)} of {self.minimum or 1} have approved{so_far}; {who} may."
+
+    def refusal(
+        self, answer: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]] = ()
+    ) -> EventValidationError | None:
+        """Return why the owner would refuse an answer with this payload, as far as that is known here.
+
+        `earlier` are the payloads of the answers that were accepted before.
+        """
+        return refusal_of(self.asked, answer, earlier, requested_by=self.requested_by)
 
     @property
     def shown(self) -> str:
@@ -107,7 +141,9 @@ class Questions:
 
     def __init__(self, agent_type: str) -> None:
         self.ended: dict[str, str] = {}
-        self._answers: dict[tuple[str, str], str] = {}
+        self._answers: dict[tuple[str, str], list[EventEnvelope]] = {}
+        self._refused: dict[str, str] = {}
+        self._requested_by: dict[str, str] = {}
         self._agent_type = agent_type
         self._found: dict[tuple[str, str], Approval] = {}
 
@@ -123,12 +159,16 @@ class Questions:
     def take_journal(self, event: EventEnvelope) -> None:
         """Fold the next event of the journal."""
         payload = event.payload
+        if event.event_type in COMMANDS:
+            self._requested_by.setdefault(payload["run_id"], decider_of(event))
+            return
         if event.event_type in ENDINGS:
             self.ended.setdefault(payload["run_id"], ENDINGS[event.event_type])
             return
         key = payload["run_id"], payload["approval_id"]
         if event.event_type == "approval.requested":
-            self._found.setdefault(key, _asked(event, self._agent_type))
+            requested_by = self._requested_by.get(payload["run_id"])
+            self._found.setdefault(key, _asked(event, self._agent_type, requested_by))
             return
         found = self._found.get(key)
         if found is None or found.status != "open":
@@ -136,29 +176,57 @@ class Questions:
         if event.event_type == "approval.expired":
             self._found[key] = replace(found, status="expired", closed_ms=event.timestamp_ms)
         else:
-            self._answers[key] = event.event_id
-            self._found[key] = _answered(found, "answered", event)
+            self._take_answer(found, event, "answered")
 
-    def take_inbox(self, event: EventEnvelope) -> None:
-        """Fold an answer in the inbox: the question is sent if the owner would accept the answer."""
+    def take_inbox(self, event: EventEnvelope, refused: str | None = None) -> None:
+        """Fold an answer in the inbox: the question is sent if the owner would accept the answer.
+
+        `refused`: why the owner has refused it.
+        """
         payload = event.payload
+        if refused is not None:
+            self._refused[event.event_id] = refused
+            return
         found = self._found.get((payload["run_id"], payload["approval_id"]))
         if found is None or found.status != "open":
             return
-        if found.refusal(payload) is None:
-            self._answers[found.run_id, found.approval_id] = event.event_id
-            self._found[found.run_id, found.approval_id] = _answered(found, "sent", event)
+        taken = self._answers.get((found.run_id, found.approval_id), [])
+        if any(one.event_id == event.event_id for one in taken):
+            return  # the journal has it already
+        if payload["approved"] and payload["answered_by"] in found.approved_by:
+            return
+        problem = found.refusal(payload, [one.payload for one in taken])
+        if problem is None:
+            self._take_answer(found, event, "sent")
+        else:
+            self._refused[event.event_id] = f"{problem.field} {problem.reason}"
+
+    def _take_answer(self, found: Approval, event: EventEnvelope, status: str) -> None:
+        key = found.run_id, found.approval_id
+        taken = self._answers.setdefault(key, [])
+        taken.append(event)
+        answers = [one.payload for one in taken]
+        approved_by = tuple(dict.fromkeys(one["answered_by"] for one in answers if one["approved"]))
+        self._found[key] = found = replace(found, approved_by=approved_by)
+        if is_complete(found.asked, answers):
+            self._found[key] = _answered(found, status, event)
 
     def require_counted(self, question: Approval, answer_id: str, now_ms: int) -> None:
-        """Check that no other answer counts than the one whose event has this id.
+        """Check that the answer whose event has this id counts.
 
         Of answers that race the first in the inbox counts; what the journal has goes before that.
 
         Raises:
             ApprovalClosedError: another one counts (whose and since when), or the deadline has passed.
+            ApprovalError: the owner refuses it.
         """
+        if answer_id in self._refused:
+            raise ApprovalError(
+                f"The answer to the question {question.shown} does not count: {self._refused[answer_id]}."
+            )
         key = question.run_id, question.approval_id
-        if self._answers.get(key) != answer_id and key in self._found:
+        counts = any(one.event_id == answer_id for one in self._answers.get(key, ()))
+        if not counts and key in self._found:
             _refuse_closed(self._found[key], now_ms)
 
 
@@ -169,9 +237,10 @@ async def read_questions(log: EventLog, agent_type: str, run_id: str | None = No
         LogUnavailableError, CorruptRecordError
     """
     questions = Questions(agent_type)
-    refused: set[Position] | None = None
+    refused: dict[Position, str] | None = None
     found = await open_generations(log, agent_type)
-    journals = {generation.journal: _TYPES for generation in found}
+    of_journal = _TYPES if run_id is None else (*_TYPES, *COMMANDS)
+    journals = {generation.journal: of_journal for generation in found}
     # An answer may be in the inbox of an earlier generation than its question.
     inboxes = {generation.inbox: ("approval.answered",) for generation in found}
     for topic, types in (journals | inboxes).items():
@@ -190,12 +259,11 @@ async def read_questions(log: EventLog, agent_type: str, run_id: str | None = No
                 continue
             if refused is None:
                 refused = await refused_records(log, agent_type, run_id)
-            if Position(topic, record.partition, record.offset) in refused:
-                continue
             try:
-                questions.take_inbox(record.envelope)
+                event = record.envelope
             except CorruptRecordError:
                 continue  # its owner makes it a dead letter
+            questions.take_inbox(event, refused.get(Position(topic, record.partition, record.offset)))
     return questions
 
 
@@ -263,7 +331,7 @@ def _refuse_closed(question: Approval, now_ms: int) -> None:
         )
 
 
-def _asked(event: EventEnvelope, agent_type: str) -> Approval:
+def _asked(event: EventEnvelope, agent_type: str, requested_by: str | None) -> Approval:
     payload = event.payload
     approvers: Sequence[str] = payload.get("approvers") or ()
     return Approval(
@@ -278,6 +346,8 @@ def _asked(event: EventEnvelope, agent_type: str) -> Approval:
         answer_schema=payload.get("answer_schema"),
         approvers=tuple(approvers),
         deadline_ms=payload.get("deadline_ms"),
+        minimum=payload.get("minimum"),
+        requested_by=requested_by,
     )
 
 

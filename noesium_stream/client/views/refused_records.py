@@ -1,4 +1,4 @@
-"""Positions of inbox records that their owner has refused: they are dead letters, and count for nothing."""
+"""Inbox records that their owner has refused: they are dead letters, and count for nothing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from noesium_stream.log.port import EventLog, Position
 from noesium_stream.log.topics import partition_of
 
 
-async def refused_records(log: EventLog, agent_type: str, run_id: str | None = None) -> set[Position]:
-    """Read them from the journals of an agent type, or from those partitions that have a run.
+async def refused_records(log: EventLog, agent_type: str, run_id: str | None = None) -> dict[Position, str]:
+    """Why they were refused, from the journals of an agent type or from the partitions that have a run.
 
     Raises:
         LogUnavailableError
     """
-    refused = set[Position]()
+    refused = dict[Position, str]()
     for generation in await open_generations(log, agent_type):
         until = await log.end(generation.journal)
         if run_id is not None:
@@ -25,7 +25,8 @@ async def refused_records(log: EventLog, agent_type: str, run_id: str | None = N
         async for record in log.read(generation.journal, {}, until=until, types=types):
             try:
                 payload = record.unchecked.payload
-                refused.add(Position(payload["topic"], payload["partition"], payload["offset"]))
+                place = Position(payload["topic"], payload["partition"], payload["offset"])
+                refused[place] = str(payload["failure_reason"])
             except WRONG as error:
                 pass_over(record, error)
     return refused

@@ -6,36 +6,74 @@ the log: it loads nothing, and one that would take too long to judge by is refus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import jsonschema_rs
 
 from noesium_stream.errors import EventValidationError
+from noesium_stream.event.payload.canonical import canonical_json
 from noesium_stream.event.payload.schema_cost import schema_cost
 from noesium_stream.event.payload.validator import PATTERNS, validator
+from noesium_stream.event.trust.trusted_key import ROLE
 
 _MAX_MESSAGE: Final = 1_000
 
 
-def refusal_of(question: Mapping[str, Any], answer: Mapping[str, Any]) -> EventValidationError | None:
+def refusal_of(
+    question: Mapping[str, Any],
+    answer: Mapping[str, Any],
+    earlier: Sequence[Mapping[str, Any]] = (),
+    *,
+    roles: Collection[str] | None = None,
+    requested_by: str | None = None,
+) -> EventValidationError | None:
     """The reason to refuse an answer, or None.
 
     Args:
         question: payload of `approval.requested`.
         answer: payload of `approval.answered`.
+        earlier: payloads of the answers that were accepted.
+        roles: of whoever answers, without `role:`; None: they are not known here, and the owner judges them.
+        requested_by: who asked for the run; None: it is not known here.
     """
+    name, schema = answer["answered_by"], question.get("answer_schema")
     if answer["fingerprint"] != question["fingerprint"]:
         return EventValidationError("fingerprint", "is that of another question")
-    approvers = question.get("approvers") or []
-    if approvers and answer["answered_by"] not in approvers:
-        allowed = ", ".join(approvers)
-        return EventValidationError("answered_by", f"{answer['answered_by']} is not among {allowed}")
+    if approver_of(question, name, roles) is None:
+        return EventValidationError("answered_by", f"{name} is not among {', '.join(question['approvers'])}")
+    if question.get("minimum") is not None and name == requested_by:
+        return EventValidationError(
+            "answered_by", f"{name} asked for the run, and somebody else has to answer"
+        )
     try:
-        answer_value(question.get("answer_schema"), answer["approved"], answer.get("value"))
+        value = answer_value(schema, answer["approved"], answer.get("value"))
     except EventValidationError as error:
         return error
+    if earlier and answer["approved"]:
+        first = earlier[0]
+        if canonical_json(value) != canonical_json(answer_value(schema, True, first.get("value"))):
+            return EventValidationError("value", f"is not what {first['answered_by']} has approved")
     return None
+
+
+def approver_of(question: Mapping[str, Any], name: str, roles: Collection[str] | None) -> str | None:
+    """The entry of `approvers` by which somebody may answer: a name, `role:NAME`, or "" for anyone.
+
+    None: no entry does. Where the roles are not known (None), any role that is named may be theirs.
+    """
+    approvers: Sequence[str] = question.get("approvers") or ()
+    if not approvers or name in approvers:
+        return name if approvers else ""
+    of_roles = (entry for entry in approvers if entry.startswith(ROLE))
+    return next((entry for entry in of_roles if roles is None or entry.removeprefix(ROLE) in roles), None)
+
+
+def is_complete(question: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether these accepted answers answer a question: a rejection, or approvals by enough people."""
+    if any(not answer["approved"] for answer in answers):
+        return True
+    return len({answer["answered_by"] for answer in answers}) >= (question.get("minimum") or 1)
 
 
 def answer_value(schema: Mapping[str, Any] | None, approved: bool, value: Any) -> Any:

@@ -131,7 +131,23 @@ def read_policy(path: Path) -> Policy:
         raise ConfigError(f"The policy {path} is no TOML: {brief(error, 200)}.") from None
 
 
-def refusal(
+OPERATOR: Final = "operator"
+"""What `Ruling.rule` says of a key that speaks for everybody."""
+
+
+class Ruling(NamedTuple):
+    """What a policy says about a request.
+
+    Attributes:
+        refused: why it is refused; None: it is allowed.
+        rule: what allows it: `allow N`, counted from 1, or `operator`; None: nothing had to.
+    """
+
+    refused: str | None = None
+    rule: str | None = None
+
+
+def ruling(
     policy: Policy | None,
     event: EventEnvelope,
     key: TrustedKey | None,
@@ -140,8 +156,8 @@ def refusal(
     *,
     tenant: str | None = None,
     question: str | None = None,
-) -> str | None:
-    """Why what an event asks for is refused; None: it is allowed.
+) -> Ruling:
+    """Judge what an event asks for.
 
     Args:
         policy: of the log; None: everything is allowed.
@@ -152,14 +168,17 @@ def refusal(
         tenant: see `Request`.
         question: see `Request`.
     """
-    if policy is None or (key is not None and key.speaks_for_everybody):
-        return None
+    if policy is None:
+        return Ruling()
+    if key is not None and key.speaks_for_everybody:
+        return Ruling(rule=OPERATOR)
     roles = frozenset[str]() if key is None else key.roles
     request = Request(decider_of(event), roles, right, agent_type, tenant, question)
-    if policy.rule_for(request) is not None:
-        return None
+    rule = policy.rule_for(request)
+    if rule is not None:
+        return Ruling(rule=rule)
     asked = "" if question is None else f", question {short(question)}"
-    return (
+    return Ruling(
         f"{short(request.principal)} may not {_WORDS[right]} of {agent_type}{asked}: "
         "no rule of the policy allows it"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,13 +35,16 @@ class Answer:
         value: the value in the answer, as an instance of the question's `schema` if that is a class. Without
             a value and a schema it is True or False, as `approved` is; None if a rejection came without a
             value.
-        answered_by: the name of the person; None: nobody answered before the deadline.
+        answered_by: the name of the person, the last one of several; None: nobody answered before the
+            deadline.
+        approved_by: the names of all who approved, in order.
     """
 
     approved: bool
     decision: str
     value: Any
     answered_by: str | None
+    approved_by: tuple[str, ...] = ()
 
     @property
     def expired(self) -> bool:
@@ -90,12 +93,15 @@ class AnswerType:
                 hint='Give a value that it takes, or "reject".',
             ) from None
 
-    def answered(self, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> Answer:
-        """The answer in these payloads of `approval.requested` and `approval.answered`."""
+    def answered(
+        self, asked: Mapping[str, Any], answer: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]
+    ) -> Answer:
+        """The answer in these payloads of `approval.requested` and `approval.answered`; `answers` are all."""
         approved = answer["approved"]
         value = answer_value(asked["answer_schema"], approved, answer["value"])
         decision = APPROVE if approved else REJECT
-        return Answer(approved, decision, self._instance(value), answer["answered_by"])
+        names = dict.fromkeys(one["answered_by"] for one in answers if one["approved"])
+        return Answer(approved, decision, self._instance(value), answer["answered_by"], tuple(names))
 
     def expired(self, asked: Mapping[str, Any], decision: Any) -> Answer:
         """The substitute for an answer that did not come in time."""

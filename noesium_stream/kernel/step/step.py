@@ -214,6 +214,7 @@ class Step:
         *,
         schema: Any = None,
         approvers: Sequence[str] | None = None,
+        minimum: int | None = None,
         timeout: Duration | None = None,
         on_timeout: Any = None,
     ) -> Answer:
@@ -227,17 +228,25 @@ class Step:
             question: the question, any JSON value; it identifies the question.
             schema: the type of the answer's value: a pydantic model, a dataclass, a TypedDict or a JSON
                 Schema. None accepts any value, and an answer without one.
-            approvers: the names that may answer; None or empty: anyone.
+            approvers: the names that may answer, and roles as `role:NAME`; None or empty: anyone.
+            minimum: so many different people have to approve, with the same value; whoever asked for the run
+                does not count. A rejection counts at once. None: the first answer counts, whose ever it is.
             timeout: how long to wait, from when it is first asked: a `timedelta`, or seconds.
             on_timeout: the answer if nobody answered by then: "approve", "reject" or "decline", as if from a
                 person, or a value that the schema accepts. None: the node fails.
 
         Raises:
             ApprovalExpiredError: nobody answered in time, and there is no `on_timeout`.
+            KernelError: `minimum` is more than the people who may approve.
             StateError: the question has no JSON form, the schema is not valid, or refuses `on_timeout`.
         """
         return await Waits(self._place).ask(
-            question, schema=schema, approvers=approvers, timeout=timeout, on_timeout=on_timeout
+            question,
+            schema=schema,
+            approvers=approvers,
+            minimum=minimum,
+            timeout=timeout,
+            on_timeout=on_timeout,
         )
 
     async def sleep(self, duration: Duration) -> None:

@@ -20,6 +20,8 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.canonical import canonical_json
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.standard import ApprovalExpired, ApprovalRequested, TimerFired, TimerStarted
+from noesium_stream.event.standard.human import MAX_MINIMUM
+from noesium_stream.event.trust.trusted_key import ROLE
 from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.kernel.step.answer import Answer, AnswerType
 from noesium_stream.kernel.step.position import INTERRUPT, Place
@@ -37,6 +39,7 @@ class Waits:
         *,
         schema: Any = None,
         approvers: Sequence[str] | None = None,
+        minimum: int | None = None,
         timeout: Duration | None = None,
         on_timeout: Any = None,
         kind: str = "approval",
@@ -55,7 +58,9 @@ class Waits:
         with said_of(who):
             content = to_json(question, "question")
         check_size(content, "question", who)
-        asked = await self._asked(kind, content, expected, approvers, timeout)
+        people = [approvers] if isinstance(approvers, str) else list(approvers or ())
+        _check_minimum(minimum, people, who)
+        asked = await self._asked(kind, content, expected, people, minimum, timeout)
         approval_id, deadline_ms = asked.payload["approval_id"], asked.payload["deadline_ms"]
         history = self._place.history
         await self._until(lambda: approval_id in history.closed, deadline_ms)
@@ -71,7 +76,8 @@ class Waits:
                 asked.event_id,
             )
         if closed.event_type == "approval.answered":
-            return expected.answered(asked.payload, closed.payload)
+            answers = [answer.payload for answer in history.answers[approval_id]]
+            return expected.answered(asked.payload, closed.payload, answers)
         if closed.payload["decision"] is None:
             raise ApprovalExpiredError(
                 f"Nobody answered a question of the node {self._place.node} by {to_rfc3339(deadline_ms)}.",
@@ -105,7 +111,8 @@ class Waits:
         kind: str,
         question: Any,
         expected: AnswerType,
-        approvers: Sequence[str] | None,
+        approvers: list[str],
+        minimum: int | None,
         timeout: Duration | None,
     ) -> EventEnvelope:
         """The question as it was first asked, which may be now."""
@@ -125,7 +132,8 @@ class Waits:
             question=question,
             fingerprint=hashlib.sha256(canonical_json(question)).hexdigest(),
             answer_schema=expected.json_schema,
-            approvers=[approvers] if isinstance(approvers, str) else list(approvers or ()),
+            approvers=approvers,
+            minimum=minimum,
             deadline_ms=deadline_ms,
         )
         return place.stage(event, key=approval_id)
@@ -153,3 +161,14 @@ class Waits:
         else:
             due = deadline_ms
             await self._place.journal.until(lambda: happened() or clock.now_ms() >= due, due)
+
+
+def _check_minimum(minimum: int | None, approvers: Sequence[str], who: str) -> None:
+    """Refuse a number of people that can never approve."""
+    if minimum is None:
+        return
+    if not 1 <= minimum <= MAX_MINIMUM:
+        raise KernelError(f"{who} wants {minimum} people to approve: 1 to {MAX_MINIMUM} can.")
+    people = {name for name in approvers if not name.startswith(ROLE)}
+    if approvers and len(people) == len(set(approvers)) < minimum:
+        raise KernelError(f"{who} wants {minimum} people to approve, and names {len(people)}.")

@@ -236,7 +236,7 @@ class DecisionApplier:
         elif action is Action.START:
             batch.queue(record, fairness_key(record.envelope))
         elif action is Action.DELIVER:
-            self._deliver(record, batch)
+            self._deliver(record, decision, batch)
         elif action is Action.SKIP:
             self._skip(record, batch)
             return False
@@ -302,14 +302,14 @@ class DecisionApplier:
         elif found.action is Action.START:
             self.start(record, batch, origin)
         elif found.action is Action.DELIVER:
-            self._deliver(record, batch)
+            self._deliver(record, found, batch)
         elif found.error is not None:
             self._refuse(record, found.error, batch, origin)
 
-    def _deliver(self, record: Record, batch: Batch) -> None:
+    def _deliver(self, record: Record, decision: Decision, batch: Batch) -> None:
         session = self._runs.loaded[record.key]
         try:
-            copy = session.accept(record.envelope, record)
+            copy = session.accept(record.envelope, record, decision.headers)
         except Exception as error:
             if not is_of_the_record(error):
                 raise

@@ -10,8 +10,11 @@ whatever is wrong with one record becomes a dead letter of that record.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+import orjson
 
 from noesium_stream.capability import in_range
 from noesium_stream.errors import (
@@ -27,22 +30,29 @@ from noesium_stream.event.codec.codec import is_framed
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.limits import MAX_NAME
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, COMMANDS
-from noesium_stream.event.rules.approval_answers import refusal_of
+from noesium_stream.event.rules.approval_answers import approver_of, refusal_of
 from noesium_stream.event.rules.effect_ledger import refusal as decision_refusal
 from noesium_stream.event.rules.effect_ledger import takes_report
-from noesium_stream.event.standard import PartitionOutgrown, RunCancelRequested, ToolInvocationRequested
+from noesium_stream.event.standard import (
+    ApprovalAnswered,
+    PartitionOutgrown,
+    RunCancelRequested,
+    ToolInvocationRequested,
+)
 from noesium_stream.event.standard.request import BEHIND
-from noesium_stream.event.trust.policy import Policy, Right, refusal
+from noesium_stream.event.trust.policy import Policy, Right, Ruling, ruling
 from noesium_stream.event.trust.speaking import CLIENT
 from noesium_stream.kernel import RunHistory
-from noesium_stream.log.headers import LATEST_MS, ORIGIN
+from noesium_stream.log.headers import ALLOWED, LATEST_MS, ORIGIN
+from noesium_stream.log.port import Header
 from noesium_stream.log.prepare import MAX_JOURNAL_BYTES
 from noesium_stream.log.record import Record
 from noesium_stream.log.sender_proof import SENDER_BYTES
 from noesium_stream.worker.inbox.faults import is_of_the_record, refusal_by
 
-COPY_BYTES: Final = 2_048 + SENDER_BYTES
-"""Upper bound of the headers of an accepted copy: number, source, origin, sender's proof, deadline, mark."""
+COPY_BYTES: Final = 4_096 + SENDER_BYTES
+"""Upper bound of the headers of an accepted copy: number, source, origin, sender's proof, deadline, mark, and
+by which rule it is allowed."""
 
 ORIGIN_BYTES: Final = 300
 
@@ -71,11 +81,19 @@ class Action(Enum):
 
 
 class Decision(NamedTuple):
-    """A decision on one record; `reason`: why it is deferred, `error`: why it is a dead letter."""
+    """A decision on one record.
+
+    Attributes:
+        action: what becomes of it.
+        reason: why it is deferred.
+        error: why it is a dead letter.
+        headers: further headers of the journal's copy.
+    """
 
     action: Action
     reason: str = ""
     error: NoesiumError | None = None
+    headers: tuple[Header, ...] = ()
 
 
 START: Final = Decision(Action.START)
@@ -211,7 +229,8 @@ def _judge(state: AdmissionState, record: Record) -> Decision:
     if len(record.header(ORIGIN) or b"") > ORIGIN_BYTES:
         return _invalid(f"header {ORIGIN}", f"has more than {ORIGIN_BYTES} bytes")
     if event.event_type == PartitionOutgrown.TYPE:
-        return _denied(state, record) or Decision(Action.OUTGROWN)
+        refused = _ruling(state, record).refused
+        return Decision(Action.OUTGROWN) if refused is None else _refuse(PermissionDeniedError(refused))
     run_id = event.payload.get("caller_run_id" if event.event_type in ANSWERS else "run_id")
     if event.partition_key != run_id or not run_id:
         return _invalid("partition_key", f"is {event.partition_key}, but the run is {run_id}")
@@ -219,19 +238,27 @@ def _judge(state: AdmissionState, record: Record) -> Decision:
         # The key chose the partition: another one would make two owners of one run.
         return _invalid("key", f"is {record.key}, but the run is {run_id}")
     if event.event_type in COMMANDS:
-        refused = _invalid_command(event, state.agent_type)
-        if refused is not None:
-            return refused
+        invalid = _invalid_command(event, state.agent_type)
+        if invalid is not None:
+            return invalid
         # The same command twice meets itself here: same run id, one run.
         return SKIP if state.is_known(run_id) else START
-    judge_for_run = _FOR_OPEN_RUNS.get(event.event_type)
-    if judge_for_run is None:
+    if event.event_type not in _FOR_OPEN_RUNS:
         return _invalid("event_type", f"{event.event_type} is not a valid inbox event")
     history = state.history(run_id)
-    if history is None:
-        return SKIP
-    found = judge_for_run(event, history)
-    return found if found.action is not Action.DELIVER else _denied(state, record, history) or found
+    return SKIP if history is None else _judge_for_run(state, record, history)
+
+
+def _judge_for_run(state: AdmissionState, record: Record, history: RunHistory) -> Decision:
+    """Judge a request to an open run: first by the run's own history, then by who sends it."""
+    event = record.envelope
+    found = _FOR_OPEN_RUNS[event.event_type](event, history)
+    if found.action is not Action.DELIVER:
+        return found
+    ruled = _ruling(state, record, history)
+    if ruled.refused is not None:
+        return _refuse(PermissionDeniedError(ruled.refused))
+    return _counted(state, record, history, ruled) if event.event_type == ApprovalAnswered.TYPE else found
 
 
 def _invalid_command(event: EventEnvelope, agent_type: str) -> Decision | None:
@@ -257,21 +284,50 @@ def _invalid_command(event: EventEnvelope, agent_type: str) -> Decision | None:
     return None
 
 
-def _denied(state: AdmissionState, record: Record, history: RunHistory | None = None) -> Decision | None:
-    """Refuse what the policy does not allow; the agent that has called a run may always cancel it."""
+def _ruling(state: AdmissionState, record: Record, history: RunHistory | None = None) -> Ruling:
+    """What the policy says of a request; the agent that has called a run may always cancel it."""
     event = record.envelope
     right = _RIGHTS.get(event.event_type)
     if right is None:
-        return None
+        return Ruling()
     question = None
     if history is not None and right == "answer":
         question = history.approvals[event.payload["approval_id"]].payload["node"]
     elif history is not None and right == "cancel" and history.started is not None:
         caller = history.started.payload.get("reply_to") or {}
         if event.producer.agent_type == caller.get("agent_type") != CLIENT:
-            return None
-    refused = refusal(state.policy, event, record.signed_by, right, state.agent_type, question=question)
-    return None if refused is None else _refuse(PermissionDeniedError(refused))
+            return Ruling()
+    return ruling(state.policy, event, record.signed_by, right, state.agent_type, question=question)
+
+
+def _counted(state: AdmissionState, record: Record, history: RunHistory, ruled: Ruling) -> Decision:
+    """Accept an answer of somebody who may give it, and say in its copy by which rule and key."""
+    answer, key = record.envelope.payload, record.signed_by
+    name, asked = answer["answered_by"], history.approvals[answer["approval_id"]].payload
+    roles = frozenset[str]() if key is None else key.roles
+    if state.policy is not None:
+        roles = roles | state.policy.roles_of(name)
+    problem = _problem(answer, history, roles)
+    if problem is not None:
+        return _refuse(PermissionDeniedError(f"{problem.field} {problem.reason}"))
+    approver = approver_of(asked, name, roles)
+    said = {"approver": approver, "rule": ruled.rule, "key": None if key is None else key.key_id}
+    known = {what: value for what, value in said.items() if value}
+    return DELIVER._replace(headers=((ALLOWED, orjson.dumps(known)),)) if known else DELIVER
+
+
+def _problem(
+    answer: Mapping[str, Any], history: RunHistory, roles: Collection[str] | None
+) -> EventValidationError | None:
+    approval_id = answer["approval_id"]
+    earlier = [event.payload for event in history.answers.get(approval_id, ())]
+    return refusal_of(
+        history.approvals[approval_id].payload,
+        answer,
+        earlier,
+        roles=roles,
+        requested_by=history.requested_by,
+    )
 
 
 def _judge_signal(event: EventEnvelope, history: RunHistory) -> Decision:
@@ -319,15 +375,21 @@ def _judge_answer(event: EventEnvelope, history: RunHistory) -> Decision:
 
 
 def _judge_approval(event: EventEnvelope, history: RunHistory) -> Decision:
-    """Accept a person's answer once, to a question that was asked, if the question allows it."""
-    approval_id = event.payload["approval_id"]
-    asked = history.approvals.get(approval_id)
-    if asked is None:
+    """Accept an answer of each person once, to a question that was asked, if the question allows it.
+
+    Who approved may still reject, as long as others have to approve as well.
+    """
+    answer, approval_id = event.payload, event.payload["approval_id"]
+    if approval_id not in history.approvals:
         return _invalid("payload.approval_id", f"the run asked no question {approval_id}")
-    problem = refusal_of(asked.payload, event.payload)
+    earlier = history.answers.get(approval_id, ())
+    if any(event.event_id == one.event_id for one in earlier):
+        return SKIP
+    problem = _problem(answer, history, None)
     if problem is not None:
         return _invalid(f"payload.{problem.field}", problem.reason)
-    return SKIP if approval_id in history.closed else DELIVER
+    again = any(one.payload["answered_by"] == answer["answered_by"] for one in earlier)
+    return SKIP if approval_id in history.closed or (again and answer["approved"]) else DELIVER
 
 
 def _invalid(field: str, reason: str) -> Decision:

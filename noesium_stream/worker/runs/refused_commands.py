@@ -9,7 +9,7 @@ from __future__ import annotations
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import FAIRNESS_KEY
 from noesium_stream.event.standard import CommandRefused
-from noesium_stream.event.trust.policy import Policy, refusal
+from noesium_stream.event.trust.policy import Policy, ruling
 from noesium_stream.event.trust.speaking import owner_of, principal_of
 from noesium_stream.log.record import Record
 
@@ -18,14 +18,14 @@ def command_refusal(policy: Policy | None, record: Record) -> str | None:
     """Why a command of an inbox is refused; None: the policy allows it."""
     command = record.envelope
     tenant = command.metadata.get(FAIRNESS_KEY)
-    return refusal(
+    return ruling(
         policy,
         command,
         record.signed_by,
         "fork" if command.payload.get("fork") else "start",
         owner_of(record.topic) or "",
         tenant=tenant if isinstance(tenant, str) and tenant else command.producer.agent_id,
-    )
+    ).refused
 
 
 def refused_command(command: EventEnvelope, started: EventEnvelope) -> CommandRefused | None:

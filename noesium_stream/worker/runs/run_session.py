@@ -12,11 +12,12 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.rules.agent_calls import CALLS, FAIRNESS_KEY
 from noesium_stream.event.standard import NodeCompleted, NodeFailed
+from noesium_stream.event.trust.speaking import decider_of
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
 from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.step.position import enclosing_step
 from noesium_stream.log.headers import ORIGIN, SOURCE
-from noesium_stream.log.port import Outgoing
+from noesium_stream.log.port import Header, Outgoing
 from noesium_stream.log.record import Record
 from noesium_stream.log.sender_proof import copied
 from noesium_stream.log.topics import partition_of
@@ -69,7 +70,7 @@ class RunSession:
         self._lost: set[str] = set()
         self.unrecorded: list[EventEnvelope] = []
         self._received = asyncio.Event()
-        self.history = RunHistory()
+        self.history = RunHistory(requested_by=decider_of(command))
         self.activity = Activity()
         self.activity.assured = self._assure
         self.activity.owned = lambda: not self._closed and writer.owned()
@@ -103,15 +104,18 @@ class RunSession:
         self.history.apply(event)
         self.last_ms = event.timestamp_ms
 
-    def accept(self, event: EventEnvelope, source: Record) -> Outgoing:
+    def accept(self, event: EventEnvelope, source: Record, headers: Sequence[Header] = ()) -> Outgoing:
         """Apply a received event; return its journal copy: same `event_id`, its source in a header.
+
+        `headers` are further headers of the copy.
 
         Where signatures are verified the copy has its sender's proof, too.
 
         The copy is not staged: the log may refuse records that the run has staged, and this must not fail
         the inbox records of all runs of the partition.
         """
-        headers = [UNNUMBERED, (SOURCE, f"{source.topic}/{source.partition}/{source.offset}".encode())]
+        place = f"{source.topic}/{source.partition}/{source.offset}".encode()
+        headers = [UNNUMBERED, (SOURCE, place), *headers]
         origin = source.header(ORIGIN)
         if origin is not None:
             headers.append((ORIGIN, origin))

@@ -99,6 +99,8 @@ async def _answer(
         send = run.approve if approved else run.reject
         question = await send(approval_id, value=_value(value), by=await deciding_name(log, name))
     note(f"{'approved' if approved else 'rejected'} {question.shown} of {run.id}")
+    if approved and question.minimum is not None and question.status == "open":
+        note(question.needed)
 
 
 def _value(text: str | None) -> Any:
@@ -122,14 +124,19 @@ def _row(question: Approval, now_ms: int) -> tuple[str, ...]:
         question.agent_type,
         question.node,
         shorten(question.shown, 60),
-        ", ".join(question.approvers) or "anyone",
+        _who(question),
         duration(max(0, now_ms - question.asked_ms)),
         deadline,
     )
 
 
+def _who(question: Approval) -> str:
+    who = ", ".join(question.approvers) or "anyone"
+    return who if question.minimum is None else f"{question.minimum} of {who}"
+
+
 def _answered(question: Approval) -> str:
     if question.status != "sent":
-        return ""
+        return question.needed if question.approved_by else ""
     answered = "approved" if question.approved else "rejected"
     return f"{answered} by {question.answered_by}; no worker has taken that up yet"

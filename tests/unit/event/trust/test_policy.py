@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.event.standard import ApprovalAnswered, RunCancelRequested
-from noesium_stream.event.trust.policy import MAX_FILE_BYTES, Policy, Request, read_policy, refusal
+from noesium_stream.event.trust.policy import MAX_FILE_BYTES, Policy, Request, read_policy, ruling
 from noesium_stream.event.trust.trusted_key import TrustedKey
 
 TEXT = """
@@ -108,18 +108,18 @@ def event(producer: str = "alice") -> EventEnvelope:
 
 
 def test_without_a_policy_all_is_allowed_and_the_empty_one_allows_nothing() -> None:
-    assert refusal(None, event(), None, "cancel", "clerk") is None
-    said = refusal(Policy(), event(), None, "cancel", "clerk")
+    assert ruling(None, event(), None, "cancel", "clerk").refused is None
+    said = ruling(Policy(), event(), None, "cancel", "clerk").refused
     assert said == "'alice' may not cancel runs of clerk: no rule of the policy allows it"
 
 
 def test_an_operator_may_do_all_and_a_key_brings_its_roles() -> None:
     public = Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()
-    assert refusal(Policy(), event(), TrustedKey("ops", public), "cancel", "clerk") is None
+    assert ruling(Policy(), event(), TrustedKey("ops", public), "cancel", "clerk").refused is None
     policy = Policy.model_validate({"allow": [{"who": ["role:closer"], "may": ["cancel"]}]})
     closer = TrustedKey("k", public, frozenset({"alice", "role:closer"}))
-    assert refusal(policy, event(), closer, "cancel", "clerk") is None
-    assert refusal(policy, event(), TrustedKey("k", public, frozenset({"alice"})), "cancel", "clerk")
+    assert ruling(policy, event(), closer, "cancel", "clerk").refused is None
+    assert ruling(policy, event(), TrustedKey("k", public, frozenset({"alice"})), "cancel", "clerk").refused
 
 
 def test_who_answers_is_judged_and_not_the_program_that_sends_it() -> None:
@@ -127,7 +127,7 @@ def test_who_answers_is_judged_and_not_the_program_that_sends_it() -> None:
         run_id="r", approval_id="a", fingerprint="f", approved=True, answered_by="bob"
     ).to_envelope(AgentRef("cli", "client"), None, None, partition_key="r")
     policy = Policy.model_validate({"allow": [{"who": ["cli"], "may": ["answer"]}]})
-    said = refusal(policy, answer, None, "answer", "clerk", question="refund")
+    said = ruling(policy, answer, None, "answer", "clerk", question="refund").refused
     assert said == (
         "'bob' may not answer questions of clerk, question 'refund': no rule of the policy allows it"
     )
