@@ -14,13 +14,14 @@ from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.agent import agent_from_graph
 from noesium_stream.client import Client
+from noesium_stream.client.operate.fork import fork
 from noesium_stream.client.operate.replay import verify
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import ApprovalError
+from noesium_stream.errors import ApprovalError, ConfigError, RunFailedError
 from noesium_stream.event.domain_event import root_event
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.signing import Signer, Verifier
-from noesium_stream.event.standard import ApprovalAnswered
+from noesium_stream.event.standard import ApprovalAnswered, ForkRef
 from noesium_stream.event.trust.policy import Policy
 from noesium_stream.event.trust.trusted_key import TrustedKey
 from noesium_stream.kernel import current_step, graph_ref
@@ -58,6 +59,7 @@ class State(TypedDict, total=False):
     amount: int
     approved: bool
     by: list[str]
+    spent: int
 
 
 async def _pay(state: State) -> State:
@@ -134,7 +136,7 @@ async def test_one_rejection_is_enough_also_by_who_has_approved(backend: Backend
 
 
 POLICY_OF_AUDITORS = Policy.model_validate(
-    {"roles": {"auditor": ["carol", "dan"]}, "allow": [{"who": ["*"], "may": ["start", "answer"]}]}
+    {"roles": {"auditor": ["carol", "dan"]}, "allow": [{"who": ["*"], "may": ["start", "fork", "answer"]}]}
 )
 
 
@@ -195,3 +197,42 @@ async def send(log: Any, answer: ApprovalAnswered) -> None:
         metadata={"to": "sample"},
     )
     await log.append([event])
+
+
+async def test_a_fork_does_not_inherit_what_people_have_approved(backend: Backend, tmp_path: Path) -> None:
+    log = await backend.open()
+    agents = [agent_from_graph(spending())]
+    async with (
+        Client(log, agent_id="bob") as bob,
+        Worker(log, agents, home=tmp_path, policy=POLICY_OF_AUDITORS),
+    ):
+        run = await bob.start("sample", {"amount": 1})
+        await eventually(lambda: run.approvals())
+        await run.approve(by="carol")
+        await run.approve(by="dan")
+        assert (await run.result(timeout=PATIENCE_S))["spent"] == 1
+        with pytest.raises(ConfigError, match=r"asked for approval in step 2 \(pay\)"):
+            await fork(bob, run, 2, {})
+        # Past the check of the client: the owner refuses it, and the run ends.
+        ref = ForkRef(run_id=run.id, step=2, values={"amount": 1_000_000})
+        forked = await bob.start("sample", {"amount": 1}, fork=ref)
+        with pytest.raises(RunFailedError, match="which a fork does not inherit"):
+            await forked.result(timeout=PATIENCE_S)
+        again = await fork(bob, run, 1, {})
+        await eventually(lambda: again.approvals())
+        assert [question.approved_by for question in await again.approvals()] == [()]
+        await again.reject(by="dan")
+        assert (await again.result(timeout=PATIENCE_S))["approved"] is False
+
+
+def spending() -> StateGraph[Any, Any, Any, Any]:
+    """Spends what was approved, in the step after the question."""
+    graph = StateGraph(State)
+    graph.add_node("before", lambda state: {"amount": state["amount"]})
+    graph.add_node("pay", _pay)
+    graph.add_node("spend", lambda state: {"spent": state["amount"] if state["approved"] else 0})
+    graph.add_edge(START, "before")
+    graph.add_edge("before", "pay")
+    graph.add_edge("pay", "spend")
+    graph.add_edge("spend", END)
+    return graph

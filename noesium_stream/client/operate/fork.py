@@ -12,8 +12,9 @@ from noesium_stream.client.client import Client
 from noesium_stream.client.operate.replay import check_agent, check_step, recording
 from noesium_stream.client.operate.state_keys import check_value, declared_keys
 from noesium_stream.client.run import Run
-from noesium_stream.errors import ConfigError
+from noesium_stream.errors import CheckpointError, ConfigError
 from noesium_stream.event.standard import ForkRef
+from noesium_stream.kernel.recording.fork import check_questions
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.verify.state_at import reduced_channels, state_at
 from noesium_stream.kernel.verify.verifier import ReplayTarget
@@ -35,12 +36,16 @@ async def fork(
         target: the parent's code; needed to resolve paths.
 
     Raises:
-        ConfigError: the parent has no such step, a path does not exist, a value is not of the declared
-            type, or paths are given without code.
+        ConfigError: the parent has no such step, or has asked certain people for approval by then; a path
+            does not exist, a value is not of the declared type, or paths are given without code.
     """
     recorded = await recording(parent)
     check_step(recorded, at)
     _check_moved(recorded, at)
+    try:
+        check_questions(recorded, at)
+    except CheckpointError as error:
+        raise ConfigError(f"{error.message[0].upper()}{error.message[1:]}", hint=error.hint) from error
     channels: dict[str, Any] = {}
     reduced: frozenset[str] = frozenset()
     if values:

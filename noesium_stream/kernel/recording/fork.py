@@ -59,6 +59,33 @@ def shared_history(
     return _with_values(events, step, values, reduced)
 
 
+def check_questions(parent: RecordedRun, step: int) -> None:
+    """Refuse a fork of `parent` after superstep `step` that would pass a question to certain people.
+
+    What they have approved they have approved for the parent. A fork that begins before the question asks it
+    again.
+
+    Raises:
+        CheckpointError: the question was asked in that superstep or before it.
+    """
+    entered = {
+        item.event.event_id: superstep(_key(item.event))
+        for item in parent.events
+        if item.event.event_type == "kernel.node.entered" and undo_id(_key(item.event)) is None
+    }
+    for item in parent.events:
+        asked = item.event.payload
+        if item.event.event_type != "approval.requested" or not (asked["approvers"] or asked.get("minimum")):
+            continue
+        at = entered.get(item.event.causation_id or "")
+        if at is not None and at <= step:
+            raise CheckpointError(
+                f"run {parent.run_id} has asked for approval in step {at} ({asked['node']}), which a fork "
+                "does not inherit.",
+                hint=f"Fork it at step {at - 1} or before: it asks again.",
+            )
+
+
 def inherit(history: RunHistory, shared: tuple[EventEnvelope, ...]) -> None:
     """Put the shared history at the beginning of a fork's; its own records stay the last ones."""
     records, last, checkpoint = history.records, history.last_event_id, history.last_checkpoint

@@ -7,7 +7,7 @@ from typing import Any, Final
 from noesium_stream.errors import LogUnavailableError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import ForkRef
-from noesium_stream.kernel.recording.fork import inherit, initial_of, shared_history
+from noesium_stream.kernel.recording.fork import check_questions, inherit, initial_of, shared_history
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, recorded_run
 from noesium_stream.log.generations import generations
 from noesium_stream.log.headers import SEQUENCE
@@ -54,9 +54,13 @@ async def shared_of(log: EventLog, agent_type: str, fork: dict[str, Any]) -> tup
     Raises:
         CheckpointError: the parent's journal does not have it.
     """
-    ref = ForkRef.model_validate(fork)
-    parent = await read_recorded(log, agent_type, ref.run_id)
+    ref, parent = await _parent(log, agent_type, fork)
     return shared_history(parent, ref.step, ref.values, tuple(ref.reduced))
+
+
+async def _parent(log: EventLog, agent_type: str, fork: dict[str, Any]) -> tuple[ForkRef, RecordedRun]:
+    ref = ForkRef.model_validate(fork)
+    return ref, await read_recorded(log, agent_type, ref.run_id)
 
 
 async def begin_fork(log: EventLog, agent_type: str, session: RunSession, initial: Any) -> Any:
@@ -65,8 +69,8 @@ async def begin_fork(log: EventLog, agent_type: str, session: RunSession, initia
     Waits while the log is unavailable: no run fails because of that.
 
     Raises:
-        CheckpointError: the parent's journal does not have the shared history, or values are given for a
-            state without keys.
+        CheckpointError: the parent's journal does not have the shared history, a question to certain people
+            was asked in it, or values are given for a state without keys.
     """
     started = session.history.started
     if started is None:
@@ -74,7 +78,10 @@ async def begin_fork(log: EventLog, agent_type: str, session: RunSession, initia
     fork = started.payload["forked_from"]
     while True:
         try:
-            inherit(session.history, await shared_of(log, agent_type, fork))
+            ref, parent = await _parent(log, agent_type, fork)
+            if not session.history.entered:  # else it has begun, under an earlier release
+                check_questions(parent, ref.step)
+            inherit(session.history, shared_history(parent, ref.step, ref.values, tuple(ref.reduced)))
             return initial_of(fork, initial)
         except LogUnavailableError:
             await session.clock.sleep(_PAUSE_S)
