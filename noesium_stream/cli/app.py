@@ -76,6 +76,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "topics": ("topics", "List the topics of the log."),
     "keys": ("keys", "Make keys for signatures, and say which of them a log trusts."),
     "doctor": ("doctor", "Examine settings, machine and log, and say what to do."),
+    "security": ("security", "Prepare a Kafka that lets each name do what it has to, and no more."),
     "broker": ("broker", "Start and stop a real Apache Kafka on this machine."),
     "schema": ("schema", "Write and check the published schemas."),
     "config": ("config", "Print the settings in force and where each came from."),

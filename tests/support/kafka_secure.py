@@ -18,9 +18,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from noesium_stream.log.broker.certificates import Authority
 from noesium_stream.log.broker.local import LocalBroker, free_port
 from noesium_stream.log.kafka.probe import KAFKA_LOGGER
-from tests.support.certificates import Authority
 from tests.support.kafka import LOCAL_SETTINGS
 from tests.support.reading import PATIENCE_S
 
@@ -73,7 +73,7 @@ class SecureKafka:
 def secure_kafka(folder: Path) -> Iterator[SecureKafka]:
     """Such a broker, from the Python packages, ended afterwards."""
     authority = Authority(folder, "ours")
-    cert, key = authority.client(KEY_PASSWORD)
+    cert, key = authority.client("tester", KEY_PASSWORD, file="client")
     ports = {name: free_port() for name in ("PLAINTEXT", "CONTROLLER", "SASL", "TLS", "MUTUAL")}
     server = SecureKafka(
         ports["PLAINTEXT"],

@@ -165,6 +165,8 @@ class AdminConnection:
                 return None
             if problem is not None and problem.code() == KafkaError.TOPIC_EXCEPTION:
                 return None
+            if problem is not None and problem.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise translated(problem, self._bootstrap, f"describing {topic}")
             if time.monotonic() > deadline:
                 raise unavailable(self._bootstrap, PATIENCE_S, f"{topic} has no leader")
             time.sleep(0.05)

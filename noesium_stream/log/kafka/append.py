@@ -71,7 +71,7 @@ class Publisher:
         topic, partition, key, text, extra, value = record
         what = f"an append to {topic}"
         try:
-            producer = self._producer or await self._start()
+            producer = self._producer or await self._start(what)
             headers = [*headers_of_text(text.encode()), *extra]
             sending = await producer.send(topic, value, key.encode(), partition, headers=headers)
         except AioKafkaError as error:
@@ -101,12 +101,12 @@ class Publisher:
                     async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                         await self._producer.stop()
 
-    async def _start(self) -> AIOKafkaProducer:
+    async def _start(self, what: str) -> AIOKafkaProducer:
         async with self._starting:
             if self._closed:
                 raise LogClosedError("the log is closed.")
             if self._producer is None:
-                self._producer = await started(self._make, self._admin, "an append")
+                self._producer = await started(self._make, self._admin, what)
             return self._producer
 
     def _make(self) -> AIOKafkaProducer:

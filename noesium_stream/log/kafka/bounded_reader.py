@@ -52,6 +52,14 @@ def consumer_config(settings: KafkaSettings, group: str) -> dict[str, Any]:
     }
 
 
+def reader_of(topic: str) -> str:
+    """The group that readers of a topic name, `NAMESPACE.reader`.
+
+    They never join it, but the client looks for its coordinator, and that takes a right on brokers with ACLs.
+    """
+    return f"{topic.partition('.')[0]}.reader"
+
+
 class BoundedReader:
     """Reads partitions of one topic from `start` to `until`; for a single use."""
 
@@ -111,7 +119,7 @@ class BoundedReader:
             await asyncio.shield(self._blocking(consumer.close))
 
     def _consumer(self, log: ClientLog) -> Consumer:
-        config = {**consumer_config(self._settings, "noesium-reader"), "error_cb": log.on_error}
+        config = {**consumer_config(self._settings, reader_of(self._topic)), "error_cb": log.on_error}
         return Consumer(config, logger=log)
 
     async def _lost(self, consumer: Consumer) -> bool:

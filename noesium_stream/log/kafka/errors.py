@@ -157,8 +157,7 @@ def forbidden(bootstrap: str, what: str, reason: str) -> LogForbiddenError:
     """The error for a broker that knows this user but denies it the operation."""
     return LogForbiddenError(
         f"{what}: the Kafka broker at {bootstrap} does not allow it: {_plain(reason)}.",
-        hint="Ask an administrator to give this user the right (`kafka-acls.sh --add`). "
-        "`noesium guide secure` lists what each program needs.",
+        hint="Ask an operator to give this user the right; `noesium security acls` lists who needs which.",
     )
 
 

@@ -50,7 +50,7 @@ def test_a_right_that_is_missing_is_not_waited_for(error: Exception) -> None:
     assert not error.retriable
     assert error.message.startswith("the commit of writer w: the Kafka broker at here:9092 does not allow it")
     assert error.hint is not None
-    assert "kafka-acls" in error.hint
+    assert "noesium security acls" in error.hint
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from noesium_stream.errors import LogUrlError
+from noesium_stream.log.broker.certificates import Authority
 from noesium_stream.log.kafka.settings import KafkaSettings, kafka_settings
 from noesium_stream.log.url import parse_url
-from tests.support.certificates import Authority
 
 SECRET = "hunter2"
 
@@ -83,7 +83,7 @@ def test_a_client_proves_itself_by_a_certificate_and_a_key_of_the_same_or_anothe
     tmp_path: Path,
 ) -> None:
     authority = Authority(tmp_path, "our")
-    cert, key = authority.client("opener")
+    cert, key = authority.client("tester", "opener", file="client")
     url = f"kafka://a?ca={authority.ca}&cert={cert}&key={key}"
     found = settings(url, NOESIUM_KAFKA_KEY_PASSWORD="opener").confluent()
     assert (found["ssl.key.location"], found["ssl.key.password"]) == (str(key), "opener")
@@ -106,7 +106,7 @@ def test_files_that_cannot_be_used_are_named_before_anything_connects(
     tmp_path: Path, query: str, words: str
 ) -> None:
     authority = Authority(tmp_path, "our")
-    cert, key = authority.client("opener")
+    cert, key = authority.client("tester", "opener", file="client")
     junk = tmp_path / "junk.pem"
     junk.write_text("junk")
     files = {"ca": authority.ca, "cert": cert, "key": key, "server": authority.server(), "junk": junk}
