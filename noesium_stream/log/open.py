@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.config import load_config
 from noesium_stream.event.catalogue import Catalogue
@@ -67,9 +69,12 @@ async def open_log(
 
 
 def _registry(url: str) -> SchemaRegistry:
-    from noesium_stream.event.codec.confluent_registry import ConfluentRegistry  # noqa: PLC0415
+    from noesium_stream.event.codec.confluent_registry import (  # noqa: PLC0415
+        ConfluentRegistry,
+        registry_settings,
+    )
 
-    return ConfluentRegistry(url)
+    return ConfluentRegistry(url, registry_settings(os.environ))
 
 
 async def _open(url: LogUrl, topology: Topology, codec: EnvelopeCodec, clock: Clock) -> EventLog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +13,17 @@ from typing import Any
 
 
 class RegistryServer:
-    """Keeps schemas by number; `requests` lists what was asked, `refuse` makes it answer with an error."""
+    """Keeps schemas by number; `requests` lists what was asked, `refuse` makes it answer with an error.
+
+    `login` is the `Authorization` that it wants; None: none.
+    """
 
     def __init__(self) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
         self.requests: list[str] = []
         self.refuse: tuple[int, dict[str, Any]] | None = None
         self.url = ""
+        self.login: str | None = None
 
     def add(self, schema: Any, schema_type: str = "AVRO") -> int:
         """The number of a schema; the same one for the same schema."""
@@ -47,8 +52,8 @@ class RegistryServer:
 
 
 @contextmanager
-def registry_server() -> Iterator[RegistryServer]:
-    """A running registry at `url`."""
+def registry_server(context: ssl.SSLContext | None = None) -> Iterator[RegistryServer]:
+    """A running registry at `url`; over TLS with a context."""
     server = RegistryServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -56,6 +61,8 @@ def registry_server() -> Iterator[RegistryServer]:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
             status, answer = server.answer(self.command, self.path, body)
+            if server.login not in (None, self.headers.get("Authorization")):
+                status, answer = 401, {"error_code": 401, "message": "who are you?"}
             data = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
@@ -69,7 +76,9 @@ def registry_server() -> Iterator[RegistryServer]:
             pass
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.url = f"http://127.0.0.1:{http.server_port}"
+    if context is not None:
+        http.socket = context.wrap_socket(http.socket, server_side=True)
+    server.url = f"{'http' if context is None else 'https'}://localhost:{http.server_port}"
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -11,6 +11,8 @@ HTTP library it uses, and so which exceptions, differs between its releases.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from noesium_stream.errors import ConfigError, LogUnavailableError, UnknownSchemaError
@@ -26,6 +28,37 @@ except ImportError as error:
 
 SUBJECT: Final = "noesium.event.EventEnvelope"
 """Record name strategy: one subject for the envelope, independent of the topic."""
+
+
+ENVIRONMENT: Final = "NOESIUM_SCHEMA_REGISTRY_"
+_FILES: Final = {
+    "CA": "ssl.ca.location",
+    "CERT": "ssl.certificate.location",
+    "KEY": "ssl.key.location",
+}
+
+
+def registry_settings(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of the client from the environment: `_CA`, `_CERT`, `_KEY`, `_USERNAME`, `_PASSWORD`.
+
+    Raises:
+        ConfigError: a file is missing, or there is a user name without a password.
+    """
+    found: dict[str, Any] = {}
+    for name, setting in _FILES.items():
+        path = environ.get(f"{ENVIRONMENT}{name}")
+        if path and not Path(path).is_file():
+            raise ConfigError(f"There is no file {redacted(path)} ({ENVIRONMENT}{name}).")
+        if path:
+            found[setting] = path
+    user, password = (environ.get(f"{ENVIRONMENT}{name}") for name in ("USERNAME", "PASSWORD"))
+    if bool(user) != bool(password):
+        raise ConfigError(
+            f"The schema registry wants {ENVIRONMENT}USERNAME and {ENVIRONMENT}PASSWORD: one is missing."
+        )
+    if user:
+        found["basic.auth.user.info"] = f"{user}:{password}"
+    return found
 
 
 class ConfluentRegistry:

@@ -25,12 +25,13 @@ from noesium_stream.log.kafka.admin import KafkaAdmin
 from noesium_stream.log.kafka.append import Appender, Publisher
 from noesium_stream.log.kafka.bounded_reader import BoundedReader
 from noesium_stream.log.kafka.coordinator import producer_epoch
-from noesium_stream.log.kafka.errors import quiet_loggers
+from noesium_stream.log.kafka.errors import quiet_loggers, refused
 from noesium_stream.log.kafka.group.subscription import KafkaSubscription
 from noesium_stream.log.kafka.settings import KafkaSettings, kafka_settings
 from noesium_stream.log.kafka.tail import Tail
 from noesium_stream.log.kafka.tenure import KafkaTenure
 from noesium_stream.log.kafka.thread_call import to_its_end
+from noesium_stream.log.kafka.token import TokenError
 from noesium_stream.log.kafka.transactional_producer import TransactionalProducer
 from noesium_stream.log.kafka.writer import KafkaWriter
 from noesium_stream.log.members import TENURE_HINT, member_name
@@ -66,7 +67,13 @@ async def open_kafka(url: LogUrl, topology: Topology, codec: EnvelopeCodec, cloc
         LogUnavailableError: no broker answers within five seconds, or it refuses this client.
     """
     quiet_loggers()
-    log = KafkaLog(url, kafka_settings(url), topology, codec, clock)
+    settings = kafka_settings(url)
+    if settings.tokens is not None:
+        try:
+            await settings.tokens.token()
+        except TokenError as error:
+            raise refused(settings.bootstrap, str(error)) from error
+    log = KafkaLog(url, settings, topology, codec, clock)
     try:
         await log.admin.probe()
     except BaseException:

@@ -14,11 +14,24 @@ from pathlib import Path
 from typing import Any, Final
 
 from noesium_stream.errors import LogUrlError
+from noesium_stream.log.kafka.token import TokenSource
 from noesium_stream.log.url import LogUrl
 from noesium_stream.redaction import redacted
 
 PARAMETERS: Final = frozenset(
-    {"security", "mechanism", "username", "password", "ca", "cert", "key", "key_password", "replication"}
+    {
+        "security",
+        "mechanism",
+        "username",
+        "password",
+        "token_url",
+        "scope",
+        "ca",
+        "cert",
+        "key",
+        "key_password",
+        "replication",
+    }
 )
 _SECURITY: Final = {
     "PLAINTEXT": "PLAINTEXT",
@@ -27,7 +40,8 @@ _SECURITY: Final = {
     "SASL_SSL": "SASL_SSL",
     "SASL_PLAINTEXT": "SASL_PLAINTEXT",
 }
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_OAUTH: Final = "OAUTHBEARER"
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _OAUTH)
 _DEFAULT_PORT: Final = 9092
 
 
@@ -45,6 +59,7 @@ class KafkaSettings:
     key: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
     replication: int | None = field(default=None, repr=False)
+    tokens: TokenSource | None = field(default=None, repr=False)
 
     def confluent(self) -> dict[str, Any]:
         """Settings for confluent-kafka (librdkafka)."""
@@ -57,8 +72,11 @@ class KafkaSettings:
         }
         if self.security.startswith("SASL"):
             settings["sasl.mechanisms"] = self.mechanism
-            settings["sasl.username"] = self.username
-            settings["sasl.password"] = self.password
+            if self.tokens is not None:
+                settings["oauth_cb"] = self.tokens.for_librdkafka
+            else:
+                settings["sasl.username"] = self.username
+                settings["sasl.password"] = self.password
         if self.security.endswith("SSL"):
             names = {
                 "ssl.ca.location": self.ca,
@@ -79,8 +97,11 @@ class KafkaSettings:
         }
         if self.security.startswith("SASL"):
             settings["sasl_mechanism"] = self.mechanism
-            settings["sasl_plain_username"] = self.username
-            settings["sasl_plain_password"] = self.password
+            if self.tokens is not None:
+                settings["sasl_oauth_token_provider"] = self.tokens
+            else:
+                settings["sasl_plain_username"] = self.username
+                settings["sasl_plain_password"] = self.password
         if self.security.endswith("SSL"):
             settings["ssl_context"] = self._ssl_context()
         return settings
@@ -130,17 +151,19 @@ def kafka_settings(url: LogUrl, environ: Mapping[str, str] | None = None) -> Kaf
             f"{url}: this broker wants a user name and a password, the {missing} is missing.",
             hint="Set NOESIUM_KAFKA_USERNAME and NOESIUM_KAFKA_PASSWORD.",
         )
+    ca = found.file("ca")
     settings = KafkaSettings(
         ",".join(_with_port(host) for host in url.hosts),
         security,
         mechanism,
         username,
         password,
-        found.file("ca"),
+        ca,
         found.file("cert"),
         found.file("key"),
         found.get("key_password"),
         url.whole_number("replication", 1, 32_767),
+        _tokens(url, found, username, password, ca) if mechanism == _OAUTH else None,
     )
     if settings.key is not None and settings.cert is None:
         raise LogUrlError(
@@ -148,6 +171,22 @@ def kafka_settings(url: LogUrl, environ: Mapping[str, str] | None = None) -> Kaf
         )
     settings.aiokafka()  # reads the files, so that their errors are reported now, and only here
     return settings
+
+
+def _tokens(
+    url: LogUrl, found: _Values, username: str | None, password: str | None, ca: str | None
+) -> TokenSource:
+    """Where the tokens come from: the user name and password are the client's id and secret there."""
+    token_url = found.get("token_url")
+    if token_url is None or username is None or password is None:
+        raise LogUrlError(
+            f"{url}: OAUTHBEARER takes a token endpoint, a client id and its secret.",
+            hint="Set NOESIUM_KAFKA_TOKEN_URL, NOESIUM_KAFKA_USERNAME and NOESIUM_KAFKA_PASSWORD.",
+        )
+    try:
+        return TokenSource(token_url, username, password, found.get("scope"), ca)
+    except OSError as error:
+        raise LogUrlError(f"{ca} (ca) is no file of certificates in PEM form.") from error
 
 
 class _Values:

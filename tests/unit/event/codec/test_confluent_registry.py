@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import base64
 import copy
 import io
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -20,7 +23,8 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event import EnvelopeCodec, Signer, Verifier
 from noesium_stream.event.codec.avro_schema import ENVELOPE_SCHEMA
-from noesium_stream.event.codec.confluent_registry import ConfluentRegistry
+from noesium_stream.event.codec.confluent_registry import ENVIRONMENT, ConfluentRegistry, registry_settings
+from noesium_stream.log.broker.certificates import Authority
 from tests.support.envelopes import envelope, open_catalogue, reference_bytes
 from tests.support.registry import RegistryServer, registry_server
 
@@ -194,3 +198,41 @@ def test_the_codec_does_not_load_the_kafka_client() -> None:
     program = "import sys, noesium_stream.event\nprint([m for m in sys.modules if m.startswith('confluent')])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_secured_registry_is_told_who_we_are(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    cert, key = authority.client("alice")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.ca))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(authority.server())
+    login = {"USERNAME": "alice", "PASSWORD": "hunter2:@"}
+    files = {"CA": str(authority.ca), "CERT": str(cert), "KEY": str(key)}
+    with registry_server(context) as server:
+        server.login = f"Basic {base64.b64encode(b'alice:hunter2:@').decode()}"
+
+        def opened(**said: str) -> EnvelopeCodec:
+            settings = registry_settings({f"{ENVIRONMENT}{name}": value for name, value in said.items()})
+            return EnvelopeCodec(open_catalogue(), registry=ConfluentRegistry(server.url, settings))
+
+        assert opened(**files, **login).decode(opened(**files, **login).encode(EVENT)) == EVENT
+        with pytest.raises(ConfigError, match="refuses the envelope") as refused:
+            opened(**files, **{**login, "PASSWORD": "wrong"})
+        assert "wrong" not in str(refused.value)
+        for less in ({"CA": str(authority.ca)}, {**files, "CA": str(other.ca)}, {}):
+            with pytest.raises(LogUnavailableError):
+                opened(**less, **login)
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"CA": "nowhere.pem"}, "There is no file nowhere.pem"),
+        ({"USERNAME": "alice"}, "one is missing"),
+        ({"PASSWORD": "hunter2"}, "one is missing"),
+    ],
+)
+def test_what_is_wrong_with_the_registrys_variables_is_told(environ: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        registry_settings({f"{ENVIRONMENT}{name}": value for name, value in environ.items()})
+    assert "hunter2" not in str(raised.value)
