@@ -25,12 +25,14 @@ from noesium_stream.log.kafka.errors import ClientLog, translated, unavailable
 from noesium_stream.log.kafka.lost_client import is_lost
 from noesium_stream.log.kafka.messages import EOF, Message, Sieve, sieve, to_record
 from noesium_stream.log.kafka.settings import KafkaSettings
+from noesium_stream.log.kafka.unpacking import say_passed_over
 from noesium_stream.log.port import Cursor
 from noesium_stream.log.record import Decoder, Record
 
 BATCH: Final = 500
 POLL_S: Final = 0.1
 _ASK_AFTER_S: Final = 5.0
+BAD_BATCH: Final = KafkaError._BAD_COMPRESSION
 OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
@@ -73,6 +75,7 @@ class BoundedReader:
         self._topic = topic
         self._starts: dict[int, int] = {}
         self._stops: dict[int, int] = {}
+        self._passed: set[int] = set()
         self.positions: dict[int, int] = {}
 
     async def batches(
@@ -104,6 +107,7 @@ class BoundedReader:
                     batch = await self._records(messages, wanted)
                     if batch:
                         yield batch
+                await self._move_on(consumer)
                 if log.refusal is not None:
                     log.refusal = None
                     await self._admin.still_let_in()
@@ -152,6 +156,9 @@ class BoundedReader:
             partition, offset = message.partition(), message.offset()
             error = message.error()
             if error is not None:
+                if error.code() == BAD_BATCH and offset is not None and offset >= 0:
+                    self._pass_over(partition, offset)
+                    continue
                 if error.code() != EOF:
                     raise await self._failure(error, partition)
             else:
@@ -167,6 +174,23 @@ class BoundedReader:
             if offset >= stops.get(partition, offset + 1):
                 del stops[partition]
         return records
+
+    async def _move_on(self, consumer: Consumer) -> None:
+        """Start again behind what was passed over."""
+        if self._passed and self._stops:
+            await self._assign(consumer)
+        self._passed.clear()
+
+    def _pass_over(self, partition: int, offset: int) -> None:
+        """Go on behind a batch that cannot be unpacked, offset by offset: its last one is not known."""
+        if partition in self._passed:
+            return  # told once more, before the reader has moved
+        offset = max(offset, self.positions.get(partition, 0))
+        say_passed_over(self._topic, partition, offset)
+        self.positions[partition] = offset + 1
+        self._passed.add(partition)
+        if offset + 1 >= self._stops.get(partition, offset + 2):
+            del self._stops[partition]
 
     def _look(self, consumer: Consumer) -> None:
         """Update positions: they move over markers and aborted records without a message."""

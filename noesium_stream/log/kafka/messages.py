@@ -139,6 +139,7 @@ class Batch:
         records: the records of wanted messages.
         read: the next offset by (topic, partition).
         full: whether more messages are likely to be available.
+        passed: partitions in which something that cannot be read was passed over.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class Batch:
         self.records: list[Record] = []
         self.read: dict[tuple[str, int], int] = {}
         self.full = False
+        self.passed: set[tuple[str, int]] = set()
         self._mine = mine
         self._failed = failed
 

@@ -22,9 +22,12 @@ from noesium_stream.log.kafka.bounded_reader import BATCH, Patience, out_of_rang
 from noesium_stream.log.kafka.errors import translated_aio
 from noesium_stream.log.kafka.messages import wanted_undeclared
 from noesium_stream.log.kafka.settings import KafkaSettings
+from noesium_stream.log.kafka.unpacking import UnpackError, bound_aiokafka, say_passed_over
 from noesium_stream.log.record import Decoder, Record
 
 _WAKE_MS: Final = 200
+_ONE_MS: Final = 200
+_ONE_BY_ONE: Final = 200
 _FETCH_WAIT_MS: Final = 50
 
 
@@ -36,6 +39,7 @@ class Tail:
         self._admin = admin
         self._decoder = decoder
         self._topic = topic
+        self._starts: dict[TopicPartition, int] = {}
 
     async def batches(
         self, positions: dict[int, int], keep: TypeFilter | None, check: Callable[[], None]
@@ -51,14 +55,17 @@ class Tail:
         try:
             consumer.assign([TopicPartition(self._topic, partition) for partition in positions])
             for partition, offset in positions.items():
-                consumer.seek(TopicPartition(self._topic, partition), offset)
+                place = TopicPartition(self._topic, partition)
+                consumer.seek(place, offset)
+                self._starts[place] = offset
             idle = Patience(self._admin, self._topic)
             while True:
                 found = await self._next(consumer)
                 check()
                 if found:
                     idle.reset()
-                    for messages in found.values():
+                    for place, messages in found.items():
+                        self._starts[place] = messages[-1].offset + 1
                         batch = self._records(messages, keep)
                         if batch:
                             yield batch
@@ -72,6 +79,7 @@ class Tail:
                 stopping.exception()  # retrieved and dropped: the error that ended the reading counts
 
     def _consumer(self) -> AIOKafkaConsumer:
+        bound_aiokafka()
         return AIOKafkaConsumer(
             **self._settings.aiokafka(),
             isolation_level="read_committed",
@@ -85,11 +93,43 @@ class Tail:
     async def _next(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, list[Any]]:
         try:
             return await consumer.getmany(timeout_ms=_WAKE_MS, max_records=BATCH)
+        except UnpackError:
+            return await self._past(consumer)
         except OffsetOutOfRangeError as error:
             (tp, offset), *_ = error.args[0].items()
             raise await out_of_range(self._admin, self._topic, tp.partition, offset) from error
         except AioKafkaError as error:
             raise self._translated(error) from error
+
+    async def _past(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, list[Any]]:
+        """Read some records of each partition, one by one, and past a batch that cannot be unpacked.
+
+        The client drops what it has read before such a batch: everything starts where the last batch that was
+        given out ends.
+        """
+        found: dict[TopicPartition, list[Any]] = {}
+        for place, offset in self._starts.items():
+            consumer.seek(place, offset)
+        for place in self._starts:
+            for _ in range(_ONE_BY_ONE):
+                messages = await self._one(consumer, place)
+                if not messages:
+                    break
+                found.setdefault(place, []).extend(messages)
+        return found
+
+    async def _one(self, consumer: AIOKafkaConsumer, place: TopicPartition) -> list[Any]:
+        while True:
+            try:
+                read = await consumer.getmany(place, timeout_ms=_ONE_MS, max_records=1)
+            except UnpackError:
+                offset = await consumer.position(place)
+                say_passed_over(place.topic, place.partition, offset)
+                consumer.seek(place, offset + 1)
+            except AioKafkaError as error:
+                raise self._translated(error) from error
+            else:
+                return list(read.get(place, ()))
 
     def _records(self, messages: Sequence[Any], keep: TypeFilter | None) -> list[Record]:
         records = []

@@ -24,7 +24,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from noesium_stream.errors import LogClosedError, LogUnavailableError
 from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.kafka.admin import KafkaAdmin
-from noesium_stream.log.kafka.bounded_reader import OUT_OF_RANGE, POLL_S, out_of_range
+from noesium_stream.log.kafka.bounded_reader import BAD_BATCH, OUT_OF_RANGE, POLL_S, out_of_range
 from noesium_stream.log.kafka.errors import ClientLog, translated
 from noesium_stream.log.kafka.group.batch_reader import BatchReader
 from noesium_stream.log.kafka.group.group_offsets import GroupOffsets
@@ -36,6 +36,7 @@ from noesium_stream.log.kafka.lost_client import LOOK_AFTER_S, is_lost
 from noesium_stream.log.kafka.messages import Batch, Message
 from noesium_stream.log.kafka.settings import KafkaSettings
 from noesium_stream.log.kafka.tenure import KafkaTenure
+from noesium_stream.log.kafka.unpacking import say_passed_over
 from noesium_stream.log.members import tenure_ended
 from noesium_stream.log.port import Handler, OnAssigned, OnRevoked, TopicPartition
 from noesium_stream.log.record import Decoder, Record
@@ -305,10 +306,26 @@ class KafkaSubscription:
         partition = message.partition()
         if error.code() in OUT_OF_RANGE and partition is not None and partition >= 0:
             return self._out_of_range(TopicPartition(message.topic(), partition))
+        if error.code() == BAD_BATCH and partition is not None and partition >= 0:
+            return self._pass_over(TopicPartition(message.topic(), partition), message.offset())
         found = translated(error, self._bootstrap, f"reading {', '.join(self._topics)}")
         if not found.retriable:
             raise found
         return None
+
+    def _pass_over(self, tp: TopicPartition, offset: int | None) -> None:
+        """Continue behind a batch that cannot be unpacked, offset by offset: its last one is not known."""
+        offsets = self._positions.offsets
+        batch = self._reader.batch
+        if tp not in offsets or offset is None or offset < 0 or tp in batch.passed:
+            return  # what is told once more, before the client has moved, comes again if it is true
+        self._settle()  # the batch before this one
+        offset = max(offset, batch.read.get(tp, offsets[tp]))
+        say_passed_over(*tp, offset)
+        batch.read[tp] = offset + 1
+        batch.passed.add(tp)
+        self._consumer.incremental_unassign([KafkaPartition(*tp)])
+        self._consumer.incremental_assign([KafkaPartition(*tp, offset + 1)])
 
     def _out_of_range(self, tp: TopicPartition) -> None:
         """Continue reading where that is possible; the client does not do so by itself.
