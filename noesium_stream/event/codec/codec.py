@@ -58,6 +58,10 @@ _ID_LENGTH: Final = 72
 """What stands in front of an event's id: twice its 36 characters."""
 _AGENT_ID: Final = 2
 """Index of the producer's agent id among the texts behind the specification's version."""
+_TOLD: Final = 64
+_MOST_BEGINNINGS: Final = 4_096
+_BEGINNINGS: Final[dict[bytes, tuple[bytes, str]]] = {}
+"""What stands before the event id, and the agent id in it, by the first `_TOLD` bytes."""
 TYPE_AT: Final = len(_BEFORE_TYPE) + 1
 """Index of the type in values that `peek_type` can read; the byte before it is twice the type's length."""
 
@@ -78,8 +82,24 @@ def peek_type(data: bytes) -> bytes | None:
 def peek_identity(data: bytes) -> str | None:
     """The event id and the producer's agent id of an encoded event, without decoding it.
 
-    None if decoding is needed, as for `peek_type`.
+    None if decoding is needed, as for `peek_type`. Where the id stands is remembered for the events of a type
+    and a producer: they begin with the same bytes.
     """
+    known = _BEGINNINGS.get(data[:_TOLD])
+    if known is None or not data.startswith(known[0]):
+        known = _beginning(data)
+        if known is None:
+            return None
+        if len(_BEGINNINGS) >= _MOST_BEGINNINGS:
+            _BEGINNINGS.clear()
+        _BEGINNINGS[data[:_TOLD]] = known
+    beginning, agent_id = known
+    event_id = data[len(beginning) : len(beginning) + 36]
+    return str(event_id, "utf-8", "replace") + agent_id if len(event_id) == 36 else None
+
+
+def _beginning(data: bytes) -> tuple[bytes, str] | None:
+    """What stands before the event id, and the producer's agent id in it."""
     if data[: TYPE_AT - 1] != _BEFORE_TYPE:
         return None
     at, agent = TYPE_AT - 1, (0, 0)
@@ -92,11 +112,11 @@ def peek_identity(data: bytes) -> str | None:
             if number == _AGENT_ID:
                 agent = at + 1, end
             at = end
-        if data[at] != _ID_LENGTH or len(data) < at + 37:
+        if data[at] != _ID_LENGTH:
             return None
     except IndexError:
         return None
-    return (data[at + 1 : at + 37] + data[slice(*agent)]).decode("utf-8", "replace")
+    return data[: at + 1], data[slice(*agent)].decode("utf-8", "replace")
 
 
 def is_framed(data: bytes) -> bool:

@@ -78,20 +78,30 @@ class StoredRepeats:
         """Offsets and identities by block: the one that is filled now, and those that are not written yet."""
         self._written = -1
         """The last block that is in the file as it is here."""
+        self._filled = -1
+        """The block that the next identity goes to, unless its offset belongs to another one."""
+        self._block: tuple[list[int], list[str]] = [], []
 
     def is_repeat(self, identity: str, offset: int) -> bool:
         """Whether an event repeats an earlier one; raises `StateFileError` if the stored ones are damaged."""
-        repeats = self._repeats
-        if repeats is None:
-            repeats = self._repeats = self._stored()
-        block = self._blocks.get(offset // _BLOCK)
-        if block is None:
-            block = self._blocks[offset // _BLOCK] = [], []
-        if offset // _BLOCK == self._written:
-            self._written = -1
-        block[0].append(offset)
-        block[1].append(identity)
+        if offset // _BLOCK != self._filled or self._repeats is None:
+            repeats = self._fill(offset // _BLOCK)
+        else:
+            repeats = self._repeats
+        offsets, identities = self._block
+        offsets.append(offset)
+        identities.append(identity)
         return repeats.is_repeat(identity, offset)
+
+    def _fill(self, number: int) -> Repeats:
+        """Let a block be the one that is filled; it is not in the file as it is here any more."""
+        if self._repeats is None:
+            self._repeats = self._stored()
+        self._block = self._blocks.setdefault(number, ([], []))
+        self._filled = number
+        if number == self._written:
+            self._written = -1
+        return self._repeats
 
     def settle(self) -> None:
         """Add the changed blocks to the pending rows."""
@@ -105,10 +115,11 @@ class StoredRepeats:
         if self._blocks:
             self._written = max(self._blocks)
             self._blocks = {self._written: self._blocks[self._written]}
+        self._filled = -1
 
     def forget(self) -> None:
         """Go back to what is in the file."""
-        self._repeats, self._written = None, -1
+        self._repeats, self._written, self._filled = None, -1, -1
         self._blocks.clear()
 
     def _stored(self) -> Repeats:

@@ -118,6 +118,19 @@ def test_a_user_with_a_password_is_let_in_and_has_only_his_rights(
     assert "does not let us in" in said_once(wrong.stderr)
 
 
+def test_who_may_read_everything_can_write_nothing_and_own_nothing(
+    broker: SecuredKafka, tmp_path: Path
+) -> None:
+    reader = as_name(broker, "agent:projections", tmp_path)
+    asked = reader.run("run", "agents.researcher", QUESTION)
+    assert asked.returncode == 3
+    assert "does not allow it" in said_once(asked.stderr)
+    worker = reader.run("worker", "agents.librarian", "--docs", str(documents(tmp_path)))
+    assert worker.returncode == 3
+    assert "does not allow it" in said_once(worker.stderr)
+    assert reader.json("topics", "--json")
+
+
 @pytest.mark.parametrize(
     ("who", "resource", "name", "operation"),
     [

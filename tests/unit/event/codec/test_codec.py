@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import json
 import subprocess
@@ -207,3 +208,18 @@ def test_the_identity_of_a_usual_event_is_peeked_at() -> None:
     data = EnvelopeCodec(open_catalogue()).encode(event)
     assert peek_identity(data) == event.event_id + event.producer.agent_id
     assert peek_identity(b"garbage") is None
+
+
+def test_events_that_begin_alike_are_told_apart() -> None:
+    codec, first = EnvelopeCodec(open_catalogue()), envelope()
+    others = [
+        first.replace(event_id="019b76da-a800-7d82-b082-532b629f6fbf"),
+        *(
+            first.replace(producer=dataclasses.replace(first.producer, **{field: f"text-{field}"}))
+            for field in ("agent_id", "agent_type", "runtime_id", "instance_id")
+        ),
+    ]
+    for event in (first, *others, first):
+        data = codec.encode(event)
+        assert peek_identity(data) == event.event_id + event.producer.agent_id
+        assert peek_identity(data[: data.index(event.event_id.encode()) + 35]) is None
