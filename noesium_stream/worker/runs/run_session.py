@@ -139,18 +139,23 @@ class RunSession:
         return self._record(envelope, (UNNUMBERED,))
 
     def uncalled(self) -> dict[str, EventEnvelope]:
-        """The outcomes of effects whose call will never begin here, by effect id; they are not recorded."""
-        found, requested = {}, self.history.requested
+        """The outcomes of effects whose call will never begin here, by effect id; they are not recorded.
+
+        Only of the first intent of each: a later one follows a person's decision, and may have been called.
+        """
+        found = {}
         for effect_id, event in self.activity.uncalled.items():
-            if effect_id in requested and effect_id not in self.history.outcomes:
-                found[effect_id] = event.to_envelope(
-                    self.identity.agent,
-                    self.identity.trace.child(self.clock.token(8)),
-                    requested[effect_id].event_id,
-                    self.identity.correlation_id,
-                    partition_key=self.run_id,
-                    clock=self.clock,
-                )
+            intent = self.history.requested.get(effect_id)
+            if intent is None or intent.idempotency_key != effect_id or effect_id in self.history.outcomes:
+                continue
+            found[effect_id] = event.to_envelope(
+                self.identity.agent,
+                self.identity.trace.child(self.clock.token(8)),
+                intent.event_id,
+                self.identity.correlation_id,
+                partition_key=self.run_id,
+                clock=self.clock,
+            )
         return found
 
     def only_waits(self) -> bool:

@@ -12,6 +12,7 @@ from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import FencedError, RecordTooLargeError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.standard import EffectFailed, EffectRequested
 from noesium_stream.log.port import Outgoing, Position
 from noesium_stream.worker.commit.committer import Committer, Submission
 from noesium_stream.worker.context import PartitionContext
@@ -220,3 +221,25 @@ async def test_who_is_broken_off_while_a_committer_closes_does_not_break_off_its
     await owner.committer.close()
     await session.commit()
     assert owner.writer.log == ["under way"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_only_the_first_call_of_an_effect_is_said_to_have_never_begun(again: bool) -> None:
+    """A later one follows a decision to repeat it: something was called under its key, and may be now."""
+    owner = Owner()
+    session = owner.session()
+    intent = EffectRequested(
+        run_id="run-1",
+        effect_id="e",
+        name="pay",
+        effect_class="external",
+        fingerprint="e",
+        idempotency_key="e",
+    )
+    trace = session.identity.trace
+    for key in ("e", "e again") if again else ("e",):
+        session.stage(intent, trace=trace, causation_id=None, idempotency_key=key)
+    session.activity.uncalled["e"] = EffectFailed(
+        run_id="run-1", effect_id="e", error_type="NotBegun", message="never", duration_ms=0, retry_in_ms=0
+    )
+    assert list(session.uncalled()) == ([] if again else ["e"])
