@@ -9,13 +9,14 @@ import click
 
 from noesium_stream.cli.exits import FAILED
 from noesium_stream.cli.output import note, out, shorten
-from noesium_stream.cli.session import open_configured
+from noesium_stream.cli.session import acting_name, open_configured
 from noesium_stream.client.client import CLIENT_TYPE
 from noesium_stream.client.operate.dead_letters import DeadLetter, LetterDecider, dead_letters, place_of
 from noesium_stream.clock import SystemClock, to_rfc3339
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError, DeadLetterError
 from noesium_stream.event.envelope import AgentRef
+from noesium_stream.event.trust.policy import read_policy
 from noesium_stream.log.port import Position
 from noesium_stream.projection.versions.state_at import parse_at
 
@@ -52,11 +53,12 @@ async def decide(
     """Redrive or drop the given letters, or all open ones; exit code 1 if a letter stays open."""
     positions = [_position(place) for place in places]
     clock = SystemClock()
-    producer = AgentRef(CLIENT_TYPE, CLIENT_TYPE, "local", clock.uuid7())
+    policy = None if loaded.noesium.policy is None else read_policy(loaded.noesium.policy)
     log = await open_configured(loaded)
     done, stay = 0, 0
     try:
-        decider = await LetterDecider.opened(log, clock, producer)
+        producer = AgentRef(await acting_name(log), CLIENT_TYPE, "local", clock.uuid7())
+        decider = await LetterDecider.opened(log, clock, producer, policy)
         try:
             for letter in decider.letters(agent_type, positions):
                 try:

@@ -22,11 +22,14 @@ from noesium_stream.errors import (
     EventValidationError,
     FencedError,
     LogTruncatedError,
+    PermissionDeniedError,
     RecordTooLargeError,
     TopicNotFoundError,
 )
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.event.standard import DeadLetterDropped, DeadLetterRedriven, EventValidationFailed
+from noesium_stream.event.trust.policy import Policy, operator_ruling
+from noesium_stream.event.trust.speaking import principal_of
 from noesium_stream.log.headers import ORIGIN
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing, Position
 from noesium_stream.log.record import Record
@@ -110,25 +113,31 @@ class LetterDecider:
         log: an open log.
         clock: source of time and ids.
         producer: producer of the decisions.
+        policy: who may decide; None: everybody.
 
     Create it by `opened`, and close it.
     """
 
-    def __init__(self, log: EventLog, clock: Clock, producer: AgentRef, writer: LogWriter) -> None:
+    def __init__(
+        self, log: EventLog, clock: Clock, producer: AgentRef, writer: LogWriter, policy: Policy | None
+    ) -> None:
         self._log = log
         self._clock = clock
         self._producer = producer
         self._writer = writer
+        self._policy = policy
         self._letters: dict[Place, DeadLetter] = {}
 
     @classmethod
-    async def opened(cls, log: EventLog, clock: Clock, producer: AgentRef) -> LetterDecider:
+    async def opened(
+        cls, log: EventLog, clock: Clock, producer: AgentRef, policy: Policy | None = None
+    ) -> LetterDecider:
         """Open the writer, then read the earlier decisions.
 
         Raises `LogUnavailableError`.
         """
         await log.ensure_topics([log.topology.spec(log.topology.dlq)])
-        decider = cls(log, clock, producer, await log.writer(WRITER))
+        decider = cls(log, clock, producer, await log.writer(WRITER), policy)
         try:
             decider._letters = {letter.place: letter for letter in await dead_letters(log)}
         except BaseException:
@@ -144,8 +153,12 @@ class LetterDecider:
         """Return all open letters of an agent type, or those at these positions.
 
         Raises:
+            PermissionDeniedError: the policy does not let this producer decide about letters of this agent.
             DeadLetterError: there is no letter at a position, or it is decided about already.
         """
+        refused = operator_ruling(self._policy, principal_of(self._producer), "redrive", agent_type).refused
+        if refused is not None:
+            raise PermissionDeniedError(f"{refused}.")
         known = [letter for letter in self._letters.values() if letter.agent_type == agent_type]
         for position in positions:
             there = [letter for letter in known if letter.position == position]

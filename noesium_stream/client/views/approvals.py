@@ -115,7 +115,7 @@ class Approval:
     @property
     def needed(self) -> str:
         """Return whose approval it waits for: `1 of 2 have approved (alice); ann or role:auditor may`."""
-        who = " or ".join(self.approvers) or "anyone else"
+        who = " or ".join(name for name in self.approvers if name not in self.approved_by) or "anyone else"
         so_far = f" ({', '.join(self.approved_by)})" if self.approved_by else ""
         return f"{len(self.approved_by)} of {self.minimum or 1} have approved{so_far}; {who} may."
 

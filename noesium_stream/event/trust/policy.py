@@ -30,10 +30,10 @@ from noesium_stream.event.trust.small_files import read_small
 from noesium_stream.event.trust.speaking import decider_of
 from noesium_stream.event.trust.trusted_key import ROLE, TrustedKey
 
-Right = Literal["start", "fork", "signal", "cancel", "answer", "resolve", "register", "grow"]
+Right = Literal["start", "fork", "signal", "cancel", "answer", "resolve", "register", "grow", "redrive"]
 """What a name may ask: start a run (or call an agent), start one that branches off another, send a message
 to an open one, end it, answer its questions, decide about its unknown effects; offer a capability; start the
-next generation of an agent's topics."""
+next generation of an agent's topics; decide about its dead letters."""
 
 ANY: Final = "*"
 MAX_FILE_BYTES: Final = 1_000_000
@@ -175,8 +175,21 @@ def ruling(
     roles = frozenset[str]() if key is None else key.roles
     request = Request(decider_of(event), roles, right, agent_type, tenant, question)
     rule = policy.rule_for(request)
+    return _ruled(request, rule)
+
+
+def operator_ruling(policy: Policy | None, principal: str, right: Right, agent_type: str) -> Ruling:
+    """Judge what somebody is about to do to the log by a command, by the policy of his own process."""
+    if policy is None:
+        return Ruling()
+    request = Request(principal, (), right, agent_type)
+    return _ruled(request, policy.rule_for(request))
+
+
+def _ruled(request: Request, rule: str | None) -> Ruling:
     if rule is not None:
         return Ruling(rule=rule)
+    right, agent_type, question = request.right, request.agent_type, request.question
     asked = "" if question is None else f", question {short(question)}"
     return Ruling(
         f"{short(request.principal)} may not {_WORDS[right]} of {agent_type}{asked}: "
@@ -193,6 +206,7 @@ _WORDS: Final[dict[Right, str]] = {
     "resolve": "decide about effects",
     "register": "register capabilities",
     "grow": "grow the topics",
+    "redrive": "decide about dead letters",
 }
 
 

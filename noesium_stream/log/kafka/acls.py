@@ -31,6 +31,9 @@ from noesium_stream.log.kafka.probe import KAFKA_LOGGER
 from noesium_stream.log.kafka.settings import KafkaSettings
 from noesium_stream.log.topics import Topology, agent_name
 
+DECIDER: Final = "dead-letters"
+"""Id of the writer that decides about dead letters (`noesium_stream.client.operate.dead_letters`)."""
+
 PROJECTIONS: Final = "agent:projections"
 """The name of processes that fold the log, as `noesium project` does."""
 
@@ -155,6 +158,10 @@ class _Names:
             yield from _acls(user, "TOPIC", "LITERAL", topic, _READS)
         if {"grow", ANY} & set(rule.may):
             yield from _acls(user, "TOPIC", "PREFIXED", f"{agent}.", ("CREATE", *_SEES))
+        if {"redrive", ANY} & set(rule.may):
+            yield from _acls(user, "TOPIC", "LITERAL", topology.dlq, (*_READS, "WRITE"))
+            decider = f"{topology.namespace}.writer.{DECIDER}"
+            yield from _acls(user, "TRANSACTIONAL_ID", "LITERAL", decider, ("WRITE", "DESCRIBE"))
         yield from self._any(user)
 
     def of_projections(self) -> Iterator[Acl]:

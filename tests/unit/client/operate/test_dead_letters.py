@@ -15,9 +15,10 @@ from noesium_stream.client import Client
 from noesium_stream.client.operate import dead_letters as module
 from noesium_stream.client.operate.dead_letters import DeadLetter, LetterDecider, dead_letters, place_of
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import DeadLetterError, LogUnavailableError
+from noesium_stream.errors import DeadLetterError, LogUnavailableError, PermissionDeniedError
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import DeadLetterRedriven, EventValidationFailed, RunRequested
+from noesium_stream.event.trust.policy import Policy
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, LogWriter, Outgoing
 from noesium_stream.log.prepare import Prepared, header_text
@@ -224,3 +225,28 @@ async def test_a_letter_of_an_inbox_that_was_made_anew_is_not_taken_for_the_one_
     with pytest.raises(DeadLetterError, match="was dropped already"):
         deciding.letters("sample", [first.position])
     await deciding.close()
+
+
+@pytest.mark.parametrize(
+    ("may", "agents", "allowed"),
+    [(["start"], ["*"], False), (["redrive"], ["other"], False), (["redrive"], ["*"], True)],
+)
+async def test_who_may_not_decide_by_the_policy_decides_nothing(
+    tmp_path: Path, may: list[str], agents: list[str], allowed: bool
+) -> None:
+    policy = Policy.model_validate({"allow": [{"who": [ME.agent_id], "may": may, "agents": agents}]})
+    log = await open_log("memory://?partitions=1")
+    async with worker(log, tmp_path):
+        await misplaced(log, command("run-1"))
+        (letter,) = await letters(log, 1)
+        deciding = await LetterDecider.opened(log, SystemClock(), ME, policy)
+        if allowed:
+            (found,) = deciding.letters("sample", [])
+            await deciding.drop(found)
+        else:
+            with pytest.raises(PermissionDeniedError, match="may not decide about dead letters"):
+                deciding.letters("sample", [letter.position])
+        await deciding.close()
+        status = "dropped" if allowed else "open"
+        assert [one.status for one in await dead_letters(log)] == [status]
+    await log.close()

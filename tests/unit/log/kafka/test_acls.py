@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from noesium_stream.client.operate.dead_letters import WRITER
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.trust.policy import Policy
 from noesium_stream.log.kafka.acls import Acl, acls_of
@@ -79,3 +80,10 @@ def test_workers_make_topics_only_if_they_may() -> None:
 def test_what_is_no_agent_type_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="is not an agent type"):
         acls_of(Policy(), Topology(), agents=[name])
+
+
+def test_who_may_redrive_writes_dead_letters_by_the_one_writer() -> None:
+    policy = Policy.model_validate({"allow": [{"who": ["ops"], "may": ["redrive"], "agents": ["clerk"]}]})
+    acls = acls_of(policy, Topology())
+    assert written(acls, "ops") == {"noesium.agent.clerk.inbox*", "noesium.dlq"}
+    assert Acl("User:ops", "TRANSACTIONAL_ID", "LITERAL", f"noesium.writer.{WRITER}", "WRITE") in acls
