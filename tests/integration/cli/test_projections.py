@@ -904,7 +904,7 @@ def test_signed_pushes_are_taken_and_others_are_refused(folder: Counting) -> Non
     assert "is refused: its signature is missing" in done.stderr
     assert folder.json("state", "sums", "--json", "--state", "new") == sums(HUNDRED)
     folder.env["NOESIUM_SIGNING_KEY"] = "nowhere.json"
-    assert "nowhere.json is no file of private key" in error_of(folder, "snapshot", "push", "depot", code=2)
+    assert "nowhere.json is no file of a private key" in error_of(folder, "snapshot", "push", "depot", code=2)
 
 
 def test_old_pushes_are_pruned(folder: Counting) -> None:
