@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,7 +180,11 @@ def test_an_answer_given_while_nobody_runs_is_taken_by_the_next_worker(folder: F
         run_id = ask(folder, "plain")
         first.signal(9)
         first.wait()
-    folder.ok("approve", run_id, "--as", "ann", "--value", json.dumps(["yes"]))
+    for wrong in (("--value", "{bad"), ("--value", "yes"), ("--value", "1", "--text", "1")):
+        done = folder.run("approve", run_id, "--as", "ann", *wrong)
+        assert done.returncode == 2, done.stderr
+    assert "--value is no JSON" in folder.run("approve", run_id, "--value", "{bad").stderr
+    folder.ok("approve", run_id, "--as", "ann", "--text", "{bad")
     error, hint = refused(folder, "reject", run_id, "--as", "bob")
     assert 'The question "Go on?" was approved by ann at 20' in error
     assert "No worker has taken the answer up yet" in hint
@@ -189,5 +192,5 @@ def test_an_answer_given_while_nobody_runs_is_taken_by_the_next_worker(folder: F
     assert "approved by ann; no worker has taken that up yet" in listing
     with folder.running("worker", "agents.cashier") as second:
         second.wait_for_error_line("at work")
-        assert result(folder, run_id) == "approve by ann: ['yes']"
+        assert result(folder, run_id) == "approve by ann: '{bad'"
     assert folder.ok("events", run_id, "--json").count('"approval.requested"') == 1

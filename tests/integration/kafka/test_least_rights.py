@@ -111,7 +111,7 @@ def test_a_user_with_a_password_is_let_in_and_has_only_his_rights(
         "NOESIUM_KAFKA_USERNAME": "bob",
         "NOESIUM_KAFKA_MECHANISM": "SCRAM-SHA-512",
     }
-    bob = Folder(tmp_path, **login, NOESIUM_KAFKA_PASSWORD="bob's secret")
+    bob = Folder(ROOT, **login, NOESIUM_HOME=str(tmp_path), NOESIUM_KAFKA_PASSWORD="bob's secret")
     refused = bob.run("run", "agents.researcher", QUESTION)
     assert "does not allow it" in said_once(refused.stderr)
     wrong = Folder(tmp_path, **login, NOESIUM_KAFKA_PASSWORD="wrong").run("runs")

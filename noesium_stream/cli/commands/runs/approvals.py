@@ -22,6 +22,7 @@ from noesium_stream.cli.session import (
 from noesium_stream.cli.table import table
 from noesium_stream.client import Approval, Client
 from noesium_stream.clock import SystemClock, to_rfc3339
+from noesium_stream.errors import brief
 
 _ID_WIDTH: Final = 8
 
@@ -51,7 +52,8 @@ def _answering(command: Callable[..., Any]) -> Callable[..., Any]:
     decorators = (
         click.argument("run_id", metavar="RUN", callback=given_run),
         click.argument("approval_id", metavar="[ID]", required=False),
-        click.option("--value", metavar="JSON", help="What the question asks for; no JSON is sent as text."),
+        click.option("--value", metavar="JSON", help="What the question asks for."),
+        click.option("--text", metavar="TEXT", help="The same, a text: without the quotes of JSON."),
         click.option("--as", "name", metavar="NAME", help="Who answers. [default: your user name]"),
         log_option,
     )
@@ -64,52 +66,65 @@ def _answering(command: Callable[..., Any]) -> Callable[..., Any]:
 @_answering
 @asynchronous
 async def approve_command(
-    run_id: str, approval_id: str | None, value: str | None, name: str | None, log_url: str | None
+    run_id: str,
+    approval_id: str | None,
+    value: str | None,
+    text: str | None,
+    name: str | None,
+    log_url: str | None,
 ) -> None:
     """Answer a run's question with yes.
 
     RUN and ID may be the beginning of an id; ID is needed where several questions are open.
     """
-    await _answer(run_id, approval_id, True, value, name, log_url)
+    await _answer(run_id, approval_id, True, _value(value, text), name, log_url)
 
 
 @click.command("reject")
 @_answering
 @asynchronous
 async def reject_command(
-    run_id: str, approval_id: str | None, value: str | None, name: str | None, log_url: str | None
+    run_id: str,
+    approval_id: str | None,
+    value: str | None,
+    text: str | None,
+    name: str | None,
+    log_url: str | None,
 ) -> None:
     """Answer a run's question with no.
 
     RUN and ID may be the beginning of an id; ID is needed where several questions are open.
     """
-    await _answer(run_id, approval_id, False, value, name, log_url)
+    await _answer(run_id, approval_id, False, _value(value, text), name, log_url)
 
 
 async def _answer(
     run_id: str,
     approval_id: str | None,
     approved: bool,
-    value: str | None,
+    value: Any,
     name: str | None,
     log_url: str | None,
 ) -> None:
     async with opened(log_url) as log, Client(log, agent_id=await acting_name(log, name)) as client:
         run = await client.get_run(run_id)
         send = run.approve if approved else run.reject
-        question = await send(approval_id, value=_value(value), by=await deciding_name(log, name))
+        question = await send(approval_id, value=value, by=await deciding_name(log, name))
     note(f"{'approved' if approved else 'rejected'} {question.shown} of {run.id}")
     if approved and question.minimum is not None and question.status == "open":
         note(question.needed)
 
 
-def _value(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+def _value(value: str | None, text: str | None) -> Any:
+    """The value of an answer. What is no JSON is refused: as a text it would answer something else."""
+    if value is None or text is not None:
+        if value is not None:
+            raise click.UsageError("Give either --value or --text.")
         return text
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise click.UsageError(f"--value is no JSON: {brief(error, 200)}. For a text: --text TEXT") from None
 
 
 def _row(question: Approval, now_ms: int) -> tuple[str, ...]:
