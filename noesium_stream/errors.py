@@ -393,6 +393,10 @@ class ProjectionError(NoesiumError):
     """A projection cannot be folded, stored or read."""
 
 
+class ProjectionNotFoundError(ProjectionError):
+    """There is no state of a projection of this name or version."""
+
+
 class ProjectionLoadError(ProjectionError):
     """A projection's module cannot be imported, holds no projection, or its declaration is invalid."""
 

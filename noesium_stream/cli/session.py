@@ -6,6 +6,7 @@ import asyncio
 import functools
 import getpass
 import logging
+import os
 import re
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
@@ -21,7 +22,7 @@ from noesium_stream.cli.output import LogFormatter, note
 from noesium_stream.cli.signals import begins
 from noesium_stream.client import Client, Run
 from noesium_stream.client.client import CLIENT_TYPE
-from noesium_stream.config import DEFAULT, Loaded, load_all
+from noesium_stream.config import DEFAULT, Loaded, load_all, misspelt_variables
 from noesium_stream.errors import LogUnavailableError, NoesiumError, RunNotFoundError
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.envelope import AgentRef
@@ -74,6 +75,8 @@ def given_run(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 def settings(log_url: str | None = None, **options: Any) -> Loaded:
     """Load the settings in force for this command line; also set the logging level."""
     loaded = load_all({"log": log_url, **options})
+    for name, meant in misspelt_variables(os.environ).items():
+        note(f"{name} means nothing here; {meant} does")
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=loaded.noesium.log_level, handlers=[handler])

@@ -12,6 +12,7 @@ from noesium_stream.config import (
     NoesiumConfig,
     load_all,
     load_config,
+    misspelt_variables,
 )
 from noesium_stream.errors import ConfigError
 from noesium_stream.redaction import hide_secrets
@@ -181,3 +182,21 @@ def test_a_password_that_breaks_its_url_is_hidden_all_the_same(password: str) ->
         "kafka://user:***",
     )
     assert hide_secrets("kafka://one:9092,two?namespace=a") == "kafka://one:9092,two?namespace=a"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("NOESIUM_LOGG", "NOESIUM_LOG"),
+        ("NOESIUM_SIGNATURE", "NOESIUM_SIGNATURES"),
+        ("NOESIUM_KAFKA_USER_NAME", "NOESIUM_KAFKA_USERNAME"),
+        ("NOESIUM_PUBLIC_KEY", "NOESIUM_PUBLIC_KEYS"),
+        ("NOESIUM_LOG", None),
+        ("NOESIUM_KAFKA_PORT_1", None),
+        ("NOESIUM_KAFKA_NEW_PASSWORD", None),
+        ("NOESIUM_SHOP_URL", None),
+        ("LOG", None),
+    ],
+)
+def test_a_misspelt_variable_is_told_with_the_name_that_is_meant(name: str, meant: str | None) -> None:
+    assert misspelt_variables({name: "x"}) == ({} if meant is None else {name: meant})

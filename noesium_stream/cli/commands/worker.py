@@ -91,6 +91,9 @@ async def worker_command(
     New runs start with the graph of AGENT. A run that was started with another version of it goes on when its
     partition belongs to a worker that carries that version: --also orders_v1:graph.
     """
+    for name in agent:
+        if agent.count(name) > 1:
+            raise click.UsageError(f"{name} is given twice: one worker runs an agent once.")
     loaded = settings(log_url, partitions=partitions, concurrency=concurrency)
     config = loaded.noesium
     if config.log.startswith("memory:"):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import orjson
 
-from noesium_stream.errors import ProjectionError, StateFileError, brief
+from noesium_stream.errors import ProjectionError, ProjectionNotFoundError, StateFileError, brief
 from noesium_stream.log.port import TopicPartition
 from noesium_stream.private_files import make_folder
 from noesium_stream.projection.base import AnyProjection
@@ -351,7 +351,7 @@ def open_stored_projection(
         load: gives the projection of a reference, where the code is needed.
 
     Raises:
-        ProjectionError: the folder has no such projection.
+        ProjectionNotFoundError: the folder has no such projection.
     """
     number = current_version(folder / name) if version is None else version
     path = folder / name / f"v{number}"
@@ -360,7 +360,7 @@ def open_stored_projection(
         numbers = [f"v{stored.about.version}" for stored in others if stored.about.name == name]
         known = ", ".join(numbers or sorted({stored.about.name for stored in others}))
         what = "the projection" if version is None else f"version {version} of the projection"
-        raise ProjectionError(
+        raise ProjectionNotFoundError(
             f"There is no state of {what} {name!r} in {folder}.",
             hint=f"There are: {known}." if known else "Attach it first: noesium project MODULE:NAME",
         )

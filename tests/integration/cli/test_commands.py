@@ -223,6 +223,12 @@ def test_a_worker_takes_up_what_waits_and_ends_in_order_on_sigterm(folder: Folde
     assert "memory:" not in folder.ok("worker", "--help")
 
 
+def test_an_agent_that_is_given_twice_is_refused(folder: Folder) -> None:
+    done = folder.run("worker", "agents.echo", "agents.echo")
+    assert done.returncode == 2
+    assert "agents.echo is given twice" in done.stderr
+
+
 def test_a_worker_that_is_told_to_stop_while_it_starts_ends_in_order(folder: Folder) -> None:
     (folder.path / "agents" / "slow.py").write_text(
         "from agents.echo import Echo\n"

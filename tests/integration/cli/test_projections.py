@@ -537,11 +537,11 @@ def test_a_key_that_is_not_there_prints_nothing_and_ends_with_1(
 def test_a_projection_or_version_that_is_not_there_is_said(used: tuple[Counting, list[Position]]) -> None:
     folder, _ = used
     said = folder.run("state", "sms")
-    assert said.returncode == 1
+    assert said.returncode == 2
     assert said.stderr.splitlines()[0].startswith("error: There is no state of the projection 'sms' in ")
     assert said.stderr.splitlines()[1] == "  There are: sums, total."
     assert "no state of version 9 of the projection 'sums'" in error_of(
-        folder, "state", "sums", "--version", "9"
+        folder, "state", "sums", "--version", "9", code=2
     )
 
 
@@ -844,8 +844,10 @@ def test_dead_letters_that_are_not_there_are_said(folder: Counting) -> None:
     assert "no dead letter at" in shown.stderr
     for garbage in ("garbage", "2026-03-01"):
         assert f"{garbage!r} is n" in error_of(folder, "dlq", "show", "sums", garbage, code=2)
-    assert "There is no state of the projection 'nobody'" in error_of(folder, "dlq", "list", "nobody")
-    assert "There is no state of the projection 'nobody'" in error_of(folder, "dlq", "redrive", "nobody")
+    assert "There is no state of the projection 'nobody'" in error_of(folder, "dlq", "list", "nobody", code=2)
+    assert "There is no state of the projection 'nobody'" in error_of(
+        folder, "dlq", "redrive", "nobody", code=2
+    )
     assert folder.run("dlq", "redrive", "sums").stderr == "0 events folded, 0 dead letters stay\n"
 
 
@@ -920,7 +922,7 @@ def test_old_pushes_are_pruned(folder: Counting) -> None:
     ("args", "said", "code"),
     [
         (("push", "tape://x"), "the scheme tape is not known", 2),
-        (("push", "depot", "nobody"), "There is no state of the projection 'nobody'", 1),
+        (("push", "depot", "nobody"), "There is no state of the projection 'nobody'", 2),
         (("push", "depot", "--keep", "0"), "0 is not in the range", 2),
         (("pull", "nowhere"), "There are no pushes in nowhere.", 1),
         (("pull", "nowhere", "sums"), "There is no push of sums in nowhere", 1),
