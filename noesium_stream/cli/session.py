@@ -9,6 +9,8 @@ import logging
 import os
 import re
 import shlex
+import signal
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -232,11 +234,33 @@ async def closing(source: AsyncIterator[_T]) -> AsyncIterator[AsyncIterator[_T]]
 
 
 def asynchronous(command: Callable[..., Coroutine[Any, Any, _T]]) -> Callable[..., _T]:
-    """Make a command from a coroutine function."""
+    """Make a command from a coroutine function; SIGTERM ends it as Ctrl-C does."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> _T:
         begins()
-        return asyncio.run(command(*args, **kwargs))
+        told = False
+
+        async def main() -> _T:
+            task = asyncio.current_task()
+
+            def stop() -> None:
+                nonlocal told
+                told = True
+                if task is not None:
+                    task.cancel()
+
+            here = threading.current_thread() is threading.main_thread()
+            # Commands that end in another way have a handler of their own already.
+            if here and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+            return await command(*args, **kwargs)
+
+        try:
+            return asyncio.run(main())
+        except asyncio.CancelledError:
+            if told:
+                raise KeyboardInterrupt from None
+            raise
 
     return run

@@ -49,7 +49,10 @@ def begun(folder: Folder, process: Running) -> None:
     process.wait_for(lambda _: (folder.path / "begun").exists())
 
 
-@pytest.mark.parametrize(("command", "number"), [("worker", signal.SIGTERM), ("run", signal.SIGINT)])
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [("worker", signal.SIGTERM), ("run", signal.SIGINT), ("run", signal.SIGTERM)],
+)
 def test_a_process_that_is_told_to_stop_records_what_its_thread_does(
     folder: Folder, command: str, number: int
 ) -> None:
