@@ -15,7 +15,7 @@ HIDDEN: Final = "***"
 SHOWN_PARAMETERS: Final = frozenset(
     {
         *("namespace", "partitions", "seed", "synchronous", "retention", "replication", "security"),
-        *("mechanism", "ca", "cert", "region", "endpoint_url", "anon", "timeout"),
+        *("mechanism", "scope", "ca", "cert", "region", "endpoint_url", "anon", "timeout"),
     }
 )
 """Parameters of URLs whose values are shown; those of all others are hidden: a name may be mistyped."""

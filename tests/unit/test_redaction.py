@@ -85,6 +85,7 @@ def test_the_values_of_parameters_that_are_known_are_shown() -> None:
     assert {*PARAMETERS, *COMMON_PARAMETERS} <= SHOWN_PARAMETERS | {
         "username",
         "password",
+        "token_url",
         "key",
         "key_password",
     }
