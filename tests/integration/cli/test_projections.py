@@ -137,7 +137,7 @@ def test_topics_that_do_not_match_are_said_and_nothing_is_made(folder: Counting)
         assert error_of(folder, "project", SUMS, option) == (
             "error: no topic matches event.*; there are: events.demo."
         )
-    assert folder.run("state", "sums").returncode == 1
+    assert folder.run("state", "sums").returncode == 2
     with folder.running("project", SUMS) as process:
         process.wait_for_error_line("no topic matches event.*; there are: events.demo")
         process.wait_for_error_line("Ctrl-C ends it")

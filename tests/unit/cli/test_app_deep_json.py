@@ -28,7 +28,7 @@ def of_file(read: Callable[[Path], Any], text: str, folder: Path) -> Any:
 
 @pytest.mark.parametrize("text", DEEP)
 def test_what_may_be_a_text_is_one(text: str) -> None:
-    assert approvals._value(text) == control._value(text) == text
+    assert approvals._value(None, text) == control._value(text) == text
     assert parse_setting(f"a={text}") == ("a", text)
 
 
@@ -36,6 +36,8 @@ def test_what_may_be_a_text_is_one(text: str) -> None:
 def test_what_has_to_be_json_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(click.UsageError, match="--input is not JSON"):
         run._input(text)
+    with pytest.raises(click.UsageError, match="--value is no JSON"):
+        approvals._value(text, None)
     with pytest.raises(click.UsageError, match="--result is no JSON"):
         effect._decision(text, retry=False, fail=False)
     with pytest.raises(ConfigError, match="VARIABLE is not valid JSON"):
