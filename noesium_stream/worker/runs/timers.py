@@ -47,7 +47,9 @@ class Timers:
         known = self._known.setdefault(run_id, {})
         if due_ms in known:
             return
-        ends_s = self._clock.monotonic() + (due_ms - self._clock.now_ms()) / 1000
+        # The wall clock first: a process that stands still between the two waits longer, and not shorter.
+        left_ms = due_ms - self._clock.now_ms()
+        ends_s = self._clock.monotonic() + left_ms / 1000
         known[due_ms] = ends_s
         self._count += 1
         entry, steady = (due_ms, run_id), (ends_s, due_ms, run_id)

@@ -207,3 +207,39 @@ async def test_who_is_cancelled_while_it_waits_for_the_end_of_its_timers_hears_o
     with pytest.raises(asyncio.CancelledError):
         await giving_up
     assert went_on == []
+
+
+class Interrupted(HandClock):
+    """The process stands still for 4 ms after each look at a clock, while `slow` is set."""
+
+    slow = False
+
+    def now_ms(self) -> int:
+        found = super().now_ms()
+        self._stand_still()
+        return found
+
+    def monotonic(self) -> float:
+        found = super().monotonic()
+        self._stand_still()
+        return found
+
+    def _stand_still(self) -> None:
+        if self.slow:
+            self.slow = False
+            self.advance(0.004)
+            self.slow = True
+
+
+async def test_a_process_that_stands_still_as_it_sets_a_deadline_shortens_no_wait() -> None:
+    clock = Interrupted()
+    timers = Timers(clock, lambda run_id: None)
+    due_ms = clock.now_ms() + 1_000
+    clock.slow = True
+    timers.set("run", due_ms)
+    clock.slow = False
+    clock.advance((due_ms - clock.now_ms() - 1) / 1000)
+    assert not timers.has_passed("run", due_ms)
+    clock.advance(0.001)
+    assert timers.has_passed("run", due_ms)
+    await timers.close()
