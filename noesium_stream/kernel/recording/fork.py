@@ -75,7 +75,9 @@ def check_questions(parent: RecordedRun, step: int) -> None:
     }
     for item in parent.events:
         asked = item.event.payload
-        if item.event.event_type != "approval.requested" or not (asked["approvers"] or asked.get("minimum")):
+        if item.event.event_type != "approval.requested" or not (
+            asked.get("approvers") or asked.get("minimum")
+        ):
             continue
         at = entered.get(item.event.causation_id or "")
         if at is not None and at <= step:

@@ -40,6 +40,7 @@ class Tail:
         self._decoder = decoder
         self._topic = topic
         self._starts: dict[TopicPartition, int] = {}
+        self._failed: dict[TopicPartition, int] = {}
 
     async def batches(
         self, positions: dict[int, int], keep: TypeFilter | None, check: Callable[[], None]
@@ -124,6 +125,10 @@ class Tail:
                 read = await consumer.getmany(place, timeout_ms=_ONE_MS, max_records=1)
             except UnpackError:
                 offset = await consumer.position(place)
+                if self._failed.get(place) != offset:  # read once more, in case it was damaged on its way
+                    self._failed[place] = offset
+                    consumer.seek(place, offset)
+                    continue
                 say_passed_over(place.topic, place.partition, offset)
                 consumer.seek(place, offset + 1)
             except AioKafkaError as error:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final
 
+import cramjam
 import zstandard
 from aiokafka import codec
 from aiokafka.errors import KafkaError as AioKafkaError
@@ -26,7 +27,6 @@ MAX_BYTES: Final = 64 << 20
 _MODULES: Final = ("aiokafka.record.default_records", "aiokafka.record._crecords.default_records")
 _GZIP: Final = 31
 _MOST_OF_LZ4: Final = 255
-_MOST_OF_SNAPPY: Final = 64
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -57,13 +57,20 @@ def unpack_zstd(data: bytes) -> bytes:
 
 
 def unpack_lz4(data: bytes) -> bytes:
-    """Unpack lz4, whose ratio is 255 at most. Raises `UnpackError`."""
-    return _by(codec.lz4_decode, data, _MOST_OF_LZ4)
+    """Unpack lz4, which unpacks to 255 times its size at most. Raises `UnpackError`."""
+    if len(data) * _MOST_OF_LZ4 <= 4 * MAX_BYTES:
+        return _by(codec.lz4_decode, data)
+    return _by(_lz4_into_room, data)
 
 
 def unpack_snappy(data: bytes) -> bytes:
-    """Unpack snappy, whose ratio is 64 at most. Raises `UnpackError`."""
-    return _by(codec.snappy_decode, data, _MOST_OF_SNAPPY)
+    """Unpack snappy, which unpacks to 64 times its size at most. Raises `UnpackError`."""
+    return _by(codec.snappy_decode, data)
+
+
+def _lz4_into_room(data: bytes) -> bytes:
+    room = bytearray(MAX_BYTES)
+    return bytes(memoryview(room)[: cramjam.lz4.decompress_into(data, room)])
 
 
 def bound_aiokafka() -> None:
@@ -84,15 +91,12 @@ def say_passed_over(topic: str, partition: int, offset: int) -> None:
     )
 
 
-def _by(unpack: Callable[[bytes], bytes], data: bytes, ratio: int) -> bytes:
-    if len(data) * ratio > 4 * MAX_BYTES:
-        raise UnpackError("it may be too large")
+def _by(unpack: Callable[[bytes], bytes], data: bytes) -> bytes:
     try:
-        return _checked(unpack(data))
-    except UnpackError:
-        raise
-    except Exception as error:  # the library's own kinds
+        found = unpack(data)
+    except Exception as error:  # the library's own kinds, for what is damaged or has no room
         raise UnpackError(type(error).__name__) from error
+    return _checked(found)
 
 
 def _checked(found: bytes) -> bytes:
