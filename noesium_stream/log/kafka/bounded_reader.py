@@ -76,6 +76,7 @@ class BoundedReader:
         self._starts: dict[int, int] = {}
         self._stops: dict[int, int] = {}
         self._passed: set[int] = set()
+        self._failed: dict[int, int] = {}
         self.positions: dict[int, int] = {}
 
     async def batches(
@@ -186,6 +187,11 @@ class BoundedReader:
         if partition in self._passed:
             return  # told once more, before the reader has moved
         offset = max(offset, self.positions.get(partition, 0))
+        if self._failed.get(partition) != offset:
+            self._failed[partition] = (
+                offset  # the client reads it once more, in case it was damaged on its way
+            )
+            return
         say_passed_over(self._topic, partition, offset)
         self.positions[partition] = offset + 1
         self._passed.add(partition)
@@ -197,7 +203,9 @@ class BoundedReader:
         if not self._stops:
             return
         for tp in consumer.position([TopicPartition(self._topic, p) for p in self._stops]):
-            if tp.offset >= 0:
+            if tp.offset >= self.positions.get(
+                tp.partition, 0
+            ):  # the client's may be from before a new start
                 self.positions[tp.partition] = tp.offset
                 if tp.offset >= self._stops[tp.partition]:
                     del self._stops[tp.partition]

@@ -90,6 +90,7 @@ class KafkaSubscription:
         self._behind: dict[TopicPartition, int] = {}
         self._wanted: list[str] | None = None
         self._failure: BaseException | None = None
+        self._unreadable: dict[TopicPartition, int] = {}
         self._config = member_config(settings, group, member)
         self._log = ClientLog()
         self._consumer = self._new_consumer()
@@ -321,6 +322,9 @@ class KafkaSubscription:
             return  # what is told once more, before the client has moved, comes again if it is true
         self._settle()  # the batch before this one
         offset = max(offset, batch.read.get(tp, offsets[tp]))
+        if self._unreadable.get(tp) != offset:
+            self._unreadable[tp] = offset  # the client reads it once more, in case it was damaged on its way
+            return
         say_passed_over(*tp, offset)
         batch.read[tp] = offset + 1
         batch.passed.add(tp)
