@@ -188,9 +188,8 @@ class BoundedReader:
             return  # told once more, before the reader has moved
         offset = max(offset, self.positions.get(partition, 0))
         if self._failed.get(partition) != offset:
-            self._failed[partition] = (
-                offset  # the client reads it once more, in case it was damaged on its way
-            )
+            # The client reads it once more, in case it was damaged on its way.
+            self._failed[partition] = offset
             return
         say_passed_over(self._topic, partition, offset)
         self.positions[partition] = offset + 1
@@ -203,9 +202,8 @@ class BoundedReader:
         if not self._stops:
             return
         for tp in consumer.position([TopicPartition(self._topic, p) for p in self._stops]):
-            if tp.offset >= self.positions.get(
-                tp.partition, 0
-            ):  # the client's may be from before a new start
+            # The client's position may be from before a new start.
+            if tp.offset >= self.positions.get(tp.partition, 0):
                 self.positions[tp.partition] = tp.offset
                 if tp.offset >= self._stops[tp.partition]:
                     del self._stops[tp.partition]
