@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from noesium_stream.kernel.modes import ModelParameters
     from noesium_stream.kernel.retry import Retries
     from noesium_stream.kernel.run_context import Durability
+    from noesium_stream.kernel.state.typed_json import kernel_type
     from noesium_stream.kernel.step.answer import Answer
     from noesium_stream.kernel.step.step import Step, current_step
     from noesium_stream.llm.base import BaseLLMClient, JournaledLLM
@@ -244,6 +245,7 @@ __all__ = [
     "fold_to_end",
     "kernel_compensation",
     "kernel_node",
+    "kernel_type",
     "load_config",
     "open_log",
     "open_stored_projection",
@@ -298,6 +300,7 @@ _MODULES: Final = {
     "kernel.modes": ("ModelParameters",),
     "kernel.retry": ("Retries",),
     "kernel.run_context": ("Durability",),
+    "kernel.state.typed_json": ("kernel_type",),
     "kernel.step.answer": ("Answer",),
     "kernel.step.step": (
         "Step",

@@ -131,7 +131,9 @@ class BaseGraphicAgent(BaseAgent):
     def durable(self) -> DurableGraph:
         """The graph wrapped for journaled execution, created once."""
         if self._durable is None:
-            self._durable = DurableGraph(self.graph, durability=self.durability, mode=self.execution_mode)
+            self._durable = DurableGraph(
+                self.graph, durability=self.durability, mode=self.execution_mode, owner=type(self)
+            )
         return self._durable
 
     @property
@@ -146,7 +148,9 @@ class BaseGraphicAgent(BaseAgent):
         undo = type(self).on_failure  # from the class: a module's function must not become a method
         if undo is None:
             return None
-        return on_failure_of(undo, self, f"the agent {self.agent_type}", self.execution_mode)
+        return on_failure_of(
+            undo, self, self.durable.reach, f"the agent {self.agent_type}", self.execution_mode
+        )
 
     @property
     def versions(self) -> Migrations:
@@ -154,10 +158,12 @@ class BaseGraphicAgent(BaseAgent):
 
         Raises:
             ConfigError: `migrations` names nodes that its graphs do not have, or one graph twice.
+            KernelError, GraphError: as `declared_on_failure`.
         """
         if self._versions is None:
             ref = graph_ref(self.graph, self.agent_type, self.version)
             self._versions = Migrations(self.migrations, ref, self.durable)
+            _ = self.declared_on_failure  # so that its name, read from a log, is known
         return self._versions
 
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:

@@ -19,10 +19,11 @@ from noesium_stream.client.operate.replay import recording, state_at
 from noesium_stream.client.operate.replay_target import agent_target
 from noesium_stream.errors import CheckpointError, RunNotFoundError
 from noesium_stream.event.envelope import AgentRef
+from noesium_stream.kernel.reach import Reach
 from noesium_stream.kernel.recording.fork import last_step
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.run_context import current_run
-from noesium_stream.kernel.state.typed_json import decode, encode
+from noesium_stream.kernel.state.typed_json import building, decode, encode
 from noesium_stream.kernel.step.step import current_step
 from noesium_stream.kernel.verify.difference import first_difference
 from noesium_stream.kernel.verify.verifier import ReplayTarget
@@ -142,7 +143,9 @@ class CheckpointManager:
         return recorded, step
 
     async def _state(self, recorded: RecordedRun, step: int) -> dict[str, Any]:
-        state: dict[str, Any] = decode(await state_at(self._target, recorded, step))
+        found = await state_at(self._target, recorded, step)
+        with building(Reach(self._target.graph).builds):
+            state: dict[str, Any] = decode(found)
         return state
 
 

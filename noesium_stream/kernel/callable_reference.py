@@ -4,22 +4,24 @@ Decision record: the body of a completed node is never executed again, so its co
 by running it. Hence names, and no closures or lambdas: they would be refused when it is too late. A graph
 does not know its own name, so it is always given by name.
 
-A name that is read from a log is hostile: `os:system` is one, too. It is never imported, and it is resolved
-only if code of this process declares it: by the mark of `kernel_compensation` on the function or graph, or by
-naming it in `kernel_node(compensate=...)` or `on_failure`.
+A name that is read from a log is hostile: `os:system` is one, too. It is resolved only if code of the run's
+own agent declares it: by naming it in `kernel_node(compensate=...)` or `on_failure`, or by the mark of
+`kernel_compensation` on a function or graph of a module that the agent's code imports (`Reach`). Another name
+is not imported and not called, though another agent of the same worker may declare it.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final
 
 from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.errors import KernelError
+from noesium_stream.kernel.reach import Reach
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 Undo = Callable[..., Any] | str
@@ -29,29 +31,20 @@ Undo = Callable[..., Any] | str
 
 _DECLARE: Final = (
     "Put @kernel_compensation() on the function, or make the graph with kernel_compensation()(graph), in a "
-    "module that every worker of the agent imports."
+    "module that the modules of the agent or of its nodes import at their top."
 )
 MARK: Final = "_kernel_compensation"
 """Attribute of functions and graphs that may be called as compensations."""
 
-_NAMED: Final[set[str]] = set()
-"""References that are named in declarations of nodes and agents."""
 
-
-def declare(named: str) -> str:
-    """Allow a reference that code names in a declaration; return it."""
-    _NAMED.add(named)
-    return named
-
-
-def require_declared(named: str, agent: object, what: str) -> None:
+def require_declared(named: str, agent: object, reaches: Sequence[Reach], what: str) -> None:
     """Refuse a compensation that another process would not call; `what` names its owner.
 
     Raises:
         KernelError: nothing declares it.
     """
     try:
-        find(named, agent)
+        find(named, agent, reaches)
     except KernelError as error:
         raise KernelError(f"The compensation of {what}: {error.message}", hint=_DECLARE) from error
 
@@ -121,22 +114,28 @@ def check_callable(function: Undo, what: str, *args: Any, **kwargs: Any) -> None
         ) from error
 
 
-def find(reference: str, agent: object) -> Callable[..., Any] | Graph:
+def find(reference: str, agent: object, reaches: Sequence[Reach]) -> Callable[..., Any] | Graph:
     """The declared function or graph behind `reference`; a method is bound to `agent`.
 
+    Args:
+        reference: the name, of the log or of a declaration.
+        agent: the run's agent.
+        reaches: what its graphs can name: all versions of it that this process carries.
+
     Raises:
-        KernelError: there is none by this name here, or nothing declares it.
+        KernelError: there is none by this name here, or nothing of the agent declares it.
     """
+    named = any(reference in reach.declared for reach in reaches)
     if reference.startswith("."):
         static = inspect.getattr_static(type(agent), reference[1:], None)
-        if reference not in _NAMED and not is_marked(static):
+        if not named and not is_marked(static):
             raise _undeclared(reference)
         method = getattr(agent, reference[1:], None)
         if not callable(method) and not isinstance(method, CompiledStateGraph):
             raise KernelError(f"The agent {type(agent).__qualname__} has no method {reference[1:]}.")
         found: Callable[..., Any] | Graph = method
         return found
-    owner, target = _imported(reference) if reference in _NAMED else _loaded(reference)
+    owner, target = _imported(reference) if named else _loaded(reference, reaches)
     if isinstance(target, CompiledStateGraph):
         return target
     function: Callable[..., Any] = target
@@ -165,10 +164,12 @@ def is_marked(target: Any) -> bool:
     return MARK in getattr(target, "__dict__", {})
 
 
-def _loaded(reference: str) -> tuple[Any, Any]:
+def _loaded(reference: str, reaches: Sequence[Reach]) -> tuple[Any, Any]:
     """The owner and the marked object of a name from a log, without importing or executing anything."""
     module, _, path = reference.partition(":")
     owner, target = None, sys.modules.get(module)
+    if not any(reach.has_module(module) for reach in reaches):
+        raise _undeclared(reference)
     for part in path.split("."):
         owner, target = target, None if target is None else inspect.getattr_static(target, part, None)
     if not is_marked(target):
@@ -195,7 +196,8 @@ def _imported(reference: str) -> tuple[Any, Any]:
 
 def _undeclared(reference: str) -> KernelError:
     return KernelError(
-        f"Nothing here declares {reference[:200]!r} as a compensation: it is not called.", hint=_DECLARE
+        f"Nothing of this agent declares {reference[:200]!r} as a compensation: it is not called.",
+        hint=_DECLARE,
     )
 
 

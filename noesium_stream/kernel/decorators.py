@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import ConfigError, KernelError
-from noesium_stream.kernel.callable_reference import MARK, Undo, declare, reference
+from noesium_stream.kernel.callable_reference import MARK, Undo, reference
 from noesium_stream.kernel.retry import Retries
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,7 +53,7 @@ def kernel_node(
     if deterministic and entropy_sources:
         raise ValueError("a deterministic node has no sources of entropy: say deterministic=False")
     seconds = None if timeout is None else _seconds(timeout, "kernel_node")
-    undo = None if compensate is None else declare(reference(compensate, "a node", defined=False))
+    undo = None if compensate is None else reference(compensate, "a node", defined=False)
     meta = NodeMeta(deterministic, tuple(entropy_sources), seconds, compensation=undo)
 
     def annotate(function: F) -> F:

@@ -17,8 +17,9 @@ from noesium_stream.config import ExecutionMode
 from noesium_stream.event.standard import CheckpointCreated
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.modes import MODE
+from noesium_stream.kernel.reach import Reach
 from noesium_stream.kernel.state.state_hash import Reader, StateHash
-from noesium_stream.kernel.state.typed_json import encode
+from noesium_stream.kernel.state.typed_json import building, encode
 
 SHARE_S: Final = 0.01
 """How long a step may wait for others to share its commit."""
@@ -53,7 +54,7 @@ class Durability(StrEnum):
 class RunContext:
     """One execution of a graph for a run; `within`: the prefix of the task paths of a graph that undoes.
 
-    Such a graph leaves no checkpoints: it is walked from its beginning.
+    Such a graph leaves no checkpoints: it is walked from its beginning. `reach` is what its code can name.
     """
 
     def __init__(
@@ -61,12 +62,14 @@ class RunContext:
         journal: RunJournal,
         durability: Durability,
         mode: ExecutionMode,
+        reach: Reach,
         within: str | None = None,
         *,
         state: StateHash | None = None,
     ) -> None:
         self.journal = journal
         self.mode = mode
+        self.reach = reach
         self.within = within
         self.loop = asyncio.get_running_loop()
         self._durability = durability
@@ -181,13 +184,15 @@ def current_run() -> RunContext | None:
 class running:
     """Make `run` the current one; a class, since a generator costs three times as much."""
 
-    __slots__ = ("_mode", "_run", "_token")
+    __slots__ = ("_building", "_mode", "_run", "_token")
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
+        self._building = building(run.reach.builds)
 
     def __enter__(self) -> None:
         """Set the current run."""
+        self._building.__enter__()
         self._token = _RUN.set(self._run)
         self._mode = MODE.set(self._run.mode)
 
@@ -195,3 +200,4 @@ class running:
         """Restore the previous run."""
         MODE.reset(self._mode)
         _RUN.reset(self._token)
+        self._building.__exit__()

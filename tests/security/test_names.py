@@ -102,14 +102,14 @@ async def test_a_forged_compensation_waits_for_a_person_and_is_not_called(tmp_pa
 @pytest.mark.parametrize("name", ["os:system", "os:path.join", "builtins:exec", "noesium_stream:Client"])
 def test_nothing_undeclared_is_found(name: str) -> None:
     with pytest.raises(KernelError, match="declares"):
-        find(name, object())
+        find(name, object(), ())
 
 
 def test_a_name_is_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "imported_by_name.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(KernelError, match="declares"):
-        find("imported_by_name:undo", object())
+        find("imported_by_name:undo", object(), ())
     error = error_of("e", "Error", "no", "1", "imported_by_name:Error")
     assert isinstance(error, RemoteError)
 

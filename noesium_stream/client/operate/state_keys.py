@@ -9,7 +9,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from noesium_stream.errors import ConfigError, StateError
-from noesium_stream.kernel.state.typed_json import decode
+from noesium_stream.kernel.reach import Reach
+from noesium_stream.kernel.state.typed_json import building, decode
 
 _INTERNAL = ("__", "branch:", "join:")
 
@@ -34,7 +35,8 @@ def check_value(graph: CompiledStateGraph[Any, Any, Any, Any], key: str, recorde
             field = schema.model_fields[key]
             declared = Annotated[declared, field]
         adapter = TypeAdapter(declared)
-        value = decode(recorded)
+        with building(Reach(graph).builds):
+            value = decode(recorded)
     except (KeyError, NameError, TypeError, PydanticUserError, StateError):
         return
     try:

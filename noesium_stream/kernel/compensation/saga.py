@@ -21,7 +21,7 @@ completed nodes, and the failed node gets another attempt. Compensations are not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -32,11 +32,12 @@ from noesium_stream.errors import EffectFailedError, KernelError, StrictModeErro
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import Compensated, EffectOutcomeUnknown, SideEffectClass
-from noesium_stream.kernel.callable_reference import Graph, Undo, check_callable, declare, find, reference
+from noesium_stream.kernel.callable_reference import Graph, Undo, check_callable, find, reference
 from noesium_stream.kernel.compensation.plan import Undoing, undoings
 from noesium_stream.kernel.decorators import compensation_meta
 from noesium_stream.kernel.graph.durable_graph import DurableGraph
 from noesium_stream.kernel.journal import RunJournal
+from noesium_stream.kernel.reach import Reach
 from noesium_stream.kernel.run_history import RunHistory
 from noesium_stream.kernel.step.effect import Effect, outcome_of
 from noesium_stream.kernel.step.effects import invoke
@@ -72,16 +73,17 @@ def left_under_way(history: RunHistory, run_id: str) -> Iterator[tuple[DomainEve
             yield unknown, requested.event_id
 
 
-def on_failure_of(undo: Undo, agent: object, what: str, mode: ExecutionMode) -> str:
-    """The reference of an agent's `on_failure`, which other processes can resolve.
+def on_failure_of(undo: Undo, agent: object, reach: Reach, what: str, mode: ExecutionMode) -> str:
+    """The reference of an agent's `on_failure`, which other processes can resolve; declares it in `reach`.
 
     Raises:
         KernelError: it cannot be found by its name, or does not accept its arguments.
         StrictModeError: a function, in STRICT mode, where effects are left to other agents.
         GraphError: a graph that cannot run in STRICT mode.
     """
-    named = declare(reference(undo, what))
-    found = find(named, agent)
+    named = reference(undo, what)
+    reach.declared.add(named)
+    found = find(named, agent, (reach,))
     if isinstance(found, CompiledStateGraph):
         if mode is ExecutionMode.STRICT:
             require_strict(found)
@@ -102,12 +104,19 @@ class Compensation:
         journal: the run's journal.
         agent: its methods may be compensations; its `execution_mode` and `max_supersteps` apply to their
             graphs.
+        reaches: what the graphs of its versions can name.
         input: the run's input.
     """
 
     attempt = 1
 
-    def __init__(self, journal: RunJournal, agent: object, input: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        journal: RunJournal,
+        agent: object,
+        reaches: Sequence[Reach],
+        input: dict[str, Any] | None = None,
+    ) -> None:
         started = journal.history.compensation
         if started is None:
             raise ValueError("a run is undone after run.compensation.started")
@@ -116,6 +125,7 @@ class Compensation:
         self.clock = journal.clock
         self.run_id = journal.identity.run_id
         self._agent = agent
+        self._reaches = reaches
         self._input = input or {}
         self._started = started
 
@@ -162,7 +172,7 @@ class Compensation:
 
     def _find(self, effect: Effect, part: Undoing) -> Any:
         """The compensation's function or graph; configures the effect for its call."""
-        found = find(part.reference, self._agent)
+        found = find(part.reference, self._agent, self._reaches)
         meta = compensation_meta(found)
         effect.retries, effect.timeout = meta.retries, meta.timeout
         effect.graph = isinstance(found, CompiledStateGraph)

@@ -47,10 +47,12 @@ from noesium_stream.kernel.graph.resume import (
     resume_point,
 )
 from noesium_stream.kernel.journal import RunJournal
+from noesium_stream.kernel.reach import Reach
 from noesium_stream.kernel.run_context import Durability, RunContext, running
 from noesium_stream.kernel.run_history import RunHistory
 from noesium_stream.kernel.state.node_values import identified, message_keys
 from noesium_stream.kernel.state.state_hash import StateHash, state_channels
+from noesium_stream.kernel.state.typed_json import building
 from noesium_stream.kernel.strict.graph_check import require_strict
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -71,6 +73,7 @@ class DurableGraph:
         durability: when a step is on the log.
         mode: what the nodes may do (RFC-1001 §12.3).
         walk_steps: number of supersteps from which on a run resumes at a folded checkpoint.
+        owner: the class of the agent whose graph it is.
 
     Raises:
         GraphError: the graph cannot run in STRICT mode; it names every problem.
@@ -84,10 +87,12 @@ class DurableGraph:
         durability: Durability = Durability.ASYNC,
         mode: ExecutionMode = ExecutionMode.PRAGMATIC,
         walk_steps: int = WALK_STEPS,
+        owner: type | None = None,
     ) -> None:
         if mode is ExecutionMode.STRICT:
             require_strict(graph)
         self.graph = graph
+        self.reach = Reach(graph, owner)
         self._messages = message_keys(graph)
         self._channels = state_channels(graph)
         self._mode = mode
@@ -95,7 +100,7 @@ class DurableGraph:
         self._walk_steps = walk_steps
         self._wrapped = graph.copy(
             {
-                "nodes": _wrap(graph, set()),
+                "nodes": _wrap(graph, set(), self.reach.declared),
                 "checkpointer": None,
                 "cache": None,
                 "interrupt_before_nodes": [],
@@ -114,7 +119,7 @@ class DurableGraph:
                 reached. An error that a node raises on this execution is raised unchanged; it is on the log.
             FencedError, CommitUnknownError: this process does not own the run any more.
         """
-        run = RunContext(journal, self._durability, self._mode, state=StateHash(self._channels))
+        run = RunContext(journal, self._durability, self._mode, self.reach, state=StateHash(self._channels))
         graph, given, settings, options = self._from_where(journal, initial_state, config)
         try:
             with running(run):
@@ -130,7 +135,7 @@ class DurableGraph:
         self, journal: RunJournal, initial_state: Any, within: str, config: RunnableConfig | None = None
     ) -> Any:
         """As `execute`, for a graph that undoes a part of a run; its task paths begin with `within`."""
-        run = RunContext(journal, self._durability, self._mode, within)
+        run = RunContext(journal, self._durability, self._mode, self.reach, within)
         try:
             with running(run):
                 return await self._wrapped.ainvoke(initial_state, config)
@@ -148,7 +153,7 @@ class DurableGraph:
         stream_mode: Any = "values",
     ) -> AsyncIterator[Any]:
         """As `execute`; yields what LangGraph's `astream` yields for this `stream_mode`."""
-        run = RunContext(journal, self._durability, self._mode, state=StateHash(self._channels))
+        run = RunContext(journal, self._durability, self._mode, self.reach, state=StateHash(self._channels))
         graph, given, settings, options = self._from_where(journal, initial_state, config)
         stream: Any = graph.astream(given, settings, stream_mode=stream_mode, **options)
         async with aclosing(stream) as chunks:
@@ -175,7 +180,7 @@ class DurableGraph:
         Raises:
             Exception: the graph does not accept a recorded value.
         """
-        run = RunContext(journal, self._durability, self._mode)
+        run = RunContext(journal, self._durability, self._mode, self.reach)
         saver = WalkSaver(self._point(journal.history, self._identified(journal, initial_state)))
         given = None if saver.reached is not None else self._identified(journal, initial_state)
         config: RunnableConfig = {
@@ -197,9 +202,10 @@ class DurableGraph:
         """The checkpoint to resume from; None: walk from the beginning."""
         moved = history.migrated
         walked = len(history.steps) - (0 if moved is None else moved.payload["step"] - 1)
-        point = resume_point(self.graph, history, initial_state) if walked >= self._walk_steps else None
-        if point is None and moved is not None:
-            return migrated_point(self.graph, moved)
+        with building(self.reach.builds):
+            point = resume_point(self.graph, history, initial_state) if walked >= self._walk_steps else None
+            if point is None and moved is not None:
+                return migrated_point(self.graph, moved)
         return point
 
     def _identified(self, journal: RunJournal, initial_state: Any) -> Any:
@@ -257,7 +263,8 @@ def _limit(config: RunnableConfig | None) -> int:
     return (config or {}).get("recursion_limit", DEFAULT_RECURSION_LIMIT)
 
 
-def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int]) -> dict[str, PregelNode]:
+def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int], declared: set[str]) -> dict[str, PregelNode]:
+    """The graph's nodes behind the journal; adds the compensations that they name to `declared`."""
     seen.add(id(graph))
     keys = frozenset(
         name for name in graph.channels if not name.startswith(("__", "branch:", "join:"))
@@ -272,24 +279,27 @@ def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int]) -> dict[str, Pregel
             continue
         for inner in node.subgraphs:
             if id(inner) not in seen and isinstance(inner, Pregel):
-                _wrap_in_place(inner, name, seen)
+                _wrap_in_place(inner, name, seen, declared)
         if isinstance(node.bound, DurableNode):
+            declared.update(node.bound.compensations)
             wrapped[name] = node
             continue
+        bound = DurableNode(
+            name,
+            node.bound,
+            keys=known,
+            retry=_policies(node.retry_policy) or _policies(graph.retry_policy),
+            timeout_s=_run_timeout(node),
+            ask_before=_listed(name, graph.interrupt_before_nodes),
+            ask_after=_listed(name, graph.interrupt_after_nodes),
+            handled=bool(getattr(node, "error_handler_node", None)),
+            messages=messages,
+            targets=targets,
+        )
+        declared.update(bound.compensations)
         durable = node.copy(
             {
-                "bound": DurableNode(
-                    name,
-                    node.bound,
-                    keys=known,
-                    retry=_policies(node.retry_policy) or _policies(graph.retry_policy),
-                    timeout_s=_run_timeout(node),
-                    ask_before=_listed(name, graph.interrupt_before_nodes),
-                    ask_after=_listed(name, graph.interrupt_after_nodes),
-                    handled=bool(getattr(node, "error_handler_node", None)),
-                    messages=messages,
-                    targets=targets,
-                ),
+                "bound": bound,
                 "writers": watched(node.writers, targets, name),
                 "retry_policy": (),
                 "timeout": None,
@@ -299,13 +309,13 @@ def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int]) -> dict[str, Pregel
     return wrapped
 
 
-def _wrap_in_place(inner: Pregel[Any, Any, Any, Any], name: str, seen: set[int]) -> None:
+def _wrap_in_place(inner: Pregel[Any, Any, Any, Any], name: str, seen: set[int], declared: set[str]) -> None:
     if inner.checkpointer is True:
         raise KernelError(
             f"The subgraph of the node {name} has a checkpointer of its own (checkpointer=True).",
             hint="The run's journal takes its place: compile it without.",
         )
-    inner.nodes = _wrap(inner, seen)
+    inner.nodes = _wrap(inner, seen, declared)
     inner.interrupt_before_nodes, inner.interrupt_after_nodes, inner.retry_policy = [], [], ()
 
 

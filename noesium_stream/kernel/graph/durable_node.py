@@ -98,6 +98,12 @@ class DurableNode(Runnable[Any, Any]):
         self._ask_before, self._ask_after = ask_before, ask_after
         self._handled = handled
 
+    @property
+    def compensations(self) -> tuple[str, ...]:
+        """The reference of what undoes the node, if it names something."""
+        named = self._meta.compensation
+        return () if named is None else (named,)
+
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Run in a graph that a sync node calls: the kernel itself runs on the run's event loop."""
         run = current_run()

@@ -19,6 +19,7 @@ from noesium_stream.errors import ConfigError
 from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel.graph.durable_graph import DurableGraph
 from noesium_stream.kernel.graph_fingerprint import graph_ref
+from noesium_stream.kernel.reach import Reach
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 State = dict[str, Any]
@@ -91,6 +92,11 @@ class Migrations:
         self.versions = (*versions, Version(ref, newest))
         for old_version, new_version in itertools.pairwise(self.versions):
             _check_names(old_version, new_version)
+
+    @property
+    def reaches(self) -> tuple[Reach, ...]:
+        """What the code of all versions can name."""
+        return tuple(version.durable.reach for version in self.versions)
 
     def since(self, pinned: Mapping[str, Any] | None) -> tuple[Version, ...]:
         """The versions from the run's pinned one on; empty if it is none of these."""

@@ -26,7 +26,7 @@ from noesium_stream.kernel.migration.migration import Graph, Migration, State, V
 from noesium_stream.kernel.migration.walk import arrivals, due, renamed_now
 from noesium_stream.kernel.run_history import RunHistory, StepKey, nested_in, step_id
 from noesium_stream.kernel.state.node_values import restore, update_keys
-from noesium_stream.kernel.state.typed_json import check_size, decode, encode
+from noesium_stream.kernel.state.typed_json import building, check_size, decode, encode
 
 _BRANCH: Final = "branch:to:"
 _PULL: Final = "pull:"
@@ -279,8 +279,10 @@ def _state(migration: Migration, old: Version, new: Version, point: ResumePoint)
     function: Any = migration.state or dict
     what = "The state" if migration.state is None else f"The migration function {_function(function)}"
     try:
-        given = encode({name: values[name] for name in state_keys(old.graph) if name in values}, "state")
-        first, again = (_checked(function(decode(given)), what, new) for _ in range(2))
+        with building(old.durable.reach.builds):
+            given = encode({name: values[name] for name in state_keys(old.graph) if name in values}, "state")
+            states = [function(decode(given)) for _ in range(2)]
+        first, again = (_checked(state, what, new) for state in states)
         check_size(first, "state", what)
     except MigrationError:
         raise
@@ -312,7 +314,8 @@ def _checked(state: Any, what: str, new: Version) -> State:
             f"{what} has {', '.join(unknown)}, which the state of {_named(new)} does not have.",
             hint=f"It has {', '.join(sorted(known))}: Migration(state=...) says what becomes of a key.",
         )
-    found: State = encode(dict(state), "state")
+    with building(new.durable.reach.builds):
+        found: State = encode(dict(state), "state")
     return found
 
 
@@ -322,7 +325,8 @@ def _check_inputs(new: Version, nodes: Collection[str], recorded: State) -> None
         node = new.graph.nodes[name]
         if node.mapper is None or not isinstance(node.channels, list):
             continue
-        state = decode(recorded)
+        with building(new.durable.reach.builds):
+            state = decode(recorded)
         try:
             node.mapper({key: state[key] for key in node.channels if key in state})
         except Exception as error:

@@ -6,7 +6,9 @@ JSON types represent themselves. Anything else is an object with the one key `__
     mappings whose keys are not all texts                                              `mapping`, pairs
     pydantic models, dataclasses, enums, named tuples                                  `module:Class`
 
-A class is only looked up in modules that are loaded here; reading a journal never imports anything.
+A class is looked up by its name only in modules that are loaded here, and built only if the schemas of the
+graph at work (`building`) or `kernel_type` declare it: reading a journal imports nothing, and creates nothing
+that the graph's author has not named.
 
 Values that are too large for a record of the log are refused (`check_size`) before anything is staged.
 """
@@ -17,14 +19,17 @@ import base64
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar, Token
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import orjson
+from langchain_core.messages import BaseMessage
+from langgraph.types import Overwrite
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -34,6 +39,10 @@ from noesium_stream.event.payload.value import short_path, text, too_deep
 from noesium_stream.log.prepare import MAX_RECORD_BYTES
 
 TYPE: Final = "__type__"
+C = TypeVar("C", bound=type[Any])
+Builds = Callable[[type[Any]], bool]
+"""Whether a value of this class may be recorded, and built from a record."""
+
 _MAX_DEPTH: Final = 64
 _PLAIN: Final = frozenset({str, bool, type(None)})
 MAX_VALUE_BYTES: Final = MAX_RECORD_BYTES
@@ -42,6 +51,43 @@ MAX_VALUE_BYTES: Final = MAX_RECORD_BYTES
 ELSEWHERE: Final = (
     "Store it elsewhere (a file, an object store) and keep its address and its hash in the state."
 )
+
+_DECLARE: Final = (
+    "Name the class where the state is declared (`plan: Plan`, `items: list[Item]`), or declare it with "
+    "@kernel_type; a base of it will do."
+)
+_ALWAYS: Final[set[type[Any]]] = {BaseMessage, Overwrite}
+"""Classes that every graph may build, with those derived from them: LangGraph's own and the declared ones."""
+
+_BUILDS: ContextVar[Builds | None] = ContextVar("noesium_builds", default=None)
+
+
+def kernel_type(cls: C) -> C:
+    """Declare a class whose values may be in any graph's state: a model, dataclass, enum or named tuple.
+
+    Needed only where the state does not name it, as in `data: dict[str, Any]`: what a journal holds is built
+    from declared classes alone. Those derived from it are declared as well. For a class of a library:
+    `kernel_type(Document)`.
+    """
+    _ALWAYS.add(cls)
+    return cls
+
+
+class building:
+    """Build values of the classes of one graph meanwhile, and record no others (`Reach.builds`)."""
+
+    __slots__ = ("_builds", "_token")
+
+    def __init__(self, builds: Builds) -> None:
+        self._builds = builds
+
+    def __enter__(self) -> None:
+        """Let these classes be built."""
+        self._token: Token[Builds | None] = _BUILDS.set(self._builds)
+
+    def __exit__(self, *raised: object) -> None:
+        """Go back to those of before."""
+        _BUILDS.reset(self._token)
 
 
 def encode(value: Any, path: str, depth: int = 0) -> Any:
@@ -78,7 +124,7 @@ def decode(recorded: Any) -> Any:
     """The value behind an encoded one, equal and of the same types.
 
     Raises:
-        StateError: the value is of a class that is not loaded here.
+        StateError: the value is of a class that is not loaded here, or that nothing declares.
     """
     if type(recorded) is list:
         return [decode(item) for item in recorded]
@@ -207,6 +253,11 @@ def _object(value: Any, path: str, depth: int) -> Any:
             f"{path} is of the class {cls.__name__}, which is defined in a function.",
             hint="Another process has to find the class again: define it at the top of its module.",
         )
+    builds = _BUILDS.get()
+    if builds is not None and not (builds(cls) or _is_always(cls)):
+        raise StateError(
+            f"{path} is a {cls.__name__}, which the graph's state does not declare.", hint=_DECLARE
+        )
     return {TYPE: f"{cls.__module__}:{cls.__qualname__}", "value": body}
 
 
@@ -273,14 +324,25 @@ def _loaded(name: str) -> type[Any]:
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):  # not `getattr`: a module's `__getattr__` may import what the name says
         found = getattr(found, "__dict__", {}).get(part)
-    if isinstance(found, type) and (
+    if not isinstance(found, type) or not (
         issubclass(found, BaseModel | Enum | tuple) or dataclasses.is_dataclass(found)
     ):
+        raise StateError(
+            f"the journal holds a value of the class {name[:200]!r}, which is not loaded here.",
+            hint="Import the module that defines it together with the graph.",
+        )
+    builds = _BUILDS.get()
+    if _is_always(found) or (builds is not None and builds(found)):
         return found
     raise StateError(
-        f"the journal holds a value of the class {name}, which is not loaded here.",
-        hint="Import the module that defines it together with the graph.",
+        f"the journal holds a value of the class {name[:200]!r}, which the graph's state does not declare: "
+        "it is not built.",
+        hint=_DECLARE,
     )
+
+
+def _is_always(cls: type[Any]) -> bool:
+    return not _ALWAYS.isdisjoint(cls.__mro__)
 
 
 class said_of:

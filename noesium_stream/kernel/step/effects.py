@@ -20,6 +20,7 @@ from noesium_stream.kernel.callable_reference import (
     takes_key,
 )
 from noesium_stream.kernel.retry import Retries
+from noesium_stream.kernel.run_context import current_run
 from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.kernel.step.effect import Effect
 from noesium_stream.kernel.step.effect_call import in_thread
@@ -54,7 +55,7 @@ class Effects:
                 undo = reference(compensate, f"the effect {name}")
                 check_callable(compensate, f"the effect {name}", None, *args, **kwargs)
                 if not undo.startswith(".") or not isinstance(compensate, str):
-                    require_declared(undo, getattr(compensate, "__self__", None), f"the effect {name}")
+                    _require_declared(undo, compensate, f"the effect {name}")
             base = self._place.call_id("effect", name, arguments)
             await self._place.before_call(base, f"a call of {name} with other arguments or at another place")
             effect = Effect(
@@ -75,6 +76,12 @@ class Effects:
                 )
             finally:
                 self._place.tried_again = self._place.tried_again or effect.passed_over
+
+
+def _require_declared(undo: str, compensate: Undo, what: str) -> None:
+    run = current_run()
+    reaches = () if run is None else (run.reach,)
+    require_declared(undo, getattr(compensate, "__self__", None), reaches, what)
 
 
 async def invoke(

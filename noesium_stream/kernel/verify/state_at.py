@@ -17,7 +17,7 @@ from noesium_stream.kernel.recording.fork import shared_history
 from noesium_stream.kernel.recording.recorded_journal import RecordedJournal
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.run_history import RunHistory
-from noesium_stream.kernel.state.typed_json import decode, encode
+from noesium_stream.kernel.state.typed_json import building, decode, encode
 from noesium_stream.kernel.verify.verifier import ReplayTarget
 from noesium_stream.kernel.verify.versions import parts
 
@@ -71,14 +71,15 @@ async def _state_at(
     target: ReplayTarget, run: RecordedRun, step: int, moved_by: tuple[EventEnvelope, ...]
 ) -> dict[str, Any]:
     journal = _journal(run, step, moved_by)
-    moved = journal.history.migrated
-    state: Any = None if moved is None else decode(moved.payload["state"])
+    moved, durable = journal.history.migrated, target.durable()
+    with building(durable.reach.builds):
+        state: Any = None if moved is None else decode(moved.payload["state"])
     begun = 0 if moved is None else int(moved.payload["step"]) - 1
     initial = None if moved is not None else target.begin(run)
     config: RunnableConfig = {"recursion_limit": target.recursion_limit}
     modes = ["debug", "values"]
     try:
-        stream: Any = target.durable().stream(journal, initial, config, stream_mode=modes)
+        stream: Any = durable.stream(journal, initial, config, stream_mode=modes)
         async with aclosing(stream) as chunks:
             async for mode, chunk in chunks:
                 if mode == "debug" and chunk["type"] == "task":

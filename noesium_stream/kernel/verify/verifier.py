@@ -36,6 +36,7 @@ from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel.graph.durable_graph import DurableGraph
 from noesium_stream.kernel.migration.migration import Migration, Migrations
+from noesium_stream.kernel.reach import Reach
 from noesium_stream.kernel.recording.fork import initial_of
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.recording.replay_index import RecordedStep, ReplayIndex, superstep
@@ -105,6 +106,11 @@ class ReplayTarget:
     def durable(self) -> DurableGraph:
         """The graph behind a journal; it walks a run from its beginning."""
         return DurableGraph(self.graph, mode=self.mode, walk_steps=sys.maxsize)
+
+    @property
+    def reaches(self) -> tuple[Reach, ...]:
+        """What the code of its versions can name."""
+        return (self.durable().reach,) if self.versions is None else self.versions.reaches
 
     def begin(self, run: RecordedRun) -> Any:
         """The state at the beginning of a recorded run."""
@@ -213,7 +219,7 @@ async def _replay_undoing(
 ) -> tuple[int, Difference | None]:
     """Replay the graphs that undid parts of the run: the number of repeated steps, the first difference."""
     steps = 0
-    for part, graph in undoing_graphs(run, target.agent):
+    for part, graph in undoing_graphs(run, target.agent, target.reaches):
         journal = VerifyJournal(ReplayIndex(run, part), in_range)
         durable = DurableGraph(graph, mode=target.mode)
         config: RunnableConfig = {"recursion_limit": target.recursion_limit}

@@ -136,7 +136,9 @@ async def _end_without_result(
 
 
 async def _undo_and_end(agent: BaseGraphicAgent, session: RunSession, started: EventEnvelope) -> bool:
-    compensated = await Compensation(session, agent, input_of(session.command.payload)).run()
+    compensated = await Compensation(
+        session, agent, agent.versions.reaches, input_of(session.command.payload)
+    ).run()
     payload = started.payload
     said = payload["cause"], payload["error_type"], payload["message"]
     why = _Why(*said, payload.get("hint"), payload.get("where"))

@@ -37,7 +37,7 @@ class Address(BaseModel):
 
 
 class State(TypedDict, total=False):
-    found: Any
+    found: Any | Colour | Parcel | Address
 
 
 def graph_that_returns(value: Any) -> Any:

@@ -227,7 +227,9 @@ async def test_a_function_that_is_not_there_any_more_waits_for_a_person_and_for_
             patch.delattr(undo, "cancel_flight")
             await run.cancel()
             failed = await reached(run, "effect.failed", awaits_decision=True)
-        assert "Nothing here declares 'tests.support.undo:cancel_flight'" in failed.payload["message"]
+        assert (
+            "Nothing of this agent declares 'tests.support.undo:cancel_flight'" in failed.payload["message"]
+        )
         await run.resolve_effect(failed.payload["effect_id"], "retry")
         with pytest.raises(RunCancelledError):
             await run.result(timeout=PATIENCE_S)
@@ -445,9 +447,9 @@ def undeclared(result: Any, name: str) -> None: ...
         (partial(undo.strangely, 1), "partial, which another process could not find"),
         (World().act, "World.act, which another process could not find"),
         ("no name", "'no name' of the effect act is no name of a method"),
-        (undeclared, "Nothing here declares .*:undeclared' as a compensation"),
-        (f"{__name__}:undeclared", "Nothing here declares .*:undeclared' as a compensation"),
-        ("os:system", "Nothing here declares 'os:system' as a compensation"),
+        (undeclared, "Nothing of this agent declares .*:undeclared' as a compensation"),
+        (f"{__name__}:undeclared", "Nothing of this agent declares .*:undeclared' as a compensation"),
+        ("os:system", "Nothing of this agent declares 'os:system' as a compensation"),
         (takes_nothing, "does not take what it will be given: too many positional arguments"),
     ],
     ids=[

@@ -71,7 +71,7 @@ async def fail_and_undo(journal: ListJournal) -> list[str]:
             run_id=RUN_ID, cause="failed", error_type="LookupError", message="no trains today"
         )
         journal.stage(why, trace=trace, causation_id=journal.history.last_event_id)
-    return [one.outcome for one in await Compensation(journal, agent, {}).run()]
+    return [one.outcome for one in await Compensation(journal, agent, agent.versions.reaches, {}).run()]
 
 
 async def killed(at: int, *, reaches_log: bool) -> tuple[list[EventEnvelope], int]:

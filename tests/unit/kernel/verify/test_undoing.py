@@ -41,7 +41,9 @@ async def verified(run: RecordedRun, rehearsal: Rehearsal) -> Verdict:
     context = AgentContext(Path(), rehearsal.log, SystemClock(), AgentRef("x", "holidays"), print)
     agent = Holidays(NoOptions(), context)
     before = unbooking.WORLD.calls.copy()
-    verdict = await verify_run(ReplayTarget(agent.graph, REF, agent=agent), run, in_range)
+    verdict = await verify_run(
+        ReplayTarget(agent.graph, REF, agent=agent, versions=agent.versions), run, in_range
+    )
     assert unbooking.WORLD.calls == before, "nothing is called"
     return verdict
 
