@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
@@ -43,7 +44,8 @@ def agent_from_graph(
     `agent_type` names its topics for good: choose your own outside of tests. `capabilities` are those that it
     offers to other agents, such as `tool_capability("shop", "price")`. `companions` are agents that `noesium
     run` also starts, `events` its own event types. `on_failure` is the last compensation of a run that fails
-    or is cancelled: see `BaseGraphicAgent`.
+    or is cancelled: see `BaseGraphicAgent`. The class belongs to the module that calls this, as if it were
+    written there: its runs may name compensations of that module, and of those that it imports.
 
     Raises:
         ConfigError: `agent_type` is not a valid part of a topic name.
@@ -59,6 +61,7 @@ def agent_from_graph(
         "events": events,
         "on_failure": staticmethod(on_failure) if callable(on_failure) else on_failure,
         "migrations": tuple(migrations),
+        "__module__": sys._getframe(1).f_globals.get("__name__", __name__),
     }
 
     @cache

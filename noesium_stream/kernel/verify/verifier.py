@@ -105,7 +105,8 @@ class ReplayTarget:
 
     def durable(self) -> DurableGraph:
         """The graph behind a journal; it walks a run from its beginning."""
-        return DurableGraph(self.graph, mode=self.mode, walk_steps=sys.maxsize)
+        owner = None if self.agent is None else type(self.agent)
+        return DurableGraph(self.graph, mode=self.mode, walk_steps=sys.maxsize, owner=owner)
 
     @property
     def reaches(self) -> tuple[Reach, ...]:

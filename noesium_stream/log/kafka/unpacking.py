@@ -11,8 +11,9 @@ module. In a journal the numbers of the records show that some are missing, whic
 from __future__ import annotations
 
 import logging
+import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Final
 
@@ -27,6 +28,9 @@ MAX_BYTES: Final = 64 << 20
 _MODULES: Final = ("aiokafka.record.default_records", "aiokafka.record._crecords.default_records")
 _GZIP: Final = 31
 _MOST_OF_LZ4: Final = 255
+_XERIAL: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEAD: Final = 16
+"""Bytes before the first block: the mark above, and two numbers of versions."""
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -64,8 +68,27 @@ def unpack_lz4(data: bytes) -> bytes:
 
 
 def unpack_snappy(data: bytes) -> bytes:
-    """Unpack snappy, which unpacks to 64 times its size at most. Raises `UnpackError`."""
-    return _by(codec.snappy_decode, data)
+    """Unpack snappy, bare or in the blocks of the Java client. Raises `UnpackError`."""
+    return _by(_snappy_of_known_length, data)
+
+
+def _snappy_of_known_length(data: bytes) -> bytes:
+    """The sizes that the blocks name at their heads are added up before one of them is unpacked."""
+    if sum(map(cramjam.snappy.decompress_raw_len, _snappy_blocks(data))) > MAX_BYTES:
+        raise UnpackError("it is too large")
+    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in _snappy_blocks(data))
+
+
+def _snappy_blocks(data: bytes) -> Iterator[memoryview]:
+    rest = memoryview(data)
+    if bytes(rest[: len(_XERIAL)]) != _XERIAL:
+        yield rest
+        return
+    rest = rest[_XERIAL_HEAD:]
+    while rest:
+        (size,) = struct.unpack_from("!I", rest)
+        yield rest[4 : 4 + size]
+        rest = rest[4 + size :]
 
 
 def _lz4_into_room(data: bytes) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 from langgraph.graph import START, StateGraph
 from pydantic import BaseModel
 
+from noesium_stream.agent import agent_from_graph
 from noesium_stream.errors import KernelError, StateError
 from noesium_stream.kernel.callable_reference import find
 from noesium_stream.kernel.decorators import kernel_compensation
@@ -97,3 +98,14 @@ def test_what_another_agent_declares_is_not_called(monkeypatch: pytest.MonkeyPat
         find("an_other_agent:pay_back", object(), (reach(),))
     monkeypatch.setitem(globals(), "imported", other)  # as `import an_other_agent as imported` does
     assert find("an_other_agent:pay_back", object(), (reach(),)) is pay_back
+
+
+def test_an_agent_names_what_the_module_declares_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its nodes may lie in a module that does not import that one."""
+    where = ModuleType("where_agents_are_made")
+    where.__dict__.update(agent_from_graph=agent_from_graph, StateGraph=StateGraph, State=dict)
+    where.__dict__["pay_back"] = kernel_compensation()(lambda result: None)
+    monkeypatch.setitem(sys.modules, "where_agents_are_made", where)
+    exec("made = agent_from_graph(StateGraph(State).add_node('a', len).set_entry_point('a'))", vars(where))
+    made = Reach(StateGraph(State).add_node("a", len).set_entry_point("a").compile(), where.__dict__["made"])
+    assert find("where_agents_are_made:pay_back", None, (made,)) is where.__dict__["pay_back"]

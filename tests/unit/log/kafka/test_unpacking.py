@@ -73,6 +73,19 @@ def test_a_bomb_of_lz4_is_refused() -> None:
         unpack_lz4(bomb)
 
 
+@pytest.mark.parametrize("xerial", [False, True])
+def test_a_bomb_of_snappy_is_refused_before_it_is_unpacked(xerial: bool) -> None:
+    bomb = bytes(codec.snappy_encode(bytes(300 << 20), xerial_compatible=xerial))
+    assert len(bomb) < 300 << 16
+    with peak(MAX_BYTES), pytest.raises(UnpackError):
+        unpack_snappy(bomb)
+
+
+def test_a_size_that_snappy_only_claims_takes_no_room() -> None:
+    with peak(1 << 20), pytest.raises(UnpackError):
+        unpack_snappy(b"\xff\xff\xff\xff\x0f")
+
+
 @pytest.mark.parametrize("name", PACKED)
 def test_a_batch_that_is_large_packed_is_no_bomb(name: str) -> None:
     """Brokers may be set to take batches of many megabytes."""
