@@ -61,7 +61,8 @@ def _waits(run: RunState) -> tuple[dict[str, set[str]], set[str]]:
         if effect.status == "running":
             busy.add(effect.task or "")
         else:
-            waits.setdefault(effect.task or "", set()).add("effect")
+            kind = "retry" if effect.status == "retrying" else "effect"
+            waits.setdefault(effect.task or "", set()).add(kind)
     for key, task in run.tasks.items():
         if task.status == "retrying":
             waits.setdefault(key, set()).add("retry")
@@ -172,11 +173,22 @@ def _asked(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None
             task_of(run, event),
             list(payload.get("approvers") or ()),
             payload.get("deadline_ms"),
+            payload.get("minimum"),
         ),
     )
 
 
 def _answered(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    question = run.approvals.get(payload["approval_id"])
+    if question is None:
+        return
+    if payload["approved"] and payload["answered_by"] not in question.approved_by:
+        question.approved_by.append(payload["answered_by"])
+    if not payload["approved"] or len(question.approved_by) >= (question.minimum or 1):
+        del run.approvals[payload["approval_id"]]
+
+
+def _expired(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
     run.approvals.pop(payload["approval_id"], None)
 
 
@@ -210,7 +222,7 @@ HANDLERS: Final[Mapping[str, _Fold]] = {
     "kernel.node.retried": _retried,
     "approval.requested": _asked,
     "approval.answered": _answered,
-    "approval.expired": _answered,
+    "approval.expired": _expired,
     "timer.started": _timer_started,
     "timer.fired": _timer_fired,
 }

@@ -90,7 +90,7 @@ class EffectState:
 
 @dataclass(slots=True)
 class PendingApproval:
-    """An unanswered question to a person."""
+    """An unanswered question to a person, or to `minimum` people, of whom `approved_by` have approved."""
 
     node: str
     question: Any
@@ -98,6 +98,8 @@ class PendingApproval:
     task: str | None
     approvers: list[str] = field(default_factory=list)
     deadline_ms: int | None = None
+    minimum: int | None = None
+    approved_by: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -129,8 +131,8 @@ class RunState(RunLife):
 
     `status` is `requested`, `running`, `waiting` (each open task waits for an answer, a timer, another agent,
     a person's decision or its next attempt), `stranded` (`reason` says why), `compensating`, `completed`,
-    `failed`, `cancelled` or `expired`. `waits_for` lists the reasons: `approval`, `call`, `effect`, `retry`,
-    `timer`.
+    `failed`, `cancelled` or `expired`. `waits_for` lists the reasons: `approval`, `call`, `effect` (a person
+    decides about its outcome), `retry` (the next attempt of a node or an effect), `timer`.
 
     Keys: `nodes` by name, `tasks` by `step:task_path`, `calls` and `open_calls` (the waiting task) by the
     child run's id, `effects` and `tools` by name, `open_effects`, `approvals` and `timers` by id, `circuits`

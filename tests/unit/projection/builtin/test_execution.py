@@ -17,6 +17,11 @@ from noesium_stream.event.standard import (
     AgentStarted,
     AgentStopped,
     AgentUnavailable,
+    ApprovalAnswered,
+    ApprovalExpired,
+    ApprovalRequested,
+    EffectFailed,
+    EffectRequested,
     GraphRef,
     NodeEntered,
     NodeFailed,
@@ -251,3 +256,38 @@ def test_an_attempt_counts_once_also_where_a_process_that_took_over_says_it_agai
     again = [(NodeRetried(**task, attempt=2, cause="E"), instance) for instance in ("a", "b")]
     run = run_of(entered("act", 1, "pull:act"), failed, *again)
     assert (run.status, run.retries, run.nodes["act"].retried, run.takeovers) == ("running", 1, 1, 1)
+
+
+def answer(by: str, approved: bool = True) -> tuple[DomainEvent, str]:
+    shared = {"run_id": "run", "approval_id": "q", "fingerprint": "f"}
+    return ApprovalAnswered(**shared, approved=approved, answered_by=by), "a"
+
+
+def test_a_question_to_several_people_is_open_until_enough_of_them_have_decided() -> None:
+    asks = ApprovalRequested(
+        run_id="run", approval_id="q", node="ask", question="?", fingerprint="f", minimum=2
+    )
+    asked = entered("ask", 1, "pull:ask"), (asks, "a")
+    for answers in ([answer("ann")], [answer("ann"), answer("ann")]):
+        run = run_of(*asked, *answers)
+        assert (run.status, run.waits_for) == ("waiting", ["approval"])
+        assert (run.approvals["q"].minimum, run.approvals["q"].approved_by) == (2, ["ann"])
+    expired = ApprovalExpired(run_id="run", approval_id="q", deadline_ms=1), "a"
+    for answers in (
+        [answer("ann"), answer("bob")],
+        [answer("bob", approved=False)],
+        [answer("ann"), answer("bob", approved=False)],
+        [answer("ann"), expired],
+    ):
+        run = run_of(*asked, *answers)
+        assert (run.status, run.approvals) == ("running", {})
+
+
+def test_an_effect_that_is_tried_again_waits_for_its_next_attempt_and_for_no_person() -> None:
+    call = {"run_id": "run", "effect_id": "e"}
+    requested = EffectRequested(
+        **call, name="ask model", effect_class="idempotent", fingerprint="f", idempotency_key="k"
+    )
+    failed = EffectFailed(**call, error_type="E", message="busy", duration_ms=1, retry_in_ms=500)
+    run = run_of(entered("act", 1, "pull:act"), (requested, "a"), (failed, "a"))
+    assert (run.status, run.waits_for) == ("waiting", ["retry"])
