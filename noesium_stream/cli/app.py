@@ -64,7 +64,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "verify": ("runs.verify", "Replay recorded runs against code and print the first difference."),
     "export": ("runs.export", "Write a run's journal to FILE, with the signatures of its records."),
     "replay": ("runs.replay", "Print the state of a run after one of its steps, as JSON."),
-    "fork": ("runs.fork", "Start a run that shares another one's history up to a step, and print its id."),
+    "fork": ("runs.fork", "Show what a run would have done with other values after a step, or do it."),
     "diff": ("runs.diff", "Compare two runs step by step and print where they part."),
     "project": ("projections.project", "Fold the log into local state, and follow it."),
     "state": ("projections.state", "Print a projection's state, or one row of it."),

@@ -102,7 +102,7 @@ class CheckpointManager:
             raise CheckpointError(
                 "A run's checkpoints are made while it is executed, and no node of a run calls this.",
                 hint="Await `save` in an async node. A run from a state of your own is a fork: "
-                "`noesium fork RUN --at STEP --set PATH=VALUE`.",
+                "`noesium fork RUN --at STEP --set PATH=VALUE --perform`.",
             )
         step = current_step()
         if node_id is not None and node_id != step.node:

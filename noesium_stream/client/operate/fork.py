@@ -1,4 +1,4 @@
-"""Forks a run: starts another one that shares its history up to a step, with other values there."""
+"""Forks a run: another one that shares its history up to a step, started or only tried in memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from noesium_stream.agent import BaseAgent
 from noesium_stream.client.client import Client
 from noesium_stream.client.operate.replay import check_agent, check_step, recording
 from noesium_stream.client.operate.state_keys import check_value, declared_keys
 from noesium_stream.client.run import Run
 from noesium_stream.errors import CheckpointError, ConfigError
 from noesium_stream.event.standard import ForkRef
+from noesium_stream.kernel.dry_run.dry_run import DryRun, dry_run
 from noesium_stream.kernel.recording.fork import check_questions
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.verify.state_at import reduced_channels, state_at
@@ -28,6 +30,9 @@ async def fork(
 ) -> Run:
     """Start a run that shares the parent's history up to superstep `at`, with other `values` there.
 
+    It is a run as any other: what comes after that step is performed, also effects that the parent has made.
+    `dry_fork` shows them first.
+
     Args:
         client: sends the command.
         parent: the run to branch off; open or ended.
@@ -39,6 +44,41 @@ async def fork(
         ConfigError: the parent has no such step, or has asked certain people for approval by then; a path
             does not exist, a value is not of the declared type, or paths are given without code.
     """
+    recorded, ref = await _branch(parent, at, values, target)
+    return await client.start(parent.agent_type, recorded.input, fork=ref)
+
+
+async def dry_fork(parent: Run, at: int, values: Mapping[str, Any], target: ReplayTarget) -> DryRun:
+    """Execute a fork in memory, up to the first results that only the outside world could give.
+
+    Nothing is written, and no new effect, call of another agent or question is made; only effects of the
+    class PURE are called. What the parent got at the same place for the same call, the fork gets as well. The
+    agent of the code is started if a PURE effect is called.
+
+    Raises:
+        ConfigError: as `fork`, or the code is another agent's.
+    """
+    check_agent(parent, target)
+    recorded, ref = await _branch(parent, at, values, target)
+    agent, started = target.agent, False
+
+    async def prepare() -> None:
+        nonlocal started
+        if isinstance(agent, BaseAgent) and not started:
+            started = True
+            await agent.start()
+
+    try:
+        return await dry_run(target, recorded, ref, prepare)
+    finally:
+        if isinstance(agent, BaseAgent) and started:
+            await agent.stop()
+
+
+async def _branch(
+    parent: Run, at: int, values: Mapping[str, Any], target: ReplayTarget | None
+) -> tuple[RecordedRun, ForkRef]:
+    """The parent's recording, and where a fork branches off with which values."""
     recorded = await recording(parent)
     check_step(recorded, at)
     _check_moved(recorded, at)
@@ -68,7 +108,7 @@ async def fork(
         values=channels,
         reduced=sorted(reduced & channels.keys()),
     )
-    return await client.start(parent.agent_type, recorded.input, fork=ref)
+    return recorded, ref
 
 
 def _check_moved(run: RecordedRun, at: int) -> None:

@@ -101,7 +101,8 @@ def test_replay_prints_the_state_at_a_step(folder: Folder, run_id: str) -> None:
 
 
 def test_a_fork_goes_on_with_another_value_and_diff_shows_where_it_parts(folder: Folder, run_id: str) -> None:
-    fork = folder.ok("fork", run_id, "--at", "1", "--set", "question=good night", "-o", "loud=true").strip()
+    given = ("fork", run_id, "--at", "1", "--set", "question=good night", "-o", "loud=true")
+    fork = folder.ok(*given, "--perform").strip()
     assert folder.json("run", ECHO, "--loud", "--resume", fork, "--json")["answer"] == "GOOD NIGHT."
     done = folder.run("diff", run_id, fork)
     assert done.returncode == 1
@@ -113,6 +114,31 @@ def test_a_fork_goes_on_with_another_value_and_diff_shows_where_it_parts(folder:
     ]
     assert folder.ok("diff", run_id, run_id) == "the same, 2 steps\n"
     assert folder.ok("verify", fork, "-o", "loud=true").startswith(f"{fork}  as recorded (completed), 1 step")
+
+
+def test_a_fork_is_a_dry_run_unless_it_is_to_be_performed(folder: Folder, run_id: str) -> None:
+    given = ("fork", run_id, "--at", "1", "-o", "loud=true")
+    before = folder.json("runs", "--json")
+    done = folder.run(*given, "--set", "question=good night")
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        [
+            "step 2, node say  stops",
+            '  would call  text.upper {"text": "good night"}',
+            "stopped: what follows depends on results that a dry run does not have",
+        ],
+    )
+    assert "nothing is performed; --perform starts it" in done.stderr
+    same = folder.ok(*given).splitlines()
+    assert same[:2] == ["step 2, node say  completed", '  as recorded  text.upper {"text": "good day"}']
+    assert same[2].startswith("completed  {")
+    assert '"answer": "GOOD DAY."' in same[2]
+    failing = folder.run(*given, "--set", "question=fail", "--json")
+    assert failing.returncode == 1
+    found = json.loads(failing.stdout)
+    assert (found["dry_run"], found["outcome"]) == (True, "failed")
+    assert found["error"] == found["steps"][0]["error"] == "ValueError: told to fail"
+    assert folder.json("runs", "--json") == before
 
 
 @pytest.mark.parametrize(
@@ -135,6 +161,7 @@ def test_a_fork_goes_on_with_another_value_and_diff_shows_where_it_parts(folder:
             ["fork", "RUN", "--at", "1", "--set", "nothing.here=1"],
             "The state has no 'nothing.here' at this step.",
         ),
+        (["fork", "RUN", "--at", "9", "--perform"], "has no completed step 9."),
         (["fork", "RUN", "--at", "1", "--set", "question"], "'question' is no PATH=VALUE."),
         (["diff", "RUN", UNKNOWN], f"There is no run {UNKNOWN}"),
     ],

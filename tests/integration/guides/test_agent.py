@@ -46,6 +46,9 @@ def a_graph_survives(reader: Reader) -> None:
         assert state["broken"] is True
         assert "receipt" not in state
 
+        tried = reader.bash("triage tried")
+        assert tried.stdout.strip() == reader.output("step 2, node refund  stops").strip()
+        assert len(paid.read_text().splitlines()) == 1
         forked = reader.bash("triage forked", code=1).stdout
         assert "run.completed" in forked
         assert "differs at amount" in forked
