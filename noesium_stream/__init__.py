@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from noesium_stream.agent.base import AgentContext, BaseAgent, BaseGraphicAgent, BaseResearcher
+    from noesium_stream.agent.capability import capability
     from noesium_stream.agent.from_graph import agent_from_graph
     from noesium_stream.agent.from_tools import agent_from_tools
     from noesium_stream.agent.handler import BaseHandler
-    from noesium_stream.capability.tools import tool_capability
+    from noesium_stream.capabilities.tools import tool_capability
     from noesium_stream.client.checkpoint_manager import CheckpointManager
     from noesium_stream.client.client import Client
     from noesium_stream.client.executor import KernelExecutor
@@ -96,7 +97,12 @@ if TYPE_CHECKING:
     )
     from noesium_stream.event.domain_event import DomainEvent
     from noesium_stream.event.envelope import AgentRef, EventEnvelope
-    from noesium_stream.event.standard.capability import Capability, SideEffectClass
+    from noesium_stream.event.standard.capability import (
+        Capability,
+        DeterminismClass,
+        LatencyClass,
+        SideEffectClass,
+    )
     from noesium_stream.kernel.checkpointer.log_checkpointer import LogCheckpointer
     from noesium_stream.kernel.decorators import kernel_compensation, kernel_node
     from noesium_stream.kernel.migration.migration import Migration
@@ -155,6 +161,7 @@ __all__ = [
     "CorruptRecordError",
     "DeadLetterError",
     "DeadlineExceededError",
+    "DeterminismClass",
     "DomainEvent",
     "Durability",
     "EffectDecisionError",
@@ -179,6 +186,7 @@ __all__ = [
     "KernelExecutor",
     "KeyElsewhereError",
     "LangChainLLM",
+    "LatencyClass",
     "LogCheckpointer",
     "LogClosedError",
     "LogCorruptError",
@@ -240,6 +248,7 @@ __all__ = [
     "Worker",
     "agent_from_graph",
     "agent_from_tools",
+    "capability",
     "compose",
     "current_step",
     "fold_to_end",
@@ -259,10 +268,11 @@ _MODULES: Final = {
         "BaseGraphicAgent",
         "BaseResearcher",
     ),
+    "agent.capability": ("capability",),
     "agent.from_graph": ("agent_from_graph",),
     "agent.from_tools": ("agent_from_tools",),
     "agent.handler": ("BaseHandler",),
-    "capability.tools": ("tool_capability",),
+    "capabilities.tools": ("tool_capability",),
     "client.checkpoint_manager": ("CheckpointManager",),
     "client.client": ("Client",),
     "client.executor": ("KernelExecutor",),
@@ -289,6 +299,8 @@ _MODULES: Final = {
     ),
     "event.standard.capability": (
         "Capability",
+        "DeterminismClass",
+        "LatencyClass",
         "SideEffectClass",
     ),
     "kernel.checkpointer.log_checkpointer": ("LogCheckpointer",),

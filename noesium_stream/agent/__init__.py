@@ -1,6 +1,7 @@
 """Agents as programs (RFC-1001 §11)."""
 
 from noesium_stream.agent.base import AgentContext, BaseAgent, BaseGraphicAgent, BaseResearcher, NoOptions
+from noesium_stream.agent.capability import capability
 from noesium_stream.agent.from_graph import AnyGraph, agent_from_graph
 from noesium_stream.agent.from_tools import agent_from_tools
 from noesium_stream.agent.handler import BaseHandler
@@ -16,6 +17,7 @@ __all__ = [
     "NoOptions",
     "agent_from_graph",
     "agent_from_tools",
+    "capability",
     "catalogue_of",
     "load_agent",
 ]

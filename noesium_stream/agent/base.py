@@ -7,12 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, Final, get_type_hints
 
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 
+from noesium_stream.agent.capability import Functions, distinct, marked_in, offered_node
 from noesium_stream.clock import Clock
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
@@ -57,7 +58,8 @@ class BaseAgent(ABC):
         agent_type: lower-case name; topics contain it.
         version: semantic version of the agent; runs are pinned to it.
         Options: a pydantic model; its fields become options of `noesium run` and `noesium worker`.
-        capabilities: the capabilities that it offers to other agents.
+        capabilities: the capabilities that it offers to other agents; of a `BaseGraphicAgent` with those of
+            its methods that are marked by `@capability`.
         companions: agent modules that `noesium run` also starts on an embedded log.
         events: its own event types.
     """
@@ -89,6 +91,9 @@ class BaseAgent(ABC):
 class BaseGraphicAgent(BaseAgent):
     """An agent whose runs execute a LangGraph graph.
 
+    It builds the graph in `_build_graph`. Without one, an agent that has methods marked by `@capability` has
+    a graph in which each run calls one of them.
+
     Class attributes:
         max_supersteps: LangGraph's `recursion_limit`; a run that needs more fails with a clear error.
         durability: when a step is on the log; see `Durability` for the guarantees of each choice.
@@ -105,6 +110,26 @@ class BaseGraphicAgent(BaseAgent):
     execution_mode: ClassVar[ExecutionMode] = ExecutionMode.PRAGMATIC
     on_failure: ClassVar[Undo | None] = None
     migrations: ClassVar[Sequence[Migration]] = ()
+    _declared: ClassVar[tuple[Capability, ...]] = ()
+    _functions: ClassVar[Functions]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "capabilities" in vars(cls):
+            cls._declared = vars(cls)["capabilities"]
+        marked = marked_in(cls)
+        agent_type = getattr(cls, "agent_type", None)
+        if not marked or agent_type is None:
+            return
+        build = cls._build_graph
+        if getattr(build, "__isabstractmethod__", False) or build is _graph_of_functions:
+            cls._functions = Functions(agent_type, marked)
+            offered = cls._functions.capabilities
+            for name, function in _OF_FUNCTIONS.items():
+                setattr(cls, name, function)
+        else:
+            offered = tuple(offered_node(function, agent_type) for function in marked.values())
+        cls.capabilities = distinct((*cls._declared, *offered))
 
     def __init__(self, options: BaseModel, context: AgentContext) -> None:
         super().__init__(options, context)
@@ -206,6 +231,34 @@ class BaseGraphicAgent(BaseAgent):
             return
         if keys:
             check_keys(state.__name__, keys, input)
+
+
+def _graph_of_functions(agent: BaseGraphicAgent) -> StateGraph[Any, Any, Any, Any]:
+    return agent._functions.graph(agent)
+
+
+def _state_of_functions(agent: BaseGraphicAgent) -> type[Any]:
+    state: type[Any] = agent._functions.state
+    return state
+
+
+def _first_of_functions(
+    agent: BaseGraphicAgent, input: dict[str, Any], capability_id: str | None
+) -> dict[str, Any]:
+    return agent._functions.first_state(input, capability_id)
+
+
+def _result_of_functions(agent: BaseGraphicAgent, state: dict[str, Any]) -> Any:
+    return readable(state["result"])
+
+
+_OF_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "_build_graph": _graph_of_functions,
+    "get_state_class": _state_of_functions,
+    "initial_state": _first_of_functions,
+    "result": _result_of_functions,
+}
+"""The methods of an agent whose graph is made of its marked methods."""
 
 
 def check_keys(state: str, known: Collection[str], given: Collection[str]) -> None:

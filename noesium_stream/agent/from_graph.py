@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, ValidationError
 
 from noesium_stream.agent.base import BaseGraphicAgent, check_keys
+from noesium_stream.agent.capability import distinct, offered_node
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain_event import DomainEvent
@@ -33,7 +34,7 @@ def agent_from_graph(
     max_supersteps: int = BaseGraphicAgent.max_supersteps,
     durability: Durability = Durability.ASYNC,
     execution_mode: ExecutionMode = ExecutionMode.PRAGMATIC,
-    capabilities: tuple[Capability, ...] = (),
+    capabilities: Sequence[Capability | Callable[..., Any]] = (),
     companions: tuple[str, ...] = (),
     events: tuple[type[DomainEvent], ...] = (),
     on_failure: Undo | None = None,
@@ -42,13 +43,14 @@ def agent_from_graph(
     """An agent class whose runs execute `graph`, compiled or not; its input is the graph's first state.
 
     `agent_type` names its topics for good: choose your own outside of tests. `capabilities` are those that it
-    offers to other agents, such as `tool_capability("shop", "price")`. `companions` are agents that `noesium
+    offers to other agents: `tool_capability("shop", "price")`, or the node that ends a run, marked by
+    `@capability`. `companions` are agents that `noesium
     run` also starts, `events` its own event types. `on_failure` is the last compensation of a run that fails
     or is cancelled: see `BaseGraphicAgent`. The class belongs to the module that calls this, as if it were
     written there: its runs may name compensations of that module, and of those that it imports.
 
     Raises:
-        ConfigError: `agent_type` is not a valid part of a topic name.
+        ConfigError: `agent_type` is not a valid part of a topic name, or a capability is not valid.
     """
     chosen = {
         "agent_type": agent_name(agent_type),
@@ -56,7 +58,9 @@ def agent_from_graph(
         "max_supersteps": max_supersteps,
         "durability": durability,
         "execution_mode": execution_mode,
-        "capabilities": capabilities,
+        "capabilities": distinct(
+            one if isinstance(one, Capability) else offered_node(one, agent_type) for one in capabilities
+        ),
         "companions": companions,
         "events": events,
         "on_failure": staticmethod(on_failure) if callable(on_failure) else on_failure,

@@ -8,6 +8,7 @@ from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, ClassVar
 
 from noesium_stream.agent.base import BaseAgent
+from noesium_stream.agent.capability import marked_in
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
@@ -62,6 +63,12 @@ class BaseHandler(BaseAgent):
             raise ConfigError(
                 f"{cls.__name__}.handle is an `async def`, and what comes of an event is computed at once.",
                 hint="Write `def handle`, a pure function. What reaches out is an effect of a graph's node.",
+            )
+        marked = list(marked_in(cls))
+        if marked:
+            raise ConfigError(
+                f"{cls.__name__} is a handler, which has no runs: it cannot offer {', '.join(marked)}.",
+                hint="Put @capability on a method of a BaseGraphicAgent.",
             )
         state = getattr(cls, "state", None)
         if not (isinstance(state, type) and issubclass(state, BaseProjection)):

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from noesium_stream.capability import in_range
+from noesium_stream.capabilities import in_range
 from noesium_stream.client.generations import GenerationInfo, generation_infos, grow
 from noesium_stream.client.run import Run
 from noesium_stream.client.views.approvals import Approval, open_ones, read_questions

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.agent.load import load_agent
-from noesium_stream.capability.version import in_range
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.client.operate.replay_target import load_target
 from noesium_stream.errors import CheckpointError, ConfigError, RehearsalError
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, dump_history, load_history

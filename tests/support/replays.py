@@ -9,7 +9,7 @@ from typing import Any
 from langgraph.graph import StateGraph
 
 from noesium_stream import agent_from_graph
-from noesium_stream.capability.version import in_range
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.client import Client, Run
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard import GraphRef

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from noesium_stream.capability.version import in_range
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.client.client import Client
 from noesium_stream.client.run import Run
 from noesium_stream.errors import CheckpointError, ConfigError, MigrationError, RunNotFoundError

@@ -69,7 +69,7 @@ class AnswerType:
             if isinstance(schema, Mapping):
                 self.json_schema = to_json(schema, "schema")
             else:
-                self._adapter = TypeAdapter(_readable(schema))
+                self._adapter = TypeAdapter(readable_schema(schema))
                 self.json_schema = self._adapter.json_schema()
             refuse_remote_references(self.json_schema)
             check_schema(self.json_schema or {})
@@ -137,7 +137,7 @@ def _taken(schema: Mapping[str, Any] | None, decision: Any) -> tuple[bool, Any]:
     return False, answer_value(schema, False, decision)
 
 
-def _readable(schema: Any) -> Any:
+def readable_schema(schema: Any) -> Any:
     """The schema in a form for pydantic, which reads `typing.TypedDict` only from Python 3.12 on."""
     if sys.version_info >= (3, 12) or not typing.is_typeddict(schema):
         return schema

@@ -20,6 +20,7 @@ def reader(tmp_path: Path) -> Reader:
 def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     a_graph_survives(reader)
     an_agent_calls_others(reader)
+    an_agent_offers_a_capability(reader)
     a_handler_makes_events_of_events(reader)
     tools_and_failures(reader)
     from_programs(reader)
@@ -73,6 +74,12 @@ def an_agent_calls_others(reader: Reader) -> None:
         assert f"sent, {len(posted)} characters" in first[-1]
         worker.signal()
         assert worker.wait() == INTERRUPTED
+
+
+def an_agent_offers_a_capability(reader: Reader) -> None:
+    offered = reader.bash("prices").stdout.splitlines()
+    assert offered[0] == "9"
+    assert any('"price.find"' in line for line in offered[1:])
 
 
 def a_handler_makes_events_of_events(reader: Reader) -> None:

@@ -15,7 +15,7 @@ from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.agent import AgentContext
 from noesium_stream.agent.base import NoOptions
-from noesium_stream.capability.version import in_range
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.client import Client, Run
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import (

@@ -9,7 +9,7 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.agent import agent_from_graph
-from noesium_stream.capability.version import in_range
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import RunCancelledError, RunEndedError, RunFailedError
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext

@@ -10,7 +10,7 @@ import pytest
 
 from noesium_stream.agent import AgentContext, agent_from_graph
 from noesium_stream.agent.base import NoOptions
-from noesium_stream.capability.version import in_range
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.client import Run
 from noesium_stream.client.operate.fork import fork
 from noesium_stream.clock import SystemClock

@@ -15,7 +15,7 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import RetryPolicy, Send, interrupt
 
-from noesium_stream.capability.version import in_range
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.errors import CapabilityNotFoundError, RunCancelledError
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from noesium_stream.capability.resolution import DeterministicResolver
-from noesium_stream.capability.state import CapabilityProjection, Entry, RegistryState
+from noesium_stream.capabilities.resolution import DeterministicResolver
+from noesium_stream.capabilities.state import CapabilityProjection, Entry, RegistryState
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import (
     CapabilityError,

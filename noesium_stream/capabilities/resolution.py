@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from noesium_stream.capability.state import Entry
-from noesium_stream.capability.version import in_range
+from noesium_stream.capabilities.state import Entry
+from noesium_stream.capabilities.version import in_range
 
 
 class DeterministicResolver:

@@ -1,10 +1,10 @@
 """Capabilities: their registry, and the choice of a provider (RFC-0005)."""
 
-from noesium_stream.capability.registry import CapabilityRegistry
-from noesium_stream.capability.resolution import DeterministicResolver
-from noesium_stream.capability.state import CapabilityProjection, Entry, RegistryState
-from noesium_stream.capability.tools import tool_capability
-from noesium_stream.capability.version import in_range
+from noesium_stream.capabilities.registry import CapabilityRegistry
+from noesium_stream.capabilities.resolution import DeterministicResolver
+from noesium_stream.capabilities.state import CapabilityProjection, Entry, RegistryState
+from noesium_stream.capabilities.tools import tool_capability
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.event.standard import (
     Capability,
     CapabilityType,

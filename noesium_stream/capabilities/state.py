@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from noesium_stream.capability.version import check_version
+from noesium_stream.capabilities.version import check_version
 from noesium_stream.errors import ConfigError, EventValidationError, brief
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import Capability
