@@ -1,13 +1,15 @@
 """Rebuild of a projection beside the state that readers use (RFC-0004 §8.3).
 
 Everything is folded from the log's beginning into a separate folder. If the old and the new state should
-agree, they are compared at the positions that the old state has reached. Only then the files are swapped, one
-by one; each file is whole at any time. After an interruption some files are old and some are new: each is
+agree, they are compared at the positions that the old state has reached. An event that cannot be folded ends
+it, unless such events are to be held back. Only then the files are swapped, one by one; each file is whole at
+any time. After an interruption some files are old and some are new: each is
 correct up to its own position, and another rebuild replaces them all.
 """
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -18,7 +20,13 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import ProjectionError, RebuildDiffersError, StateBusyError, brief
+from noesium_stream.errors import (
+    EventHeldError,
+    ProjectionError,
+    RebuildDiffersError,
+    StateBusyError,
+    brief,
+)
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.observability import projection_rebuild_duration
 from noesium_stream.private_files import make_folder
@@ -50,13 +58,21 @@ class Rebuilt(NamedTuple):
 
 
 async def rebuild(
-    log: EventLog, projection: AnyProjection, folder: Path, *, verify: bool, report: Report
+    log: EventLog,
+    projection: AnyProjection,
+    folder: Path,
+    *,
+    verify: bool,
+    report: Report,
+    hold: bool = False,
 ) -> Rebuilt:
     """Fold everything again, compare if requested, and replace the state.
 
-    With `verify` the current state of the same version must equal the new one.
+    With `verify` the current state of the same version must equal the new one. With `hold` events that cannot
+    be folded become dead letters as `on_error` says, and the state takes over without them.
 
     Raises:
+        EventHeldError: an event cannot be folded, and `hold` is False; nothing was replaced.
         RebuildDiffersError: the states differ; nothing was replaced.
         StateBusyError: another process on this machine follows the same version, and the states were not
             compared; stop it first.
@@ -68,10 +84,19 @@ async def rebuild(
         shutil.rmtree(side, ignore_errors=True)
         clock = SystemClock()
         began = clock.monotonic()
+        folding = projection if hold else copy.copy(projection)
+        if not hold:
+            folding.on_error = "stop"  # type: ignore[misc]  # this instance's, not the class's
         try:
-            rebuilt = await _rebuilt(log, projection, folder, old, verify, report)
+            rebuilt = await _rebuilt(log, folding, folder, old, verify, report)
             projection_rebuild_duration.record(clock.monotonic() - began, {"noesium.name": projection.name})
             return rebuilt
+        except EventHeldError as error:
+            raise EventHeldError(
+                f"{error.message.rstrip('.')}. Nothing was replaced.",
+                hint="Mend `apply` and rebuild again; with --on-error hold the new state takes over without "
+                "such events, which become dead letters.",
+            ) from error
         finally:
             shutil.rmtree(side, ignore_errors=True)
 

@@ -653,6 +653,25 @@ def test_a_rebuild_that_differs_is_said_and_replaces_nothing(folder: Counting) -
     assert folder.json("state", "sums", "k5") == was + 1
 
 
+def test_a_rebuild_with_an_event_that_cannot_be_folded_replaces_nothing(folder: Counting) -> None:
+    folder.ok("project", SUMS, "--once")
+    before = {path: path.read_bytes() for path in folder.files()}
+    folder.change('state + event.payload["n"]', 'state + event.payload["m"]')
+    done = folder.run("project", SUMS, "--rebuild")
+    assert done.returncode == 1
+    said = done.stderr.splitlines()
+    assert said[0].startswith("error: The projection sums cannot take the event at ")
+    assert said[0].endswith("KeyError: 'm'. Nothing was replaced.")
+    assert "--on-error hold" in done.stderr
+    assert {path: path.read_bytes() for path in folder.files()} == before
+    assert folder.json("state", "sums", "--json") == sums(HUNDRED)
+    held = folder.run("project", SUMS, "--rebuild", "--on-error", "hold")
+    assert held.returncode == 0
+    assert held.stderr.splitlines()[0] == "sums v1: 100 events in 4 partitions, 100 dead letters"
+    assert "could not be taken: demo.counted at " in held.stderr
+    assert folder.json("state", "sums", "--json") == {}
+
+
 def test_a_rebuild_of_nothing_has_nothing_to_compare_with(folder: Counting) -> None:
     assert "There is no state in" in error_of(folder, "project", SUMS, "--rebuild", "--verify")
     folder.ok("project", SUMS, "--rebuild")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from noesium_stream.errors import ProjectionError, RebuildDiffersError, StateBusyError
+from noesium_stream.errors import EventHeldError, ProjectionError, RebuildDiffersError, StateBusyError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.projection import rebuild as module
@@ -106,6 +106,29 @@ async def test_rows_that_one_of_them_lacks_are_a_difference(log: EventLog, tmp_p
 async def test_there_has_to_be_something_to_compare_with(log: EventLog, tmp_path: Path) -> None:
     with pytest.raises(ProjectionError, match="There is no state in"):
         await rebuilt(log, tmp_path, Numbers(), verify=True)
+
+
+async def test_an_event_that_cannot_be_folded_replaces_nothing_unless_it_may_be_held(
+    log: EventLog, tmp_path: Path
+) -> None:
+    class Failing(Numbers):
+        def apply(self, state: list[int], event: Any) -> list[int]:
+            if event.payload["n"] == 8:
+                raise ValueError("told to fail")
+            return super().apply(state, event)
+
+    stored = await folded(log, tmp_path)
+    before = {path: path.read_bytes() for path in stored.files()}
+    projection = Failing()
+    for verify in (False, True):
+        with pytest.raises(EventHeldError, match=r"ValueError: told to fail\. Nothing was replaced\."):
+            await rebuilt(log, tmp_path, projection, verify=verify)
+    assert {path: path.read_bytes() for path in stored.files()} == before
+    assert projection.on_error == "hold", "as it is declared"
+    found = await rebuild(log, projection, tmp_path, verify=False, report=lambda text: None, hold=True)
+    held = len([n for n in range(200) if KEYS[n % len(KEYS)] == "k8"])
+    assert found.held == held
+    assert dict(stored.rows()) == {key: row for key, row in rows(200).items() if key != "k8"}
 
 
 async def test_it_stays_away_from_other_processes(log: EventLog, tmp_path: Path) -> None:

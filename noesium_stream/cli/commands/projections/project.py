@@ -79,7 +79,8 @@ TERMINATED: Final = 143
 @click.option(
     "--on-error",
     type=click.Choice(("hold", "stop")),
-    help="What an event does that cannot be folded: hold its key back, or stop. [default: as declared]",
+    help="What an event does that cannot be folded: hold its key back, or stop. [default: as declared; with "
+    "--rebuild: stop]",
 )
 @click.option(
     "--check",
@@ -108,7 +109,8 @@ async def project_command(
     Several processes share its partitions. Its state is read with `noesium state NAME`.
 
     Events that it cannot fold become dead letters, which are reported and leave the exit code 0; with
-    `--on-error stop` the first one ends it with 1. With --once, --migrate, --rebuild or --export the exit
+    `--on-error stop` the first one ends it with 1, and so it does with --rebuild, where the old state stays,
+    unless `--on-error hold` is given. With --once, --migrate, --rebuild or --export the exit
     code is 143 after SIGTERM and 130 after Ctrl-C, if it had not caught up.
     """
     if verify and not anew:
@@ -141,7 +143,7 @@ async def project_command(
     async with _to_its_end(log):
         say_unmatched(projection, await log.layout(), log.topology, end=True)
         if anew:
-            await _rebuild(log, projection, folder, reference, verify=verify)
+            await _rebuild(log, projection, folder, reference, verify=verify, hold=on_error == "hold")
         else:
             if migrated:
                 await _migrate(log, projection, folder, call)
@@ -269,14 +271,16 @@ async def _migrate(log: EventLog, projection: AnyProjection, folder: Path, call:
 
 
 async def _rebuild(
-    log: EventLog, projection: AnyProjection, folder: Path, reference: str, *, verify: bool
+    log: EventLog, projection: AnyProjection, folder: Path, reference: str, *, verify: bool, hold: bool
 ) -> None:
     group = group_of(log, projection)
     describe(folder, projection, group, reference)
-    built = await rebuild(log, projection, folder, verify=verify, report=note)
+    built = await rebuild(log, projection, folder, verify=verify, report=note, hold=hold)
     _say(projection, built.events, built.partitions, built.held)
     if built.replaced:
         describe(folder, projection, group, reference, anew=True)
+        if built.held:
+            _say_first_letter(open_stored_projection(folder, projection.name, projection.version), {})
     else:
         name = f"{projection.name} v{projection.version}"
         note(f"{name} is followed by another process: its state, which is the same, stays")
