@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from noesium_stream.cli.exits import INTERRUPTED
-from tests.support.pages import LONG_S, Reader, read_guide, same_tree
+from tests.support.pages import LONG_S, ROOT, Reader, read_guide, same_tree
+
+MODEL = ROOT / "tests" / "data" / "model"
+"""A provider's package with a scripted model in it."""
 
 
 @pytest.fixture
@@ -22,6 +25,7 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     an_agent_calls_others(reader)
     an_agent_offers_a_capability(reader)
     a_handler_makes_events_of_events(reader)
+    a_node_calls_a_model(reader)
     tools_and_failures(reader)
     from_programs(reader)
     reader.end()
@@ -88,6 +92,12 @@ def a_handler_makes_events_of_events(reader: Reader) -> None:
         assert "alarms.slowest_run" in reader.bash("alarms seen").stdout
         worker.signal()
         assert worker.wait() == INTERRUPTED
+
+
+def a_node_calls_a_model(reader: Reader) -> None:
+    said = reader.bash("poet", PYTHONPATH=str(MODEL)).stdout
+    assert "Two lines about rain. t=0.0 s=7" in said
+    assert "as recorded (completed), 1 step" in said
 
 
 def tools_and_failures(reader: Reader) -> None:

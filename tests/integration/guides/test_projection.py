@@ -63,6 +63,8 @@ def inside_a_program_and_shipped(reader: Reader) -> None:
         assert ended == "run.completed"
         assert int(count) > 5
 
+    assert reader.bash("bills").stdout.splitlines()[-1] == "1850"
+
     rows = json.loads(reader.bash("shipped").stdout)
     runs = {key: row for key, row in rows.items() if row["kind"] == "run"}
     listed = json.loads(reader.shell("noesium runs --all --limit 1000 --json").stdout)
