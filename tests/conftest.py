@@ -7,6 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("noesium", deadline=None)  # no test depends on how fast something is
+settings.load_profile("noesium")
 
 _MOST = 4
 _TESTS = Path(__file__).parent
