@@ -81,6 +81,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "broker": ("broker", "Start and stop a real Apache Kafka on this machine."),
     "schema": ("schema", "Write and check the published schemas."),
     "config": ("config", "Print the settings in force and where each came from."),
+    "new": ("new", "Make a project to begin with."),
     "guide": ("guide", "Print a guide, or list the guides."),
 }
 """Command → (module below `noesium_stream.cli.commands`, one line of help)."""

@@ -28,6 +28,7 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     a_node_calls_a_model(reader)
     tools_and_failures(reader)
     from_programs(reader)
+    a_project_of_ones_own(reader)
     reader.end()
 
 
@@ -120,3 +121,10 @@ def from_programs(reader: Reader) -> None:
     assert reader.shell("python one_program.py").stdout == first
     assert (reader.path / "paid.txt").read_text().count("12.50 ") == 1
     assert reader.bash("checkpointer").stdout == "{'n': 2} 3\n"
+
+
+def a_project_of_ones_own(reader: Reader) -> None:
+    said = reader.bash("new project").stdout.splitlines()
+    assert said[0] == "greeter"
+    assert said[-1] == "I have not learned to answer this yet: Who are you?"
+    assert "2 passed" in "\n".join(said)

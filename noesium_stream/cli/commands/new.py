@@ -1,0 +1,30 @@
+"""`noesium new`: projects to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from noesium_stream.cli.new_project import new_agent
+from noesium_stream.cli.output import note, out
+from noesium_stream.cli.signals import synchronous
+
+
+@click.group("new")
+def new_command() -> None:
+    """Make a project to begin with."""
+
+
+@new_command.command("agent")
+@click.argument("name")
+@synchronous
+def agent_command(name: str) -> None:
+    """Make the project of an agent in the new folder NAME.
+
+    It has an agent with one node, a test that rehearses it with a crash, a pyproject.toml and a README. NAME
+    is the agent's type, which names its topics for good, and its Python package.
+    """
+    folder = new_agent(name, Path.cwd())
+    out(str(folder.relative_to(Path.cwd())))
+    note(f'Go on with: cd {name} && pytest && noesium run {name} "Who are you?"')
