@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from inspect import isasyncgenfunction, iscoroutinefunction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from noesium_stream.agent.base import BaseAgent
 from noesium_stream.agent.capability import marked_in
@@ -13,6 +13,9 @@ from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.projection.base import BaseProjection
+
+_JOURNAL: Final = ".journal"
+_WILDCARDS: Final = "*?["
 
 
 class BaseHandler(BaseAgent):
@@ -22,9 +25,16 @@ class BaseHandler(BaseAgent):
     read position are one commit. A process that takes a partition over continues after the last commit, with
     the state of its predecessors.
 
+    Each partition that it reads has a state of its own, and `merge` does not help: `handle` gets one row, as
+    it is now. So all events of a key have to lie in one partition: `key` is the partition key, and the state
+    reads journals, or one topic of facts. Other events are brought together first: a handler publishes them
+    under another key (`partition_key_of`), and this one reads what it made. Or the state declares
+    `local_keys = True`: then `handle` gets what its partition has of the key.
+
     Class attributes:
         state: the projection class: it reads the class's `topics` and `event_types`, and `handle` gets the
-            event's row. Events whose `key` is None are not handled.
+            event's row. Events whose `key` is None are not handled. An event with a key that is not its
+            partition key stops the handler.
 
     `handle` is called once for each event, before the event is folded into the state. It must be pure and
     must not change the given state: after a crash it is called again for events whose commit did not succeed.
@@ -86,3 +96,27 @@ class BaseHandler(BaseAgent):
                 f"{cls.__name__} is given one row, and {state.__name__} has events of several.",
                 hint=f"Declare `key` in {state.__name__}, not `keys`.",
             )
+        if not state.local_keys:
+            _check_one_partition(cls.__name__, state)
+
+
+def _check_one_partition(handler: str, state: type[BaseProjection[Any]]) -> None:
+    """Refuse a state that may have parts of one key in several partitions.
+
+    Raises:
+        ConfigError
+    """
+    facts = [topic for topic in state.topics if not topic.endswith(_JOURNAL)]
+    if not state.keyed():
+        why = "it declares no `key`, so there is a state per partition"
+        mend = "Declare `key`, which returns the partition key"
+    elif facts and (len(state.topics) > 1 or set(facts[0]) & set(_WILDCARDS)):
+        why = "it reads several topics, and a key's events lie in a partition of each"
+        mend = "Name one topic in `topics`, or journals alone"
+    else:
+        return
+    raise ConfigError(
+        f"{handler} handles an event with the state of its partition, and {state.__name__} may have parts of "
+        f"a key in several: {why}.",
+        hint=f"{mend}; or say local_keys = True in {state.__name__} if a state per partition is wanted.",
+    )

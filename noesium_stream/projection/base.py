@@ -55,6 +55,8 @@ class BaseProjection(ABC, Generic[TState]):
         in_place: whether `apply` changes the given state and returns it.
         on_error: the reaction to an event that `apply` cannot take: `hold` the later events of its key as
             dead letters, or `stop` the projection.
+        local_keys: says that each partition may keep a row of its own for a key. A handler's state needs it
+            if `key` is not the partition key.
         previous_version: the class of the previous version, where a migration event may let this version take
             over its state (`versions/migration_event.py`); keep that class unchanged. Without such an event
             this version folds everything.
@@ -70,6 +72,7 @@ class BaseProjection(ABC, Generic[TState]):
     include_copies: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
     on_error: ClassVar[str] = "hold"
+    local_keys: ClassVar[bool] = False
     previous_version: ClassVar[type[BaseProjection[Any]] | None] = None
 
     @abstractmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from noesium_stream.errors import (
     EventHeldError,
     ImpureProjectionError,
@@ -12,6 +14,9 @@ from noesium_stream.errors import (
 )
 from noesium_stream.log.headers import CE_TYPE, header_value
 from noesium_stream.log.record import Record
+
+Misplaced = Callable[[Record, str], Exception]
+"""Makes the error for an event whose row, of this key, may have parts in other partitions."""
 
 
 def is_no_fault_of_the_event(error: Exception) -> bool:
@@ -38,6 +43,20 @@ def stopped_by(name: str, record: Record, error: Exception) -> EventHeldError:
         f"{type(error).__name__}: {brief(error, 500)}",
         hint="Mend `apply` and start it again, or let it hold such events back (--on-error hold).",
     )
+
+
+def refuse_exit(name: str, record: Record, error: BaseException) -> None:
+    """Refuse that a projection ends the process.
+
+    Raises:
+        ProjectionError: the error is that of a `sys.exit`.
+    """
+    if isinstance(error, SystemExit):
+        raise ProjectionError(
+            f"{record.topic}/{record.partition}@{record.offset}: the projection {name} called "
+            f"sys.exit({error.code!r}).",
+            hint="Let it raise an error instead: the event becomes a dead letter then.",
+        ) from error
 
 
 def failed_again(name: str, record: Record, error: Exception) -> ImpureProjectionError:

@@ -20,7 +20,6 @@ from noesium_stream.errors import (
     CorruptRecordError,
     EventHeldError,
     ImpureProjectionError,
-    ProjectionError,
     StateNotStoredError,
 )
 from noesium_stream.log.headers import TypeFilter
@@ -28,7 +27,13 @@ from noesium_stream.log.record import Decoder, Record
 from noesium_stream.observability import events_processed
 from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.event_headers import EventHeaders, id_if_told, key_of_unknown, type_told
-from noesium_stream.projection.faults import is_no_fault_of_the_event, located, stopped_by
+from noesium_stream.projection.faults import (
+    Misplaced,
+    is_no_fault_of_the_event,
+    located,
+    refuse_exit,
+    stopped_by,
+)
 from noesium_stream.projection.fold.changed_rows import STATE, ChangedRows
 from noesium_stream.projection.fold.dead_letters import Letter
 from noesium_stream.projection.fold.held_letters import HeldLetters
@@ -66,6 +71,8 @@ class PartitionFold(Generic[TState]):
         call: how `key` and `apply` are called; a guard may stand in between.
         snapshots: notified of each flush; None takes no snapshots.
         flushes: whether `take` flushes by itself when much is unwritten.
+        misplaced: makes the error for an event whose row may have parts in other partitions: its key is not
+            the record's; None: no event is refused for that.
     """
 
     def __init__(
@@ -78,6 +85,7 @@ class PartitionFold(Generic[TState]):
         call: Callable[..., Any] | None = None,
         snapshots: Snapshots | None = None,
         flushes: bool = True,
+        misplaced: Misplaced | None = None,
     ) -> None:
         projection.check()
         self.projection = projection
@@ -87,6 +95,7 @@ class PartitionFold(Generic[TState]):
         self._journal = journal
         self._snapshots = snapshots
         self._flushes = flushes
+        self._misplaced = misplaced
         self._apply = through(call, projection.apply)
         self._key = through(call, projection.key)
         self._keys = through(call, projection.keys) if projection.spreads() else None
@@ -305,7 +314,7 @@ class PartitionFold(Generic[TState]):
             return self._refuse(record, key, error, stop=first)
         except BaseException as error:
             self._abandon()
-            self._refuse_exit(error, record)
+            refuse_exit(self.projection.name, record, error)
             raise
         return None
 
@@ -318,16 +327,9 @@ class PartitionFold(Generic[TState]):
             return False
         return self._repeats.is_repeat(identity_of(event, record), record.offset)
 
-    def _refuse_exit(self, error: BaseException, record: Record) -> None:
-        """Raise `ProjectionError` if the projection called `sys.exit`."""
-        if isinstance(error, SystemExit):
-            raise ProjectionError(
-                f"{record.topic}/{record.partition}@{record.offset}: the projection {self.projection.name} "
-                f"called sys.exit({error.code!r}).",
-                hint="Let it raise an error instead: the event becomes a dead letter then.",
-            ) from error
-
     def _advance(self, key: str, event: Any, record: Record) -> None:
+        if self._misplaced is not None and key != record.key:
+            raise self._misplaced(record, key)
         states = self._states
         state = states.get(key, _MISSING)
         if state is _MISSING:

@@ -20,6 +20,7 @@ from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.topics import TopicKind, Topology, first_generation
 from noesium_stream.projection.base import AnyProjection, BaseProjection
 from noesium_stream.projection.event_versions import require_versions
+from noesium_stream.projection.faults import Misplaced
 from noesium_stream.projection.fold.partition_fold import PartitionFold
 from noesium_stream.projection.source_line import with_line
 from noesium_stream.projection.state.codec import StateCodec
@@ -86,10 +87,12 @@ def open_fold(
     *,
     flushes: bool = True,
     claim: Claim | None = None,
+    misplaced: Misplaced | None = None,
 ) -> PartitionFold[TState]:
     """Open a partition's state; discard a file that cannot be trusted and call `report` with the reason.
 
-    This registers the projection's `events` with the log.
+    This registers the projection's `events` with the log. `call`, `flushes` and `misplaced`: see
+    `PartitionFold`.
 
     Raises:
         StateBusyError: another process writes it.
@@ -109,7 +112,14 @@ def open_fold(
     try:
         copies = Snapshots(file)
         return PartitionFold(
-            projection, codec, file, journal=journal, call=call, snapshots=copies, flushes=flushes
+            projection,
+            codec,
+            file,
+            journal=journal,
+            call=call,
+            snapshots=copies,
+            flushes=flushes,
+            misplaced=misplaced,
         )
     except BaseException:
         file.close()

@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from noesium_stream.agent.handler import BaseHandler
-from noesium_stream.errors import EventHeldError, EventValidationError, RecordTooLargeError, hint_of
+from noesium_stream.errors import (
+    ConfigError,
+    EventHeldError,
+    EventValidationError,
+    RecordTooLargeError,
+    hint_of,
+)
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import HandlerAdvanced
 from noesium_stream.kernel.failure_location import where_of
@@ -19,6 +25,8 @@ from noesium_stream.worker.handlers.encoding import Encoding, Lone
 
 REFUSED: Final = (RecordTooLargeError, EventValidationError)
 """Errors of a commit that the log has refused and would refuse again."""
+
+_KEY_WIDTH: Final = 80
 
 
 class Handling:
@@ -116,6 +124,22 @@ class Handling:
                 one = one._replace(envelope=encoded)
             outgoing.append(one)
         return outgoing
+
+
+def misplaced(state: BaseProjection[Any], record: Record, key: str) -> ConfigError:
+    """The error for an event whose row may have parts in other partitions."""
+    name = type(state).__name__
+    return ConfigError(
+        f"`key` of {name} is {_shown(key)}, and the partition key is {_shown(record.key)}: the handler has "
+        "the state of this partition alone, and other events of that key may lie in others.",
+        hint=f"Return the partition key, and bring events of another key together first: a handler publishes "
+        f"them under it (`partition_key_of`). Or say local_keys = True in {name} if a state per partition is "
+        "wanted.",
+    )
+
+
+def _shown(key: str) -> str:
+    return repr(key if len(key) <= _KEY_WIDTH else f"{key[: _KEY_WIDTH - 1]}…")
 
 
 def stopped_at(agent: BaseHandler, failure: EventHeldError) -> EventHeldError:

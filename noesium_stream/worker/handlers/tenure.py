@@ -45,7 +45,7 @@ from noesium_stream.worker.commit.committer import Committer
 from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.handlers.catch_up import fold_until, last_advanced
 from noesium_stream.worker.handlers.commits import Commits, Made
-from noesium_stream.worker.handlers.events import REFUSED, Handling, stopped_at
+from noesium_stream.worker.handlers.events import REFUSED, Handling, misplaced, stopped_at
 from noesium_stream.worker.ownership.assignment import Assignment, acquired, open_writer
 from noesium_stream.worker.ownership.owner import PASSING, PartitionOwner
 
@@ -165,6 +165,7 @@ async def open_tenure(partition: HandlerPartition, owner: HandlerOwner) -> Handl
             partition.handling,
             flushes=False,
             claim=claimed,
+            misplaced=None if partition.state.local_keys else partial(misplaced, partition.state),
         )
         fold = await fold_until(open_file, log, place, start, began, context.progress)
     except BaseException:

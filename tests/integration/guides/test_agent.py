@@ -90,7 +90,7 @@ def an_agent_offers_a_capability(reader: Reader) -> None:
 def a_handler_makes_events_of_events(reader: Reader) -> None:
     with reader.terminal("alarms worker") as worker:
         worker.wait_for_error_line("at work on sqlite:///", LONG_S)
-        assert "alarms.slowest_run" in reader.bash("alarms seen").stdout
+        assert "alarms.slow_step" in reader.bash("alarms seen").stdout
         worker.signal()
         assert worker.wait() == INTERRUPTED
 

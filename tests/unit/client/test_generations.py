@@ -146,6 +146,7 @@ async def test_open_runs_are_counted_by_generation(log: EventLog, tmp_path: Path
 class Words(BaseProjection[int]):
     name = "words"
     topics = ("agent.echo.journal", "registry")
+    local_keys = True
 
     def initial_state(self) -> int:
         return 0

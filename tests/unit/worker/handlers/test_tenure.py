@@ -219,6 +219,46 @@ async def test_an_event_that_cannot_be_handled_stops_the_worker_and_is_named(
     assert [one.payload["next_offset"] for one in await advanced(log)] == [1]
 
 
+class ByAmount(Totals):
+    name = "by-amount"
+
+    def key(self, event: EventEnvelope) -> str | None:
+        return f"paid {event.payload['amount']}" if event.payload["amount"] > 9 else event.partition_key
+
+
+class ByAmountHere(ByAmount):
+    name = "by-amount-here"
+    local_keys = True
+
+
+class Sorting(Loyalty):
+    agent_type = "sorting"
+    state = ByAmount
+
+
+class SortingHere(Loyalty):
+    agent_type = "sorting-here"
+    state = ByAmountHere
+
+
+async def test_an_event_whose_key_is_not_its_partition_key_stops_the_handler(
+    log: EventLog, tmp_path: Path
+) -> None:
+    await pay(log, 4, 10, customers=["a"])
+    async with Worker(log, [Sorting], home=tmp_path) as working:
+        with pytest.raises(EventHeldError, match="is 'paid 10', and the partition key is 'a'") as stopped:
+            await asyncio.wait_for(working.wait(), PATIENCE_S)
+    assert stopped.value.message.startswith("The handler sorting stops. It cannot take the event at ")
+    assert "local_keys = True in ByAmount" in (stopped.value.hint or "")
+    assert [seen[2] for seen in Loyalty.seen] == [4]
+
+
+async def test_a_state_per_partition_can_be_asked_for(log: EventLog, tmp_path: Path) -> None:
+    await pay(log, 10, 10, customers=["a"])
+    async with Worker(log, [SortingHere], home=tmp_path):
+        assert await reached(log, 2) == {"a": [10, 20]}
+
+
 class Careless(Loyalty):
     agent_type = "careless"
 
