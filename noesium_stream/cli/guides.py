@@ -17,6 +17,7 @@ GUIDES: Final = (
     "commands",
     "settings",
     "inside",
+    "changes",
     "contribute",
 )
 """Names of the guides, in the order in which they are listed."""
