@@ -1,11 +1,15 @@
 """Agents as programs (RFC-1001 §11)."""
 
-from noesium_stream.agent.base import AgentContext, BaseAgent, BaseGraphicAgent, BaseResearcher, NoOptions
-from noesium_stream.agent.capability import capability
-from noesium_stream.agent.from_graph import AnyGraph, agent_from_graph
-from noesium_stream.agent.from_tools import agent_from_tools
-from noesium_stream.agent.handler import BaseHandler
-from noesium_stream.agent.load import catalogue_of, load_agent
+from typing import TYPE_CHECKING
+
+from noesium_stream.exports import exports
+
+if TYPE_CHECKING:
+    from noesium_stream.agent.base import AgentContext, BaseAgent, BaseGraphicAgent, BaseResearcher, NoOptions
+    from noesium_stream.agent.from_graph import AnyGraph, agent_from_graph
+    from noesium_stream.agent.from_tools import agent_from_tools
+    from noesium_stream.agent.handler import BaseHandler
+    from noesium_stream.agent.load import catalogue_of, load_agent
 
 __all__ = [
     "AgentContext",
@@ -17,7 +21,24 @@ __all__ = [
     "NoOptions",
     "agent_from_graph",
     "agent_from_tools",
-    "capability",
     "catalogue_of",
     "load_agent",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "AgentContext": "base",
+            "AnyGraph": "from_graph",
+            "BaseAgent": "base",
+            "BaseGraphicAgent": "base",
+            "BaseHandler": "handler",
+            "BaseResearcher": "base",
+            "NoOptions": "base",
+            "agent_from_graph": "from_graph",
+            "agent_from_tools": "from_tools",
+            "catalogue_of": "load",
+            "load_agent": "load",
+        },
+    )

@@ -21,7 +21,7 @@ from noesium_stream.event.standard import Capability, CapabilityDeprecated, Capa
 from noesium_stream.event.trust.policy import Policy, ruling
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
-from noesium_stream.projection import fold_to_end
+from noesium_stream.projection.base import fold_to_end
 
 _REFUSED: Final = 100
 _REASON_LENGTH: Final = 300

@@ -12,7 +12,7 @@ from noesium_stream.errors import ConfigError, EventValidationError, brief
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import Capability
 from noesium_stream.log.topics import agent_name
-from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.base import BaseProjection
 
 
 @dataclass(frozen=True, slots=True)

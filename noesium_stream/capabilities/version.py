@@ -1,16 +1,19 @@
 """Versions and ranges of versions: npm's syntax and meaning, through `nodesemver`.
 
 Only short ASCII text is passed to its regular expressions and its `int()`, because both come from the log.
+`nodesemver` is imported on first use, because that takes long and most commands compare no versions.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-
-from nodesemver import Range, SemVer
+from typing import TYPE_CHECKING
 
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.limits import MAX_VERSION
+
+if TYPE_CHECKING:
+    from nodesemver import Range, SemVer
 
 
 def in_range(version: str, wanted: str | None) -> bool:
@@ -34,6 +37,8 @@ def check_version(text: str) -> SemVer:
     Raises:
         ConfigError: it is not one.
     """
+    from nodesemver import SemVer  # noqa: PLC0415
+
     try:
         return SemVer(_bounded(text), loose=False, include_prerelease=False)
     except ValueError as error:
@@ -42,6 +47,8 @@ def check_version(text: str) -> SemVer:
 
 @lru_cache(maxsize=1024)
 def _range(text: str) -> Range:
+    from nodesemver import Range  # noqa: PLC0415
+
     try:
         return Range(_bounded(text).replace(",", " ").replace("==", "=").strip(), loose=False)
     except ValueError as error:

@@ -2,7 +2,8 @@
 
 Decision record: a command that takes agents does not know all its options before it has imported them. So
 `AgentCommand` parses twice: first only for the references, skipping unknown options; then with the options of
-these agents added to its own.
+these agents added to its own. The layer of agents, and LangGraph with it, is imported with the first of them:
+`noesium run --help` needs neither.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 import click
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from noesium_stream.agent import BaseAgent, BaseGraphicAgent, BaseHandler, load_agent
+from noesium_stream import agent as agent_layer
 from noesium_stream.errors import AgentLoadError, ConfigError
 
-AgentClass = type[BaseAgent]
+if TYPE_CHECKING:
+    from noesium_stream.agent import BaseAgent, BaseGraphicAgent
+
+AgentClass: TypeAlias = "type[BaseAgent]"
 _EXPORT: Final = re.compile(r"^AGENT\b|^from .+ import .*\bAGENT\b|[\"']AGENT[\"']", re.MULTILINE)
 _PREFIX: Final = "agent_option_"
 ALSO: Final = "--also"
@@ -36,12 +40,12 @@ def find_agent(reference: str, agent_type: str | None = None) -> AgentClass:
         AgentLoadError: there is no such agent; the error lists those that exist.
     """
     try:
-        found = load_agent(reference, agent_type)
+        found = agent_layer.load_agent(reference, agent_type)
     except AgentLoadError as error:
         if error.__cause__ is None:
             raise
         raise AgentLoadError(error.message, hint=_hint(reference, error, error.__cause__)) from error
-    if not issubclass(found, BaseGraphicAgent | BaseHandler):
+    if not issubclass(found, agent_layer.BaseGraphicAgent | agent_layer.BaseHandler):
         raise AgentLoadError(f"{reference} has nothing to do: it is no BaseGraphicAgent and no BaseHandler.")
     return found
 
@@ -56,7 +60,7 @@ def other_version(reference: str, agents: Iterable[AgentClass]) -> type[BaseGrap
         AgentLoadError: there is no such module or name, it has no graph, or it is not a version of any of
             these agents.
     """
-    types = [agent.agent_type for agent in agents if issubclass(agent, BaseGraphicAgent)]
+    types = [agent.agent_type for agent in agents if issubclass(agent, agent_layer.BaseGraphicAgent)]
     wanted, said, found_at = reference.rpartition("=")
     if not said:
         own = with_runs(found_at, find_agent(found_at)).agent_type
@@ -77,7 +81,7 @@ def with_runs(reference: str, agent: AgentClass) -> type[BaseGraphicAgent]:
     Raises:
         AgentLoadError: the agent has no graph.
     """
-    if not issubclass(agent, BaseGraphicAgent):
+    if not issubclass(agent, agent_layer.BaseGraphicAgent):
         raise AgentLoadError(
             f"{reference} has no graph, and no runs: it handles events.",
             hint=f"Let a worker do that: noesium worker {reference}",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from noesium_stream.cli.output import note, shorten
-from noesium_stream.projection import AttachedProjection
+from noesium_stream.projection.attached import AttachedProjection
 from noesium_stream.projection.fold.dead_letters import Letter, advice_on, position_of
 from noesium_stream.projection.state.manifest import Manifest
 from noesium_stream.projection.state.state_file import StateFile

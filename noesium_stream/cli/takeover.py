@@ -12,7 +12,7 @@ from noesium_stream.cli.shares import is_this_process, left_behind, living, proc
 from noesium_stream.errors import EventStoreError, TopicNotFoundError
 from noesium_stream.log import EventLog
 from noesium_stream.log.port import TopicPartition
-from noesium_stream.projection import AttachedProjection
+from noesium_stream.projection.attached import AttachedProjection
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.stored.folder import matching
 from noesium_stream.projection.stored.stored_projection import (

@@ -2,7 +2,6 @@
 
 from noesium_stream.client.client import Client
 from noesium_stream.client.run import Run
-from noesium_stream.client.sync import SyncClient, SyncRun
 from noesium_stream.client.views.approvals import Approval
 from noesium_stream.client.views.runs import RunInfo
 from noesium_stream.client.views.unresolved_effects import UnresolvedEffect
@@ -14,7 +13,5 @@ __all__ = [
     "OwnedPartition",
     "Run",
     "RunInfo",
-    "SyncClient",
-    "SyncRun",
     "UnresolvedEffect",
 ]

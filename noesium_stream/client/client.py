@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from noesium_stream.capabilities import in_range
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.client.generations import GenerationInfo, generation_infos, grow
 from noesium_stream.client.run import Run
 from noesium_stream.client.views.approvals import Approval, open_ones, read_questions
-from noesium_stream.client.views.run_index import RunIndex
 from noesium_stream.client.views.run_reader import Since
 from noesium_stream.client.views.runs import RUN_TYPES, RunInfo, fold_record
 from noesium_stream.client.views.unresolved_effects import UnresolvedEffect, open_ledgers, unresolved_effects
@@ -28,6 +27,9 @@ from noesium_stream.event.standard import ForkRef, RunRequested
 from noesium_stream.log.generations import Generation, generations, open_generations
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position
+
+if TYPE_CHECKING:
+    from noesium_stream.client.views.run_index import RunIndex
 
 CLIENT_TYPE: Final = "client"
 KNOWN_S: Final = 5.0
@@ -243,7 +245,11 @@ class Client:
 
     @property
     def _index(self) -> RunIndex | None:
-        return None if self._folder is None else RunIndex(self.log, self._folder)
+        if self._folder is None or not self._folder.exists():
+            return None
+        from noesium_stream.client.views.run_index import RunIndex  # noqa: PLC0415 - imports projections
+
+        return RunIndex(self.log, self._folder)
 
     async def _indexed_run(self, run_id: str) -> Run | None:
         """Find a run by a unique prefix, by the index and the later records; None: the index cannot tell."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from noesium_stream.client.views.approvals import Approval, question_to_answer, read_questions
 from noesium_stream.client.views.refused_records import refused_records
-from noesium_stream.client.views.run_index import RunIndex
 from noesium_stream.client.views.run_reader import RunReader, Since, closing
 from noesium_stream.client.views.runs import DEFERRAL_TYPES, RUN_TYPES, RunInfo, fold_record
 from noesium_stream.client.views.unresolved_effects import (
@@ -44,6 +43,9 @@ from noesium_stream.log.generations import generations
 from noesium_stream.log.port import EventLog, Position, Types
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
+
+if TYPE_CHECKING:
+    from noesium_stream.client.views.run_index import RunIndex
 
 _CANCEL: Final = ("run.cancel.requested",)
 

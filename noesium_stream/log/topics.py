@@ -8,11 +8,9 @@ to the system.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from importlib import import_module
 from typing import Final
 
 from noesium_stream.errors import ConfigError, EventValidationError
@@ -230,11 +228,23 @@ def partition_of(key: str, partitions: int) -> int:
 @lru_cache(maxsize=65_536)
 def _positive_hash(key: str) -> int:
     """Cached hash of a key. A run's events share their key: 0.1 µs from the cache instead of 6 µs."""
-    return _murmur2()(key.encode()) & 0x7FFFFFFF
+    return murmur2(key.encode()) & 0x7FFFFFFF
 
 
-@lru_cache(maxsize=1)
-def _murmur2() -> Callable[[bytes], int]:
-    """Load the hash with its first key: aiokafka comes whole, in 60 ms, and not every program needs it."""
-    function: Callable[[bytes], int] = import_module("aiokafka.partitioner").murmur2
-    return function
+def murmur2(data: bytes) -> int:
+    """`org.apache.kafka.common.utils.Utils.murmur2`, unsigned, word by word.
+
+    aiokafka has the same function, but its import takes longer than a command on SQLite may take.
+    """
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    length = len(data)
+    h = 0x9747B28C ^ length
+    whole = length & ~3
+    for i in range(0, whole, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = (h * m & mask) ^ k
+    if length != whole:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15

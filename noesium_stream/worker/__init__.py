@@ -7,7 +7,25 @@ runs, the group commit, and the partition's state (a fold over its journal).
 Open `worker.py` first, then `tenure.py`.
 """
 
-from noesium_stream.worker.state.known_runs import Bounds
-from noesium_stream.worker.worker import Worker
+from typing import TYPE_CHECKING
 
-__all__ = ["Bounds", "Worker"]
+from noesium_stream.exports import exports
+
+if TYPE_CHECKING:
+    from noesium_stream.worker.health import HealthServer
+    from noesium_stream.worker.host import STOPPING
+    from noesium_stream.worker.state.known_runs import Bounds
+    from noesium_stream.worker.worker import Worker
+
+__all__ = ["STOPPING", "Bounds", "HealthServer", "Worker"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "STOPPING": "host",
+            "Bounds": "state.known_runs",
+            "HealthServer": "health",
+            "Worker": "worker",
+        },
+    )

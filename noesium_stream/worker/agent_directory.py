@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from noesium_stream.capabilities import CapabilityRegistry
+from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.clock import Clock
 from noesium_stream.errors import CapabilityNotFoundError, LogUnavailableError
 from noesium_stream.kernel import Provider

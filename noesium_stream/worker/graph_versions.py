@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from noesium_stream.agent import BaseGraphicAgent
-from noesium_stream.capabilities import in_range
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import CALLS

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from noesium_stream.agent import BaseAgent
-from noesium_stream.capabilities import CapabilityRegistry
+from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailableError, TopicNotFoundError
 from noesium_stream.event.domain_event import DomainEvent, root_event
 from noesium_stream.event.standard import AgentHeartbeat, AgentStarted, AgentStopped, PartitionStatus

@@ -1,4 +1,4 @@
-"""`python -m tests.bench log | kernel | projection | worker`: figures, each beside one's own way."""
+"""`python -m tests.bench log | kernel | projection | worker | prompt`: figures, each beside one's own way."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@
     python -m tests.bench kernel [--nodes 300] [--only chain,history,...] [--json]
     python -m tests.bench projection [--events 100000] [--keys 1000000] [--only fold,...] [--json]
     python -m tests.bench worker [--events 300000] [--runs 20000] [--only handler,graph,...] [--json]
+    python -m tests.bench prompt [--repetitions 9] [--json]
 
 Figures are reported, not asserted: the exit code is 0 when all could be measured, 1 when one could not. A run
 of everything at full size adds a line to `history.jsonl`.
@@ -26,7 +27,7 @@ from typing import Any
 import pytest
 
 from noesium_stream.log.url import parse_url
-from tests.bench import append, kernel, projection, projection_state, read, sqlite, tail
+from tests.bench import append, kernel, projection, projection_state, prompt, read, sqlite, tail
 from tests.bench.harness import HISTORY, Figure, history_line, keep, progress
 from tests.bench.projection_settings import ProjectionSettings
 from tests.bench.settings import Settings
@@ -36,6 +37,7 @@ from tests.support.kafka import KafkaServer, start_kafka
 
 Group = Callable[[Settings, KafkaServer], Awaitable[list[Figure]]]
 KernelGroup = Callable[[kernel.KernelSettings], Awaitable[list[Figure]]]
+PromptGroup = Callable[[prompt.PromptSettings], Awaitable[list[Figure]]]
 ProjectionGroup = Callable[[ProjectionSettings, KafkaServer], Awaitable[list[Figure]]]
 
 ON_KAFKA: dict[str, Group] = {"append": append.measure, "read": read.measure, "tail": tail.measure}
@@ -51,6 +53,7 @@ OF_PROJECTION: dict[str, ProjectionGroup] = {
     "fold": projection.measure_fold,
     "state": projection_state.measure_state,
 }
+OF_PROMPT: dict[str, PromptGroup] = {"reading": prompt.measure_reading}
 
 
 Outcome = tuple[list[Figure], dict[str, str], dict[str, Any], bool]
@@ -132,11 +135,19 @@ def _worker(asked: argparse.Namespace, folder: Path) -> Outcome:
     return figures, failed, described, full and not failed and len(asked.only) == len(OF_WORKER)
 
 
+def _prompt(asked: argparse.Namespace, folder: Path) -> Outcome:
+    settings = prompt.PromptSettings(folder, asked.repetitions)
+    figures, failed = _measured(asked.only, lambda name: OF_PROMPT[name](settings))
+    full = settings == prompt.PromptSettings(folder) and not failed
+    return figures, failed, {"repetitions": settings.repetitions}, full
+
+
 MEASURE: dict[str, Callable[[argparse.Namespace, Path], Outcome]] = {
     "log": _log,
     "kernel": _kernel,
     "projection": _projection,
     "worker": _worker,
+    "prompt": _prompt,
 }
 
 
@@ -262,11 +273,14 @@ def _parser() -> argparse.ArgumentParser:
     works.add_argument("--queued", type=_positive, default=WorkerSettings.queued, help="of the large tenant")
     works.add_argument("--asked", type=_positive, default=WorkerSettings.asked, help="by the small tenant")
     works.add_argument("--bootstrap", help="a broker that is there; without one, one is started")
+    prompts = commands.add_parser("prompt", help="processor time of the commands that only read")
+    prompts.add_argument("--repetitions", type=_positive, default=prompt.PromptSettings.repetitions)
     known = (
         (log, GROUPS),
         (steps, tuple(OF_KERNEL)),
         (folds, tuple(OF_PROJECTION)),
         (works, tuple(OF_WORKER)),
+        (prompts, tuple(OF_PROMPT)),
     )
     for bench, groups in known:
         some = partial(_groups, groups)

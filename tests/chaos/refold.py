@@ -13,7 +13,7 @@ from typing import Any
 
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
-from noesium_stream.projection import ProjectionEngine
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.state.codec import StateCodec
 from noesium_stream.worker.state.known_runs import Bounds
 from noesium_stream.worker.state.partition_state import PartitionState

@@ -16,7 +16,7 @@ from typing import Any
 from noesium_stream.agent import BaseHandler
 from noesium_stream.event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.base import BaseProjection
 from tests.sim.cast import CALLER, CARRIER, Caller, Carrier, answer_of
 
 __all__ = ["CALLER", "CARRIER", "KINDS", "SUMS", "Caller", "Carrier", "Command", "Counted", "Summed", "Sums"]

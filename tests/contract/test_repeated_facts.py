@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from noesium_stream.event.envelope import AgentRef
-from noesium_stream.projection import AttachedProjection
+from noesium_stream.projection.attached import AttachedProjection
 from tests.support.backends import Backend
 from tests.support.events import counted
 from tests.support.folding import History

@@ -13,7 +13,7 @@ from noesium_stream.errors import LogUnavailableError, StateFileError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection import AttachedProjection
+from noesium_stream.projection.attached import AttachedProjection
 from noesium_stream.projection.fold.redrive import ask
 from noesium_stream.projection.group import member
 from tests.support.attach import Numbers

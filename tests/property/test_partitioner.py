@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from aiokafka.partitioner import murmur2
+from aiokafka.partitioner import murmur2 as reference
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from noesium_stream.log.topics import partition_of
-
-
-def reference(data: bytes) -> int:
-    """`org.apache.kafka.common.utils.Utils.murmur2`, unsigned, word by word."""
-    m, mask = 0x5BD1E995, 0xFFFFFFFF
-    length = len(data)
-    h = 0x9747B28C ^ length
-    whole = length & ~3
-    for i in range(0, whole, 4):
-        k = int.from_bytes(data[i : i + 4], "little") * m & mask
-        k = (k ^ k >> 24) * m & mask
-        h = (h * m & mask) ^ k
-    if length != whole:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * m & mask
-    h = (h ^ h >> 13) * m & mask
-    return h ^ h >> 15
+from noesium_stream.log.topics import murmur2, partition_of
 
 
 @given(st.binary(max_size=200))

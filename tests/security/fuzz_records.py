@@ -25,7 +25,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
 from noesium_stream import agent_from_graph
-from noesium_stream.capabilities import CapabilityRegistry
+from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.client import Client
 from noesium_stream.client.run import Run
 from noesium_stream.client.views.workers import owned_partitions

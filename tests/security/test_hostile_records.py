@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from noesium_stream.capabilities import CapabilityRegistry
+from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.client.views.workers import owned_partitions
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import EventValidationError, LogUnavailableError

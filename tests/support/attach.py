@@ -19,7 +19,8 @@ from typing import Any
 from noesium_stream.errors import StateFileError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
-from noesium_stream.projection import AttachedProjection, BaseProjection
+from noesium_stream.projection.attached import AttachedProjection
+from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.state.codec import StateCodec
 from noesium_stream.projection.state.state_file import StateFile
 from tests.support.events import catalogue

@@ -11,7 +11,7 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.log.port import EventLog, TopicPartition
-from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.base import BaseProjection
 from noesium_stream.worker.handlers import tenure
 from noesium_stream.worker.handlers.tenure import HandlerOwner, HandlerTenure
 

@@ -23,7 +23,7 @@ from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import current_step
 from noesium_stream.llm.langchain import LangChainLLM
 from noesium_stream.log import EventLog, open_log
-from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.rebuild import rebuild
 from noesium_stream.worker import Worker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import EventLog, Position
-from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.base import BaseProjection
 from tests.support.events import counted
 
 

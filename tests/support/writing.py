@@ -10,7 +10,7 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.base import BaseProjection
 
 
 class Asked(DomainEvent, event_type="texts.asked"):

@@ -7,11 +7,12 @@ import os
 import signal
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from noesium_stream.agent import BaseHandler
+from noesium_stream import agent as agent_layer
+from noesium_stream import worker as worker_layer
 from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand
 from noesium_stream.cli.exits import FAILED, OK, UNAVAILABLE
 from noesium_stream.cli.last_call import LEAVE_S, LastCall
@@ -29,11 +30,11 @@ from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
 from noesium_stream.log import EventLog
 from noesium_stream.log.generations import generations_in
-from noesium_stream.worker import Worker
 from noesium_stream.worker.gc_tuning import spare_what_is_loaded
-from noesium_stream.worker.health import HealthServer
-from noesium_stream.worker.host import STOPPING
 from noesium_stream.worker.process_settings import tune_process
+
+if TYPE_CHECKING:
+    from noesium_stream.worker import Worker
 
 
 @click.command(
@@ -126,7 +127,7 @@ async def _work(
     config = loaded.noesium
     log = await open_configured(loaded)
     try:
-        worker = Worker(
+        worker = worker_layer.Worker(
             log,
             agents,
             home=config.home,
@@ -141,7 +142,7 @@ async def _work(
         stop.worker = worker
         if loaded.sources["partitions"] == PARTITIONS_OPTION:
             await _tell_of_fewer(loaded, log, [kind.agent_type for kind, _ in agents])
-        tune_process(handlers=any(issubclass(kind, BaseHandler) for kind, _ in agents))
+        tune_process(handlers=any(issubclass(kind, agent_layer.BaseHandler) for kind, _ in agents))
         async with _served(worker, health), worker:
             stop.started()
             spare_what_is_loaded()
@@ -168,7 +169,9 @@ async def _tell_of_fewer(loaded: Loaded, log: EventLog, agent_types: list[str]) 
 
 def _served(worker: Worker, health: tuple[str, int] | None) -> AbstractAsyncContextManager[object]:
     """Make the health server, if requested; it starts first, so that it answers while the worker starts."""
-    return nullcontext() if health is None else HealthServer(health, worker.health, SystemClock())
+    return (
+        nullcontext() if health is None else worker_layer.HealthServer(health, worker.health, SystemClock())
+    )
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -217,7 +220,7 @@ class _Stop:
             "\n  Nothing that the log has acknowledged is lost: the next worker goes on from there. "
             "Look whether the log answers: noesium topics"
         )
-        return text, FAILED if STOPPING in leaving.values() else UNAVAILABLE
+        return text, FAILED if worker_layer.STOPPING in leaving.values() else UNAVAILABLE
 
 
 def _distinct(choice: AgentChoice, defaults: dict[str, Any]) -> list[tuple[AgentClass, Any]]:

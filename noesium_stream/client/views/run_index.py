@@ -16,8 +16,7 @@ import orjson
 from noesium_stream.errors import ProjectionError
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
 from noesium_stream.log.topics import TopicKind, partition_of
-from noesium_stream.projection.builtin import IndexProjection
-from noesium_stream.projection.builtin.index import RUN
+from noesium_stream.projection.builtin.index import RUN, IndexProjection
 from noesium_stream.projection.fold.changed_rows import STATE
 from noesium_stream.projection.state.codec import StateCodec
 from noesium_stream.projection.state.manifest import Identity, Manifest

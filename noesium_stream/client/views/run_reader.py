@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from noesium_stream.client.views.run_index import RunIndex
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.standard import RequestForwarded
 from noesium_stream.log.generations import Generation, generations
 from noesium_stream.log.port import EventLog, Types
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
+
+if TYPE_CHECKING:
+    from noesium_stream.client.views.run_index import RunIndex
 
 _FORWARDED: Final = RequestForwarded.TYPE
 

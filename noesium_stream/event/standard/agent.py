@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.effect import Compensated
 from noesium_stream.event.standard.forms import (
     AgentType,
@@ -21,7 +21,7 @@ from noesium_stream.event.standard.forms import (
 )
 
 
-class AgentStarted(DomainEvent, event_type="agent.started"):
+class AgentStarted(StandardEvent, event_type="agent.started"):
     """A process has started to work for an agent (RFC-1001 §6.2)."""
 
     agent_id: Name
@@ -31,7 +31,7 @@ class AgentStarted(DomainEvent, event_type="agent.started"):
     capabilities: Names = Field(default_factory=list)
 
 
-class AgentStopped(DomainEvent, event_type="agent.stopped"):
+class AgentStopped(StandardEvent, event_type="agent.stopped"):
     """A process has stopped its work for an agent in an orderly way."""
 
     agent_id: Name
@@ -40,7 +40,7 @@ class AgentStopped(DomainEvent, event_type="agent.stopped"):
     reason: Text
 
 
-class PartitionStatus(BaseModel):
+class PartitionStatus(BaseModel, defer_build=True):
     """Status of an owned partition.
 
     Attributes:
@@ -69,7 +69,7 @@ class PartitionStatus(BaseModel):
     stopped: Text | None = None
 
 
-class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):
+class AgentHeartbeat(StandardEvent, event_type="agent.heartbeat"):
     """A heartbeat; `sequence` counts from 0 within a process.
 
     `process` is `host/pid`; `partitions` are those that it owns and works on; `versions` are the graphs that
@@ -87,7 +87,7 @@ class AgentHeartbeat(DomainEvent, event_type="agent.heartbeat"):
     versions: Names | None = None
 
 
-class AgentUnavailable(DomainEvent, event_type="agent.unavailable"):
+class AgentUnavailable(StandardEvent, event_type="agent.unavailable"):
     """An agent missed its heartbeats (RFC-0005)."""
 
     agent_id: Name
@@ -96,7 +96,7 @@ class AgentUnavailable(DomainEvent, event_type="agent.unavailable"):
     last_heartbeat_id: Name | None = None
 
 
-class AgentRecovered(DomainEvent, event_type="agent.recovered"):
+class AgentRecovered(StandardEvent, event_type="agent.recovered"):
     """An agent that was unavailable sends heartbeats again (RFC-0005)."""
 
     agent_id: Name
@@ -104,7 +104,7 @@ class AgentRecovered(DomainEvent, event_type="agent.recovered"):
     heartbeat_id: Name | None = None
 
 
-class PartitionAcquired(DomainEvent, event_type="partition.acquired"):
+class PartitionAcquired(StandardEvent, event_type="partition.acquired"):
     """A process owns a partition from here on; first record of its writer's epoch.
 
     `inbox_id` is the id of the inbox topic: offsets of the following copies refer to that topic, and not to
@@ -122,7 +122,7 @@ class PartitionAcquired(DomainEvent, event_type="partition.acquired"):
     in_order: bool = True
 
 
-class PartitionConfirmed(DomainEvent, event_type="partition.confirmed"):
+class PartitionConfirmed(StandardEvent, event_type="partition.confirmed"):
     """The owner has verified its ownership after a pause, before it calls anything external.
 
     It says nothing about the partition's runs; readers may skip it.
@@ -134,7 +134,7 @@ class PartitionConfirmed(DomainEvent, event_type="partition.confirmed"):
     instance_id: Name
 
 
-class HandlerAdvanced(DomainEvent, event_type="handler.advanced"):
+class HandlerAdvanced(StandardEvent, event_type="handler.advanced"):
     """Read position of a handler in a partition; last record of each of its commits.
 
     `topic_id` is the id of the topic: `next_offset` refers to that topic, and not to one that was recreated
@@ -152,7 +152,7 @@ class HandlerAdvanced(DomainEvent, event_type="handler.advanced"):
     began_at: Whole = Field(default=0, ge=0)
 
 
-class ReplyTo(BaseModel):
+class ReplyTo(BaseModel, defer_build=True):
     """Recipient of an answer: a run of an agent, and its call within that run."""
 
     agent_type: AgentType
@@ -160,7 +160,7 @@ class ReplyTo(BaseModel):
     call_id: Identifier
 
 
-class GraphRef(BaseModel):
+class GraphRef(BaseModel, defer_build=True):
     """The graph that a run is pinned to: its id, semantic version and fingerprint."""
 
     graph_id: Name
@@ -168,7 +168,7 @@ class GraphRef(BaseModel):
     fingerprint: Name
 
 
-class ForkRef(BaseModel):
+class ForkRef(BaseModel, defer_build=True):
     """The point where a run branches off another run of its agent type: after superstep `step`.
 
     `step` 0 is the start. `values` are parts of the state, by channel, that differ from there on; `reduced`
@@ -182,7 +182,7 @@ class ForkRef(BaseModel):
     reduced: Names = Field(default_factory=list)
 
 
-class RunRequested(DomainEvent, event_type="run.requested"):
+class RunRequested(StandardEvent, event_type="run.requested"):
     """A command: run an agent on this input; `run_id` is the partition key.
 
     With `fork` the run shares another one's history and begins where that one was. A run that has not ended
@@ -201,7 +201,7 @@ class RunRequested(DomainEvent, event_type="run.requested"):
     agent_version: Version | None = None
 
 
-class RunStarted(DomainEvent, event_type="run.started"):
+class RunStarted(StandardEvent, event_type="run.started"):
     """The owner has accepted a command; everything that identifies the run is pinned here.
 
     The input is in the command, whose copy precedes this event in the same commit. `forked_from`: the run
@@ -226,7 +226,7 @@ class RunStarted(DomainEvent, event_type="run.started"):
     refused: Text | None = None
 
 
-class RunMigrated(DomainEvent, event_type="run.migrated"):
+class RunMigrated(StandardEvent, event_type="run.migrated"):
     """An open run continues with another graph from superstep `step` on, which begins with this `state`.
 
     Attributes:
@@ -251,7 +251,7 @@ class RunMigrated(DomainEvent, event_type="run.migrated"):
     renamed: dict[Name, Name] = Field(default_factory=dict)
 
 
-class RunParked(DomainEvent, event_type="run.parked"):
+class RunParked(StandardEvent, event_type="run.parked"):
     """The owner cannot continue an open run: the run waits for a worker that carries its `graph`.
 
     Written once per reason; `run.resumed`, `run.migrated` or the end of the run ends it.
@@ -262,13 +262,13 @@ class RunParked(DomainEvent, event_type="run.parked"):
     graph: GraphRef
 
 
-class RunResumed(DomainEvent, event_type="run.resumed"):
+class RunResumed(StandardEvent, event_type="run.resumed"):
     """A worker that carries the graph of a stranded run continues it."""
 
     run_id: Identifier
 
 
-class RunCompleted(DomainEvent, event_type="run.completed"):
+class RunCompleted(StandardEvent, event_type="run.completed"):
     """The run has its result; nothing follows."""
 
     run_id: Identifier
@@ -276,7 +276,7 @@ class RunCompleted(DomainEvent, event_type="run.completed"):
     duration_ms: Whole = Field(ge=0)
 
 
-class RunFailed(DomainEvent, event_type="run.failed"):
+class RunFailed(StandardEvent, event_type="run.failed"):
     """The run ended with an error; nothing follows.
 
     `compensated`: the compensations of its parts, in that order. `where` as in `kernel.node.failed`.
@@ -299,7 +299,7 @@ class RunFailed(DomainEvent, event_type="run.failed"):
         return payload
 
 
-class RunCancelled(DomainEvent, event_type="run.cancelled"):
+class RunCancelled(StandardEvent, event_type="run.cancelled"):
     """The run ended on request; nothing follows. `compensated` as in `run.failed`."""
 
     run_id: Identifier
@@ -309,14 +309,14 @@ class RunCancelled(DomainEvent, event_type="run.cancelled"):
     compensated: list[Compensated] = Field(default_factory=list)
 
 
-class RunCancelRequested(DomainEvent, event_type="run.cancel.requested"):
+class RunCancelRequested(StandardEvent, event_type="run.cancel.requested"):
     """A command: end this run."""
 
     run_id: Identifier
     reason: Text | None = None
 
 
-class RunDeadlinePassed(DomainEvent, event_type="run.deadline.passed"):
+class RunDeadlinePassed(StandardEvent, event_type="run.deadline.passed"):
     """The run had not ended by its deadline, by its owner's clock: from here on it is ending.
 
     Its effects are compensated, and `run.failed` follows with `DeadlineExceededError`.
@@ -326,7 +326,7 @@ class RunDeadlinePassed(DomainEvent, event_type="run.deadline.passed"):
     deadline_ms: Whole = Field(ge=0)
 
 
-class RunSignalled(DomainEvent, event_type="run.signalled"):
+class RunSignalled(StandardEvent, event_type="run.signalled"):
     """An external message to an open run."""
 
     run_id: Identifier
@@ -334,7 +334,7 @@ class RunSignalled(DomainEvent, event_type="run.signalled"):
     value: Any = None
 
 
-class CommandExpired(DomainEvent, event_type="command.expired"):
+class CommandExpired(StandardEvent, event_type="command.expired"):
     """A command was older than its `ttl_ms` when its turn came, and was not executed (RFC-0002)."""
 
     run_id: Identifier
@@ -343,7 +343,7 @@ class CommandExpired(DomainEvent, event_type="command.expired"):
     age_ms: Whole
 
 
-class CommandRefused(DomainEvent, event_type="command.refused"):
+class CommandRefused(StandardEvent, event_type="command.refused"):
     """A command was not executed: the policy does not allow it to the `principal` that sent it."""
 
     run_id: Identifier

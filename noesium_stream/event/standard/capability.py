@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard.agent import ReplyTo
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import (
     AgentType,
     Identifier,
@@ -55,7 +55,7 @@ class CapabilityType(StrEnum):
     EXTERNAL_CLI_SUBAGENT = "ExternalCliSubagent"
 
 
-class Capability(BaseModel):
+class Capability(BaseModel, defer_build=True):
     """A service that an agent offers to others; immutable and versioned (RFC-1001 §10.1)."""
 
     model_config = ConfigDict(frozen=True)
@@ -76,7 +76,7 @@ class Capability(BaseModel):
     weight: Whole = Field(default=1, ge=0)
 
 
-class CapabilityRegistered(DomainEvent, event_type="capability.registered"):
+class CapabilityRegistered(StandardEvent, event_type="capability.registered"):
     """An agent offers a capability; the event has all of its schemas and metadata."""
 
     agent_id: Name
@@ -84,7 +84,7 @@ class CapabilityRegistered(DomainEvent, event_type="capability.registered"):
     capability: Capability
 
 
-class CapabilityUpdated(DomainEvent, event_type="capability.updated"):
+class CapabilityUpdated(StandardEvent, event_type="capability.updated"):
     """A new version of a capability that the agent already offers."""
 
     agent_id: Name
@@ -93,7 +93,7 @@ class CapabilityUpdated(DomainEvent, event_type="capability.updated"):
     previous_version: Version
 
 
-class CapabilityDeprecated(DomainEvent, event_type="capability.deprecated"):
+class CapabilityDeprecated(StandardEvent, event_type="capability.deprecated"):
     """This version is no longer to be chosen."""
 
     agent_id: Name
@@ -102,7 +102,7 @@ class CapabilityDeprecated(DomainEvent, event_type="capability.deprecated"):
     reason: Text
 
 
-class CapabilityRequested(DomainEvent, event_type="capability.requested"):
+class CapabilityRequested(StandardEvent, event_type="capability.requested"):
     """A step needs a capability; resolution follows."""
 
     run_id: Identifier
@@ -111,7 +111,7 @@ class CapabilityRequested(DomainEvent, event_type="capability.requested"):
     version_range: Version | None = None
 
 
-class CapabilityInvoked(DomainEvent, event_type="capability.invoked"):
+class CapabilityInvoked(StandardEvent, event_type="capability.invoked"):
     """A provider was chosen and is called: in the caller's journal, and a command in the provider's inbox.
 
     `run_id` is the run that the provider will create for it; `registry_offset` is the registry position that
@@ -134,7 +134,7 @@ class CapabilityInvoked(DomainEvent, event_type="capability.invoked"):
     deadline_ms: Whole | None = Field(default=None, ge=0)
 
 
-class CapabilityCompleted(DomainEvent, event_type="capability.completed"):
+class CapabilityCompleted(StandardEvent, event_type="capability.completed"):
     """The provider's answer: in its journal, and in the caller's inbox. `error` is None on success."""
 
     run_id: Identifier
@@ -147,7 +147,7 @@ class CapabilityCompleted(DomainEvent, event_type="capability.completed"):
     error: Text | None = None
 
 
-class CapabilityUnresolved(DomainEvent, event_type="capability.unresolved"):
+class CapabilityUnresolved(StandardEvent, event_type="capability.unresolved"):
     """Nobody offers the capability (RFC-0005); `considered` lists the excluded offers with reasons."""
 
     run_id: Identifier

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import Name, Names, Text, Whole
 
 
-class CheckpointSaved(DomainEvent, event_type="checkpoint.saved"):
+class CheckpointSaved(StandardEvent, event_type="checkpoint.saved"):
     """A checkpoint of a thread: `body` is its delta against the one saved by event `base`, or the whole.
 
     `weight` is the delta's size in bytes of JSON. A body larger than one record precedes it in `parts`
@@ -32,7 +32,7 @@ class CheckpointSaved(DomainEvent, event_type="checkpoint.saved"):
     body: Any = None
 
 
-class CheckpointWritesSaved(DomainEvent, event_type="checkpoint.writes.saved"):
+class CheckpointWritesSaved(StandardEvent, event_type="checkpoint.writes.saved"):
     """The writes of a task on top of a checkpoint: `body` is a list of [index, channel, value].
 
     `parts` as in `checkpoint.saved`.
@@ -47,7 +47,7 @@ class CheckpointWritesSaved(DomainEvent, event_type="checkpoint.writes.saved"):
     body: Any = None
 
 
-class CheckpointPartSaved(DomainEvent, event_type="checkpoint.part.saved"):
+class CheckpointPartSaved(StandardEvent, event_type="checkpoint.part.saved"):
     """A piece of the JSON text of a body that is too large for one record; `record` is its event's id."""
 
     thread_id: Name
@@ -56,26 +56,26 @@ class CheckpointPartSaved(DomainEvent, event_type="checkpoint.part.saved"):
     text: Text
 
 
-class CheckpointThreadDeleted(DomainEvent, event_type="checkpoint.thread.deleted"):
+class CheckpointThreadDeleted(StandardEvent, event_type="checkpoint.thread.deleted"):
     """A thread is deleted, with all of its namespaces and writes."""
 
     thread_id: Name
 
 
-class CheckpointThreadCopied(DomainEvent, event_type="checkpoint.thread.copied"):
+class CheckpointThreadCopied(StandardEvent, event_type="checkpoint.thread.copied"):
     """The whole content of `source_thread_id` at this moment is copied to `thread_id`."""
 
     thread_id: Name
     source_thread_id: Name
 
 
-class CheckpointRunsDeleted(DomainEvent, event_type="checkpoint.runs.deleted"):
+class CheckpointRunsDeleted(StandardEvent, event_type="checkpoint.runs.deleted"):
     """The checkpoints whose metadata name one of these runs are deleted, with their writes."""
 
     run_ids: Names
 
 
-class CheckpointThreadsPruned(DomainEvent, event_type="checkpoint.threads.pruned"):
+class CheckpointThreadsPruned(StandardEvent, event_type="checkpoint.threads.pruned"):
     """These threads keep the latest checkpoint of each namespace (`keep_latest`), or nothing."""
 
     thread_ids: Names

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import Identifier, Name, Text, Whole
 
 
-class EffectRequested(DomainEvent, event_type="effect.requested"):
+class EffectRequested(StandardEvent, event_type="effect.requested"):
     """The intent of an external effect; written before it is performed (law 5).
 
     It is written again under the same `effect_id` if a person decides to repeat the call. `compensation` is
@@ -43,7 +43,7 @@ class EffectRequested(DomainEvent, event_type="effect.requested"):
     deadline_ms: Whole | None = Field(default=None, ge=0)
 
 
-class EffectCompleted(DomainEvent, event_type="effect.completed"):
+class EffectCompleted(StandardEvent, event_type="effect.completed"):
     """The effect was performed; replay reads `result`."""
 
     run_id: Identifier
@@ -52,7 +52,7 @@ class EffectCompleted(DomainEvent, event_type="effect.completed"):
     duration_ms: Whole = Field(ge=0)
 
 
-class EffectFailed(DomainEvent, event_type="effect.failed"):
+class EffectFailed(StandardEvent, event_type="effect.failed"):
     """The effect was refused, or its target could not be reached; a repetition has another idempotency key.
 
     `error_class` is `module:name` of the exception. `node_attempt` is the attempt of the node that saw it: an
@@ -72,7 +72,7 @@ class EffectFailed(DomainEvent, event_type="effect.failed"):
     awaits_decision: bool = False
 
 
-class EffectOutcomeUnknown(DomainEvent, event_type="effect.outcome.unknown"):
+class EffectOutcomeUnknown(StandardEvent, event_type="effect.outcome.unknown"):
     """The effect was started and its outcome is unknown; a person decides (`effect.resolved`)."""
 
     run_id: Identifier
@@ -81,7 +81,7 @@ class EffectOutcomeUnknown(DomainEvent, event_type="effect.outcome.unknown"):
     node_attempt: Whole | None = Field(default=None, ge=1)
 
 
-class EffectReported(DomainEvent, event_type="effect.reported"):
+class EffectReported(StandardEvent, event_type="effect.reported"):
     """The outcome of a call that ended after its process had given the run up; sent to the run's inbox.
 
     `not_begun`: the call will never begin, so that the next owner makes it.
@@ -102,7 +102,7 @@ class EffectReported(DomainEvent, event_type="effect.reported"):
     error_class: Name | None = None
 
 
-class EffectResolved(DomainEvent, event_type="effect.resolved"):
+class EffectResolved(StandardEvent, event_type="effect.resolved"):
     """A command: the outcome of an effect, as found out or decided by a person.
 
     `result`: it was performed, with this result. `retry`: call it again, under the same idempotency key.
@@ -119,7 +119,7 @@ class EffectResolved(DomainEvent, event_type="effect.resolved"):
     outcome_id: Name | None = None
 
 
-class Compensated(BaseModel):
+class Compensated(BaseModel, defer_build=True):
     """A compensation of a part of a run, and whether it was performed or given up by a person."""
 
     name: Name
@@ -127,7 +127,7 @@ class Compensated(BaseModel):
     outcome: Literal["completed", "given_up"]
 
 
-class CompensationStarted(DomainEvent, event_type="run.compensation.started"):
+class CompensationStarted(StandardEvent, event_type="run.compensation.started"):
     """The run is ending and its effects are being undone, last first; its terminal event follows."""
 
     run_id: Identifier

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import AgentType, Identifier, Name, Whole
 
 
-class PartitionOutgrown(DomainEvent, event_type="partition.outgrown"):
+class PartitionOutgrown(StandardEvent, event_type="partition.outgrown"):
     """There is a next generation: requests to runs that the partition does not know belong there.
 
     Sent to all partitions of an inbox at once; the owner's copy in its journal counts.
@@ -20,7 +20,7 @@ class PartitionOutgrown(DomainEvent, event_type="partition.outgrown"):
     partitions: Whole = Field(ge=1)
 
 
-class RequestForwarded(DomainEvent, event_type="request.forwarded"):
+class RequestForwarded(StandardEvent, event_type="request.forwarded"):
     """An inbox record was forwarded to the next generation in the same commit, with the same event id."""
 
     agent_type: AgentType

@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
-from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import Identifier, Name, Names, Object, Whole
 
 MAX_MINIMUM: Final = 100
 """Most people whose approval a question may want."""
 
 
-class ApprovalRequested(DomainEvent, event_type="approval.requested"):
+class ApprovalRequested(StandardEvent, event_type="approval.requested"):
     """A step asks a person and waits; written once, however often the step is executed.
 
     `fingerprint` identifies the question's content, and an answer names it. `answer_schema` is the JSON
@@ -36,7 +36,7 @@ class ApprovalRequested(DomainEvent, event_type="approval.requested"):
     deadline_ms: Whole | None = None
 
 
-class ApprovalAnswered(DomainEvent, event_type="approval.answered"):
+class ApprovalAnswered(StandardEvent, event_type="approval.answered"):
     """A person's answer to one question; the first valid one counts, or so many as the question wants.
 
     In the inbox it is a request, in the run's journal the owner's acceptance. A null `value` means that none
@@ -51,7 +51,7 @@ class ApprovalAnswered(DomainEvent, event_type="approval.answered"):
     answered_by: Name
 
 
-class ApprovalExpired(DomainEvent, event_type="approval.expired"):
+class ApprovalExpired(StandardEvent, event_type="approval.expired"):
     """Nobody answered before the deadline; `decision` is the step's default, null if it has none."""
 
     run_id: Identifier

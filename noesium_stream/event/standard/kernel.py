@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import Identifier, Name, Names, Text, Whole
 
 
-class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
+class NodeEntered(StandardEvent, event_type="kernel.node.entered"):
     """A node starts; `task_path` identifies the task within its superstep.
 
     `compensation` is the reference of the function that undoes the whole node, as in `effect.requested`;
@@ -30,7 +30,7 @@ class NodeEntered(DomainEvent, event_type="kernel.node.entered"):
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("entropy_sources", "compensation", "input_hash")
 
 
-class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
+class NodeCompleted(StandardEvent, event_type="kernel.node.completed"):
     """A node is done: `delta` is its return value, in a form that can be replayed.
 
     `entropy_sources` lists the sources of a nondeterministic node (RFC-0002).
@@ -48,7 +48,7 @@ class NodeCompleted(DomainEvent, event_type="kernel.node.completed"):
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("entropy_sources",)
 
 
-class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
+class NodeFailed(StandardEvent, event_type="kernel.node.failed"):
     """A node raised (RFC-0003 §11); without `retry_in_ms` this was its last attempt.
 
     `input_hash` is the SHA-256 of the input state, for nodes that may be retried. `where` is the place in the
@@ -73,7 +73,7 @@ class NodeFailed(DomainEvent, event_type="kernel.node.failed"):
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("hint", "where", "traceback")
 
 
-class NodeRetried(DomainEvent, event_type="kernel.node.retried"):
+class NodeRetried(StandardEvent, event_type="kernel.node.retried"):
     """A failed node starts again on the same input state (RFC-0003 §9).
 
     `branch`: the input differs from that of the failed attempt; a new branch follows.
@@ -88,7 +88,7 @@ class NodeRetried(DomainEvent, event_type="kernel.node.retried"):
     branch: bool = False
 
 
-class CheckpointCreated(DomainEvent, event_type="kernel.checkpoint.created"):
+class CheckpointCreated(StandardEvent, event_type="kernel.checkpoint.created"):
     """A superstep ended and the state is recorded (RFC-0003 §10).
 
     `checkpoint_id` is `RUN/STEP`; `parent_id` is omitted if it is the run's own `RUN/STEP-1`. `state_hash` is

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import Name, Whole
 
 _Offset = Annotated[Whole, Field(ge=0)]
 
 
-class MigratedTopic(BaseModel):
+class MigratedTopic(BaseModel, defer_build=True):
     """Start of a newer version in a topic: `offsets` by partition.
 
     `topic_id` identifies the topic, as opposed to one that was recreated under its name.
@@ -24,7 +24,7 @@ class MigratedTopic(BaseModel):
     offsets: dict[Name, _Offset]
 
 
-class ProjectionMigrated(DomainEvent, event_type="projection.migrated"):
+class ProjectionMigrated(StandardEvent, event_type="projection.migrated"):
     """A newer version of a projection takes over the state of an older one at these positions.
 
     `from_version` folds the events before them, `to_version` the others. For each `to_version` the first such

@@ -6,14 +6,14 @@ from typing import Final
 
 from pydantic import Field
 
-from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import Name, Text, Whole
 
 BEHIND: Final = "it waits for the command of its run, which is parked"
 """The reason for deferring later requests to a run whose command is deferred."""
 
 
-class RequestParked(DomainEvent, event_type="request.parked"):
+class RequestParked(StandardEvent, event_type="request.parked"):
     """An inbox record is deferred: it stays in the journal until a worker can take it.
 
     The owner does not know its schema, or carries no version that it asks for.
@@ -41,7 +41,7 @@ class RequestParked(DomainEvent, event_type="request.parked"):
     parts: Whole = Field(default=1, ge=1)
 
 
-class RequestResumed(DomainEvent, event_type="request.resumed"):
+class RequestResumed(StandardEvent, event_type="request.resumed"):
     """Deferred requests of a run were processed: the results, if any, are in the same commit.
 
     `offsets` are those of their `request.parked`, in this partition of the journal. `refused`: why one of

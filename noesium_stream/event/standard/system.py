@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import Field
 
-from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import Name, Object, Text, Texts, Whole
 
 
-class MemoryWritten(DomainEvent, event_type="memory.written"):
+class MemoryWritten(StandardEvent, event_type="memory.written"):
     """Durable memory changed: the event is the memory, everything else is derived (RFC-0004)."""
 
     key: Name
@@ -19,7 +19,7 @@ class MemoryWritten(DomainEvent, event_type="memory.written"):
     metadata: Object = Field(default_factory=dict)
 
 
-class ErrorOccurred(DomainEvent, event_type="system.error.occurred"):
+class ErrorOccurred(StandardEvent, event_type="system.error.occurred"):
     """A failure that no other event describes."""
 
     error_type: Name
@@ -28,7 +28,7 @@ class ErrorOccurred(DomainEvent, event_type="system.error.occurred"):
     stack_trace: Text | None = None
 
 
-class EventValidationFailed(DomainEvent, event_type="system.event.validation_failed"):
+class EventValidationFailed(StandardEvent, event_type="system.event.validation_failed"):
     """A record was refused (RFC-0002 §14): its position, the reason and what was found.
 
     `record_base64` has its bytes; for a large record only the start, and `whole` is False. `topic_id` is the
@@ -46,7 +46,7 @@ class EventValidationFailed(DomainEvent, event_type="system.event.validation_fai
     whole: bool = True
 
 
-class DeadLetterRedriven(DomainEvent, event_type="system.dead_letter.redriven"):
+class DeadLetterRedriven(StandardEvent, event_type="system.dead_letter.redriven"):
     """A refused record was sent again to its original topic; in one commit with it, and once.
 
     `topic`, `partition`, `offset` and `topic_id` are those of the refused record.
@@ -59,7 +59,7 @@ class DeadLetterRedriven(DomainEvent, event_type="system.dead_letter.redriven"):
     redriven_by: Name
 
 
-class DeadLetterDropped(DomainEvent, event_type="system.dead_letter.dropped"):
+class DeadLetterDropped(StandardEvent, event_type="system.dead_letter.dropped"):
     """A person decided to drop a refused record; it stays where it was."""
 
     topic: Name

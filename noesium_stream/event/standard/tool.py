@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard.agent import ReplyTo
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import (
     AgentType,
     Identifier,
@@ -20,7 +20,7 @@ from noesium_stream.event.standard.forms import (
 )
 
 
-class ToolInvoked(DomainEvent, event_type="tool.invoked"):
+class ToolInvoked(StandardEvent, event_type="tool.invoked"):
     """A tool is about to be called; `call_id` identifies the call in the following events."""
 
     call_id: Identifier
@@ -30,7 +30,7 @@ class ToolInvoked(DomainEvent, event_type="tool.invoked"):
     input: Object
 
 
-class ToolCompleted(DomainEvent, event_type="tool.completed"):
+class ToolCompleted(StandardEvent, event_type="tool.completed"):
     """The tool returned."""
 
     call_id: Identifier
@@ -40,7 +40,7 @@ class ToolCompleted(DomainEvent, event_type="tool.completed"):
     duration_ms: Whole = Field(ge=0)
 
 
-class ToolFailed(DomainEvent, event_type="tool.failed"):
+class ToolFailed(StandardEvent, event_type="tool.failed"):
     """The tool raised an error, or was not permitted."""
 
     call_id: Identifier
@@ -51,7 +51,7 @@ class ToolFailed(DomainEvent, event_type="tool.failed"):
     duration_ms: Whole = Field(ge=0)
 
 
-class ToolTimeout(DomainEvent, event_type="tool.timeout"):
+class ToolTimeout(StandardEvent, event_type="tool.timeout"):
     """The tool exceeded its time limit."""
 
     call_id: Identifier
@@ -60,7 +60,7 @@ class ToolTimeout(DomainEvent, event_type="tool.timeout"):
     timeout_ms: Whole = Field(gt=0)
 
 
-class ToolRegistered(DomainEvent, event_type="tool.registered"):
+class ToolRegistered(StandardEvent, event_type="tool.registered"):
     """A tool has become available; it is also a capability."""
 
     tool_id: Name
@@ -73,7 +73,7 @@ class ToolRegistered(DomainEvent, event_type="tool.registered"):
     permissions: Names = Field(default_factory=list)
 
 
-class ToolInvocationRequested(DomainEvent, event_type="tool.invocation.requested"):
+class ToolInvocationRequested(StandardEvent, event_type="tool.invocation.requested"):
     """A call of another agent's tool: in the caller's journal, and a command in the provider's inbox.
 
     It is `capability.invoked` for a tool, which is also a capability; the fields beyond those of RFC-1001
@@ -99,7 +99,7 @@ class ToolInvocationRequested(DomainEvent, event_type="tool.invocation.requested
     deadline_ms: Whole | None = Field(default=None, ge=0)
 
 
-class ToolInvocationCompleted(DomainEvent, event_type="tool.invocation.completed"):
+class ToolInvocationCompleted(StandardEvent, event_type="tool.invocation.completed"):
     """The other agent's answer: in its journal, and in the caller's inbox. `error` is None on success.
 
     It is `capability.completed` for a tool.
@@ -117,7 +117,7 @@ class ToolInvocationCompleted(DomainEvent, event_type="tool.invocation.completed
     error_type: Name | None = None
 
 
-class TaskRequested(DomainEvent, event_type="task.requested"):
+class TaskRequested(StandardEvent, event_type="task.requested"):
     """A task for any provider of the capability (RFC-0001)."""
 
     task_id: Name
@@ -125,7 +125,7 @@ class TaskRequested(DomainEvent, event_type="task.requested"):
     payload_: Object = Field(default_factory=dict, alias="payload", serialization_alias="payload")
 
 
-class TaskCompleted(DomainEvent, event_type="task.completed"):
+class TaskCompleted(StandardEvent, event_type="task.completed"):
     """The outcome of a task."""
 
     task_id: Name

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import Identifier, Names, Text, Whole
 
 
-class KeyTrusted(DomainEvent, event_type="key.trusted"):
+class KeyTrusted(StandardEvent, event_type="key.trusted"):
     """A public key is trusted from here on, for these names.
 
     It counts if an operator's key signed it, one that speaks for everybody. `public_key` is the key's 32
@@ -20,7 +20,7 @@ class KeyTrusted(DomainEvent, event_type="key.trusted"):
     not_after_ms: Whole | None = None
 
 
-class KeyRevoked(DomainEvent, event_type="key.revoked"):
+class KeyRevoked(StandardEvent, event_type="key.revoked"):
     """What a key signed counts no more from `from_ms` on, by the log's time of the append.
 
     Null: from when the log took this event. It counts if an operator's key signed it.

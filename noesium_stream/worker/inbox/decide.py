@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
-from noesium_stream.capabilities import in_range
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.errors import (
     ConfigError,
     CorruptRecordError,

@@ -27,7 +27,7 @@ from noesium_stream.errors import (
     brief,
 )
 from noesium_stream.event.standard import PartitionStatus
-from noesium_stream.kernel import NO_LONGER_OWNER
+from noesium_stream.kernel.graph.durable_node import NO_LONGER_OWNER
 from noesium_stream.log.record import Record
 from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.ownership.assignment import Assignment

@@ -23,7 +23,7 @@ from noesium_stream.event import Catalogue
 from noesium_stream.kernel import LogCheckpointer
 from noesium_stream.kernel.verify.verifier import ReplayTarget
 from noesium_stream.log import EventLog
-from noesium_stream.projection import ProjectionEngine
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.load import load_projection
 from tests.data.earlier_log.agents import AGENTS, GRAPHS, OTHER_VERSIONS, TALK, Facts
 from tests.data.earlier_log.nodes import Mood, Place, Said

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from noesium_stream.client import SyncClient
+from noesium_stream.client.sync import SyncClient
 from tests.support.command import Folder, Running
 from tests.support.reading import PATIENCE_S
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from noesium_stream.client import SyncClient
+from noesium_stream.client.sync import SyncClient
 from tests.support.command import Folder
 
 SHOP = '''

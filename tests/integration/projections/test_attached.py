@@ -17,7 +17,7 @@ from noesium_stream.errors import EventHeldError, KeyElsewhereError, LogTruncate
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import EventLog, Outgoing, Position, TopicPartition
 from noesium_stream.log.topics import partition_of
-from noesium_stream.projection import AttachedProjection
+from noesium_stream.projection.attached import AttachedProjection
 from tests.support.attach import Numbers, Sums, rows_in
 from tests.support.backends import PARTITIONS, Backend, Open
 from tests.support.events import counted, noted, sold

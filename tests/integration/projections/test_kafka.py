@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from noesium_stream.log.broker.local import LocalBroker
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection import AttachedProjection
+from noesium_stream.projection.attached import AttachedProjection
 from tests.integration.projections.test_attached import add, attach, expected, seen
 from tests.support.attach import rows_in
 from tests.support.events import catalogue, counted, sold

@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 
 from noesium_stream.clock import SystemClock
-from noesium_stream.projection import AttachedProjection, ProjectionEngine
+from noesium_stream.projection.attached import AttachedProjection
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.versions.open_migrated import migrate
 from tests.integration.projections.test_attached import seen
 from tests.integration.projections.test_kafka import opened

@@ -22,7 +22,7 @@ from tests.support.reading import Tail
 SUMS = """
 from noesium_stream.agent import BaseHandler
 from noesium_stream.event.domain_event import DomainEvent
-from noesium_stream.projection import BaseProjection
+from noesium_stream import BaseProjection
 
 
 class Counted(DomainEvent, event_type="things.counted"):

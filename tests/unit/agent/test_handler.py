@@ -11,7 +11,7 @@ from noesium_stream.agent import BaseHandler
 from noesium_stream.errors import ConfigError
 from noesium_stream.event import EventEnvelope
 from noesium_stream.event.domain_event import DomainEvent
-from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.base import BaseProjection
 
 
 def handler(*, keyed: bool = True, **declared: Any) -> type[BaseHandler]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noesium_stream.capabilities import CapabilityRegistry, in_range
+from noesium_stream.capabilities.registry import CapabilityRegistry
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import CapabilityError, CapabilityNotFoundError, ConfigError
 from noesium_stream.event import AgentRef, TraceContext

@@ -17,7 +17,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.generations import generations
 from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.log.topics import TopicSpec
-from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.stored.folder import matching
 from noesium_stream.testing import HookedLog
 from noesium_stream.testing.hooked import Commit

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from noesium_stream.client import SyncClient
+from noesium_stream.client.sync import SyncClient
 from noesium_stream.errors import LogUnavailableError, RunFailedError, RunNotFoundError
 from noesium_stream.log import open_log
 from noesium_stream.worker import Worker

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from aiokafka.partitioner import murmur2
 
 from noesium_stream.errors import ConfigError, EventValidationError
 from noesium_stream.event.envelope import AgentRef
@@ -11,7 +10,7 @@ from noesium_stream.log.generations import fitting_spec
 from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.port import TopicShape
 from noesium_stream.log.prepare import standard_headers
-from noesium_stream.log.topics import TopicKind, Topology, partition_of, route
+from noesium_stream.log.topics import TopicKind, Topology, murmur2, partition_of, route
 from tests.support.events import counted
 
 # From Apache Kafka's own test of `Utils.murmur2`.

@@ -20,7 +20,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, GroupShare, TopicPartition, TopicShape
-from noesium_stream.projection import AttachedProjection
+from noesium_stream.projection.attached import AttachedProjection
 from noesium_stream.projection.fold.redrive import ask
 from noesium_stream.projection.group import owned_folds as share_module
 from noesium_stream.projection.state.manifest import Identity

@@ -20,7 +20,7 @@ from noesium_stream.event.codec.codec import EnvelopeCodec
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
-from noesium_stream.projection import AttachedProjection
+from noesium_stream.projection.attached import AttachedProjection
 from noesium_stream.projection.fold import flush_schedule as flushing
 from noesium_stream.projection.fold.redrive import ask
 from noesium_stream.projection.group import member

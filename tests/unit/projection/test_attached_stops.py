@@ -12,7 +12,8 @@ import pytest
 from noesium_stream.errors import EventHeldError, LogUnavailableError, ProjectionError, StateFileError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition, TopicShape
-from noesium_stream.projection import AttachedProjection, BaseProjection
+from noesium_stream.projection.attached import AttachedProjection
+from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.fold import flush_schedule as flushing
 from noesium_stream.projection.group import member
 from noesium_stream.projection.state.state_file import StateFile

@@ -9,7 +9,9 @@ import pytest
 
 from noesium_stream.errors import ProjectionError, ProjectionLoadError
 from noesium_stream.log.open import open_log
-from noesium_stream.projection import AttachedProjection, ProjectionEngine, compose
+from noesium_stream.projection.attached import AttachedProjection
+from noesium_stream.projection.compose import compose
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.stored.folder import merged
 from tests.support.attach import Numbers, Sums
 

@@ -13,8 +13,10 @@ import pytest
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection import BaseProjection, ProjectionEngine, compose
+from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.code_fingerprint import differs, fingerprint
+from noesium_stream.projection.compose import compose
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.stored.stored_projection import (
     About,
     StoredProjection,

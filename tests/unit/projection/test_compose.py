@@ -13,7 +13,10 @@ from noesium_stream.errors import ProjectionError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection import AttachedProjection, BaseProjection, ProjectionEngine, compose
+from noesium_stream.projection.attached import AttachedProjection
+from noesium_stream.projection.base import BaseProjection
+from noesium_stream.projection.compose import compose
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.state.codec import StateCodec
 from noesium_stream.projection.stored.stored_projection import describe, open_stored_projection
 from tests.support.attach import Numbers

@@ -21,7 +21,8 @@ from noesium_stream.errors import (
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position, TopicPartition, TopicShape
-from noesium_stream.projection import BaseProjection, ProjectionEngine
+from noesium_stream.projection.base import BaseProjection
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.stored.folder import state_path
 from tests.support.attach import Numbers, Sums, rows_in
 from tests.support.events import catalogue, counted, noted, outgoing, sold

@@ -12,7 +12,7 @@ import pytest
 from langgraph.graph import START, StateGraph
 
 from noesium_stream.agent import agent_from_graph, agent_from_tools
-from noesium_stream.capabilities import tool_capability
+from noesium_stream.capabilities.tools import tool_capability
 from noesium_stream.client import Client, Run
 from noesium_stream.client.operate.fork import fork
 from noesium_stream.client.operate.replay import verify

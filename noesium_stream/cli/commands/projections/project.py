@@ -34,8 +34,9 @@ from noesium_stream.errors import (
     StateFileError,
 )
 from noesium_stream.log import EventLog
-from noesium_stream.projection import AttachedProjection, ProjectionEngine
+from noesium_stream.projection.attached import AttachedProjection
 from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.group.member import group_of
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.purity_check import PurityCheck

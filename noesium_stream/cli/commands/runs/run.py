@@ -7,11 +7,12 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from noesium_stream.agent import BaseGraphicAgent, BaseHandler
+from noesium_stream import agent as agent_layer
+from noesium_stream import worker as worker_layer
 from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand, find_agent, with_runs
 from noesium_stream.cli.answer import print_answer, result_json
 from noesium_stream.cli.exits import EXIT_CODES
@@ -35,8 +36,11 @@ from noesium_stream.client import Client, Run
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
 from noesium_stream.log import EventLog
-from noesium_stream.worker import Worker
 from noesium_stream.worker.process_settings import tune_process
+
+if TYPE_CHECKING:
+    from noesium_stream.agent import BaseGraphicAgent
+    from noesium_stream.worker import Worker
 
 
 @click.command(
@@ -178,9 +182,9 @@ class _Question:
             agents.append((companion, self._choice.options_for(companion, self._defaults)))
         self._here = frozenset(kind.agent_type for kind, _ in agents)
         config = self._loaded.noesium
-        tune_process(handlers=any(issubclass(kind, BaseHandler) for kind, _ in agents))
+        tune_process(handlers=any(issubclass(kind, agent_layer.BaseHandler) for kind, _ in agents))
         # Companions first: their capabilities must be registered when the agent asks for them.
-        async with Worker(
+        async with worker_layer.Worker(
             log,
             agents[::-1],
             home=config.home,

@@ -9,8 +9,9 @@ from noesium_stream.clock import VirtualClock
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import MemoryWritten
 from noesium_stream.log import open_log
-from noesium_stream.projection import ProjectionEngine
-from noesium_stream.projection.builtin import CognitiveProjection, MemoryItem, RunMind
+from noesium_stream.projection.builtin.cognitive import CognitiveProjection
+from noesium_stream.projection.builtin.cognitive_state import MemoryItem, RunMind
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.testing.golden import read_history
 from tests.support.many_runs import many_runs
 

@@ -32,8 +32,9 @@ from noesium_stream.event.standard import (
     ToolCompleted,
     ToolFailed,
 )
-from noesium_stream.projection import ProjectionEngine
-from noesium_stream.projection.builtin import AgentState, ExecutionProjection, RunState
+from noesium_stream.projection.builtin.execution import ExecutionProjection
+from noesium_stream.projection.builtin.execution_state import AgentState, RunState
+from noesium_stream.projection.engine import ProjectionEngine
 from tests.support.many_runs import many_runs
 
 SHOWN = ("agent_type", "agent_version", "label", "requested_ms", "started_ms", "ended_ms", "error", "result")

@@ -18,9 +18,9 @@ from noesium_stream.errors import EventHeldError, ProjectionError, RunNotFoundEr
 from noesium_stream.log import EventLog
 from noesium_stream.log.port import Position
 from noesium_stream.log.topics import TopicKind
-from noesium_stream.projection import BaseProjection, ProjectionEngine
-from noesium_stream.projection.builtin import IndexProjection
-from noesium_stream.projection.builtin.index import positions
+from noesium_stream.projection.base import BaseProjection
+from noesium_stream.projection.builtin.index import IndexProjection, positions
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.state.state_file import StateFile
 from noesium_stream.projection.stored.folder import matching
 from tests.support.folding import everything, fold_of, numbered

@@ -15,10 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noesium_stream.errors import ImpureProjectionError, ProjectionError
-from noesium_stream.projection import BaseProjection
-from noesium_stream.projection.builtin import SemanticIndex
+from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.builtin.embedding import WordLlamaEmbedder
-from noesium_stream.projection.builtin.semantic import texts_of
+from noesium_stream.projection.builtin.semantic import SemanticIndex, texts_of
 from noesium_stream.projection.load import load_projection
 from noesium_stream.projection.state.state_file import StateFile
 from noesium_stream.projection.stored.stored_projection import StoredProjection, describe
@@ -271,8 +270,8 @@ async def test_a_fold_that_reads_an_index_is_stopped(source: Source, tmp_path: P
 
 
 GOOD = """
-from noesium_stream.projection import BaseProjection, ProjectionEngine, compose
-from noesium_stream.projection.builtin import IndexProjection, SemanticIndex
+from noesium_stream import BaseProjection, ProjectionEngine, compose
+from noesium_stream import IndexProjection, SemanticIndex
 from noesium_stream.event.envelope import EventEnvelope
 
 class Counts(BaseProjection[int]):

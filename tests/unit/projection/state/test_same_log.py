@@ -11,7 +11,8 @@ import pytest
 
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position
-from noesium_stream.projection import AttachedProjection, ProjectionEngine
+from noesium_stream.projection.attached import AttachedProjection
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.group.member import GroupMember
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted

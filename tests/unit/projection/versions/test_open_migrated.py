@@ -26,8 +26,9 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import MigratedTopic
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position, TopicPartition
-from noesium_stream.projection import AttachedProjection, BaseProjection, ProjectionEngine
-from noesium_stream.projection.base import AnyProjection
+from noesium_stream.projection.attached import AttachedProjection
+from noesium_stream.projection.base import AnyProjection, BaseProjection
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.fold.redrive import REQUEST
 from noesium_stream.projection.purity_check import PurityCheck
 from noesium_stream.projection.state.atomic_file import written_whole

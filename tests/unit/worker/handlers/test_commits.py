@@ -24,7 +24,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.embedded import group
 from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.log.record import Record
-from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.base import BaseProjection
 from noesium_stream.testing import HookedLog
 from noesium_stream.testing.hooked import Commit
 from noesium_stream.worker import Worker

@@ -15,7 +15,7 @@ from noesium_stream.event import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.fold import repeats
 from noesium_stream.worker import Worker
 from tests.support.reading import PATIENCE_S

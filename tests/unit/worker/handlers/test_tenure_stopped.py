@@ -16,7 +16,7 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Decoder, Record
-from noesium_stream.projection import BaseProjection
+from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.fold.partition_fold import PartitionFold
 from noesium_stream.worker.handlers import catch_up as handling_past
 from noesium_stream.worker.handlers.events import Handling

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from noesium_stream.cli import takeover
 from noesium_stream.log.open import open_log
-from noesium_stream.projection import AttachedProjection, ProjectionEngine
+from noesium_stream.projection.attached import AttachedProjection
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.group.member import group_of
 from noesium_stream.projection.stored.stored_projection import current_version, describe
 from tests.support.attach import Numbers

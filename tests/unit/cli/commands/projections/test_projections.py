@@ -11,7 +11,7 @@ import pytest
 from noesium_stream.cli.commands.projections.projections import oldest_ms, written_ms
 from noesium_stream.clock import VirtualClock
 from noesium_stream.log.open import open_log
-from noesium_stream.projection import ProjectionEngine
+from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.state.state_file import StateFile
 from noesium_stream.projection.stored.stored_projection import describe, open_stored_projection
 from tests.support.attach import Numbers
