@@ -22,6 +22,10 @@ GUIDES: Final = (
 )
 """Names of the guides, in the order in which they are listed."""
 
+API: Final = "api"
+API_SUMMARY: Final = "Every public name with its signature, from the docstrings of the installed package."
+"""The guide that is no file: see `api_reference`."""
+
 _SNIPPET_MARK: Final = re.compile(r"^<!-- snippet: [^>]+ -->\n", re.MULTILINE)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
-from noesium_stream.cli.guides import GUIDES, guide_text, summary
+from noesium_stream.cli.guides import API, API_SUMMARY, GUIDES, guide_text, summary
 from noesium_stream.cli.output import out_lines
 from noesium_stream.cli.signals import synchronous
 
@@ -15,10 +17,14 @@ from noesium_stream.cli.signals import synchronous
 def guide_command(name: str | None) -> None:
     """Print a guide, or list the guides.
 
-    Guides are Markdown. To read one in a pager: `noesium guide agent | less`.
+    Guides are Markdown. To read one in a pager: `noesium guide agent | less`. `noesium guide api` is the
+    reference of all public names, made from the installed package.
     """
     if name is None:
         out_lines(_listed())
+    elif name == API:
+        # Imported here: it loads the whole package, which no other guide needs.
+        out_lines(import_module("noesium_stream.cli.api_reference").api_reference().rstrip("\n"))
     elif name in GUIDES:
         out_lines(guide_text(name).rstrip("\n"))
     else:
@@ -28,4 +34,5 @@ def guide_command(name: str | None) -> None:
 def _listed() -> str:
     """Return one line for each guide: its name and what it is for."""
     width = max(map(len, GUIDES))
-    return "\n".join(f"  {name:{width}}  {summary(name)}" for name in GUIDES)
+    listed = [*((name, summary(name)) for name in GUIDES), (API, API_SUMMARY)]
+    return "\n".join(f"  {name:{width}}  {what}" for name, what in listed)
