@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from noesium_stream.client.views.approvals import Approval
     from noesium_stream.client.views.runs import RunInfo
     from noesium_stream.client.views.unresolved_effects import UnresolvedEffect
+    from noesium_stream.client.views.waits import Wait
     from noesium_stream.client.views.workers import OwnedPartition
     from noesium_stream.config import AgentConfig, ExecutionMode, NoesiumConfig, load_config
     from noesium_stream.errors import (
@@ -244,6 +245,7 @@ __all__ = [
     "TopicNotFoundError",
     "UnknownSchemaError",
     "UnresolvedEffect",
+    "Wait",
     "WordLlamaEmbedder",
     "Worker",
     "agent_from_graph",
@@ -285,6 +287,7 @@ _MODULES: Final = {
     "client.views.approvals": ("Approval",),
     "client.views.runs": ("RunInfo",),
     "client.views.unresolved_effects": ("UnresolvedEffect",),
+    "client.views.waits": ("Wait",),
     "client.views.workers": ("OwnedPartition",),
     "config": (
         "AgentConfig",

@@ -31,6 +31,7 @@ def draw(run: RunTree) -> list[str]:
         lines.append(styled(f"   {run.error or run.reason}"))
     if run.where:
         lines.append(styled(f"   at {run.where}"))
+    lines.extend(styled(f"   waits for {wait.shown}") for wait in run.waits_for)
     lines.extend(
         styled(f"   moved from version {move.source} to {move.target} before step {move.step}")
         for move in run.moves

@@ -64,6 +64,13 @@ state_option: Final = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Where projections keep their states. [default: a folder in NOESIUM_HOME, one per log]",
 )
+where_option: Final = click.option(
+    "--where",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Only of runs like this; all conditions count. KEY is agent, version, parent, by (who asked for the "
+    "run), fairness_key, or a field of its input: customer, order.country, input.agent.",
+)
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="JSON for programs.")
 
 

@@ -5,6 +5,7 @@ from noesium_stream.client.run import Run
 from noesium_stream.client.views.approvals import Approval
 from noesium_stream.client.views.runs import RunInfo
 from noesium_stream.client.views.unresolved_effects import UnresolvedEffect
+from noesium_stream.client.views.waits import Wait
 from noesium_stream.client.views.workers import OwnedPartition
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "Run",
     "RunInfo",
     "UnresolvedEffect",
+    "Wait",
 ]

@@ -12,8 +12,9 @@ from noesium_stream.capabilities.version import in_range
 from noesium_stream.client.generations import GenerationInfo, generation_infos, grow
 from noesium_stream.client.run import Run
 from noesium_stream.client.views.approvals import Approval, open_ones, read_questions
+from noesium_stream.client.views.run_list import OPEN, WAITING, RunList, is_status
 from noesium_stream.client.views.run_reader import Since
-from noesium_stream.client.views.runs import RUN_TYPES, RunInfo, fold_record
+from noesium_stream.client.views.runs import RunInfo
 from noesium_stream.client.views.unresolved_effects import UnresolvedEffect, open_ledgers, unresolved_effects
 from noesium_stream.client.views.workers import OwnedPartition, owned_partitions
 from noesium_stream.clock import Clock, SystemClock, derived_id, to_ms, to_rfc3339
@@ -24,7 +25,7 @@ from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.agent_calls import FAIRNESS_KEY
 from noesium_stream.event.standard import ForkRef, RunRequested
-from noesium_stream.log.generations import Generation, generations, open_generations
+from noesium_stream.log.generations import Generation, generations
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, Position
 
@@ -178,6 +179,13 @@ class Client:
             raise ConfigError(f"The deadline {to_rfc3339(moment_ms)} has passed already.")
         return moment_ms
 
+    def _past_ms(self, since: Duration | datetime) -> int:
+        if not isinstance(since, datetime):
+            return self._clock.now_ms() - round(in_seconds(since, "since") * 1000)
+        if since.tzinfo is None:
+            raise ConfigError(f"The time {since} has no time zone.", hint="Give one: tzinfo=UTC.")
+        return to_ms(since)
+
     async def publish(
         self, event: DomainEvent, *, key: str | None = None, idempotency_key: str | None = None
     ) -> Position:
@@ -208,13 +216,13 @@ class Client:
         agent_type, colon, rest = run_id.rpartition(":")
         if colon:
             known = agent_type in await self.agent_types()
-            listed = await self.list_runs(agent_type=agent_type) if known else []
+            listed = await RunList(self.log, [agent_type]).read() if known else []
             run_id = rest
         else:
             indexed = await self._indexed_run(run_id)
             if indexed is not None:
                 return indexed
-            listed = await self.list_runs()
+            listed = await RunList(self.log, await self.agent_types()).read()
         found = [info for info in listed if info.run_id.startswith(run_id)]
         exact = [info for info in found if info.run_id == run_id]
         if exact:
@@ -257,35 +265,53 @@ class Client:
         if index is None:
             return None
         found, rest = await index.runs(run_id)
-        for info in await self._runs_from(rest):
+        for info in await RunList(self.log, await self.agent_types()).read(rest):
             if info.run_id.startswith(run_id):
                 found.add((info.agent_type, info.run_id))
         exact = {(kind, key) for kind, key in found if key == run_id}
         return self.run_handle(*next(iter(exact or found))) if len(exact or found) == 1 else None
 
     async def list_runs(
-        self, *, agent_type: str | None = None, status: str | None = None, limit: int | None = None
+        self,
+        *,
+        agent_type: str | None = None,
+        status: str | None = None,
+        since: Duration | datetime | None = None,
+        where: Mapping[str, str] | None = None,
+        delegated: bool = True,
+        limit: int | None = None,
     ) -> list[RunInfo]:
-        """List the runs on this log, newest first."""
-        runs = await self._runs_from({}, agent_type)
-        found = [run for run in runs if status is None or run.status == status]
-        found.sort(key=lambda run: (run.requested_ms, run.run_id), reverse=True)
-        return found[:limit]
+        """List the runs on this log, newest first.
 
-    async def _runs_from(
-        self, starts: Mapping[str, Mapping[int, int]], agent_type: str | None = None
-    ) -> Sequence[RunInfo]:
-        """Fold the runs whose commands are in an inbox, or in a journal from these offsets on."""
-        found: list[RunInfo] = []
-        for kind in [agent_type] if agent_type else await self.agent_types():
-            runs: dict[str, RunInfo] = {}
-            for generation in await open_generations(self.log, kind):
-                for topic in (generation.inbox, generation.journal):
-                    until, start = await self.log.end(topic), starts.get(topic, {})
-                    async for record in self.log.read(topic, start, until=until, types=RUN_TYPES):
-                        fold_record(runs, record, kind)
-            found += runs.values()
-        return found
+        Args:
+            agent_type: only runs of this agent type.
+            status: only runs with this status. `waiting` also selects requested runs that wait for their
+                turn; see `RunInfo.waits_for`.
+            since: only runs that were asked for in this time up to now, or since then.
+            where: only runs that fulfil these conditions: by `agent`, `version`, `parent`, `by` (who asked
+                for it), `fairness_key`, or a field of the input (`customer`, `order.country`).
+            delegated: whether to list runs that other runs have called, too.
+            limit: how many at most.
+
+        Raises:
+            ConfigError: `since` is not a duration, or has no time zone.
+            LogUnavailableError
+        """
+        from_ms = None if since is None else self._past_ms(since)
+        runs = RunList(self.log, [agent_type] if agent_type else await self.agent_types(), where)
+        found = [
+            run
+            for run in await runs.read()
+            if (from_ms is None or run.requested_ms >= from_ms) and (delegated or run.parent_run_id is None)
+        ]
+        found.sort(key=lambda run: (run.requested_ms, run.run_id), reverse=True)
+        if status is None:
+            found = found[:limit]
+            await runs.add_waits(found)
+            return found
+        if status in (*OPEN, WAITING):
+            await runs.add_waits(found)
+        return [run for run in found if is_status(run, status)][:limit]
 
     async def unresolved_effects(self) -> Sequence[UnresolvedEffect]:
         """List the effects of all runs that wait for a person's decision, oldest first."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from noesium_stream.client.views.approvals import Approval, question_to_answer, read_questions
 from noesium_stream.client.views.refused_records import refused_records
+from noesium_stream.client.views.run_list import WAITING
 from noesium_stream.client.views.run_reader import RunReader, Since, closing
 from noesium_stream.client.views.runs import DEFERRAL_TYPES, RUN_TYPES, RunInfo, fold_record
 from noesium_stream.client.views.unresolved_effects import (
@@ -18,6 +19,7 @@ from noesium_stream.client.views.unresolved_effects import (
     resolution,
     unresolved_effects,
 )
+from noesium_stream.client.views.waits import Place, fold_runs_at, place_of, waits_of
 from noesium_stream.clock import Clock
 from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import (
@@ -130,19 +132,27 @@ class Run:
                 yield record
 
     async def info(self) -> RunInfo:
-        """Return the run's summary, as the log has it now.
+        """Return the run's summary, as the log has it now; not whether a worker has its partition.
 
         Raises:
             RunNotFoundError: neither inbox nor journal has the run.
         """
         runs: dict[str, RunInfo] = {}
+        place: Place | None = None
         for generation in await generations(self._log, self.agent_type):
             for topic in (generation.inbox, generation.journal):
                 async for record in self._own(topic, RUN_TYPES):
                     fold_record(runs, record, self.agent_type)
+                    if record.key == self.id:
+                        place = place_of(place, generation, record)
         if self.id not in runs:
             raise RunNotFoundError(f"There is no run {self.id} of {self.agent_type} on this log.")
-        return runs[self.id]
+        info = runs[self.id]
+        if info.status == "running" and place is not None:
+            state = (await fold_runs_at(self._log, {self.id: place})).get(self.id)
+            info.waits_for = () if state is None else waits_of(state)
+            info.status = WAITING if info.waits_for else info.status
+        return info
 
     async def commands(self) -> AsyncGenerator[EventEnvelope, None]:
         """Yield the commands in the inbox that start this run: its only trace before it has started."""

@@ -23,6 +23,7 @@ from noesium_stream.worker.runs.fork_history import read_recorded
 __all__ = ["check_agent", "check_step", "recording", "state_at", "verify", "verify_open"]
 
 _MOVABLE: Final = "can be moved by a migration"
+_OPEN: Final = ("running", "waiting", "stranded")
 
 
 async def recording(run: Run, graph: str | None = None) -> RecordedRun:
@@ -90,7 +91,7 @@ async def verify_open(client: Client, target: ReplayTarget, agent_type: str | No
             hint=f"It has {', '.join(known) or 'none'}; say which one with --agent TYPE.",
         )
     listed = await client.list_runs(agent_type=kind)
-    found = [info for info in listed if info.status in ("running", "stranded")]
+    found = [info for info in listed if info.status in _OPEN and info.started_ms is not None]
     runs = [await client.get_run(info.run_id) for info in sorted(found, key=lambda info: info.requested_ms)]
     recorded = [await recording(run) for run in runs]
     return [_pinned(await _verify(target, run), run, target.ref) for run in recorded]

@@ -29,6 +29,8 @@ from noesium_stream.log.topics import partition_of
 
 _TYPES: Final = ("approval.requested", "approval.answered", "approval.expired", *ENDINGS)
 _SHOWN: Final = 60
+MOST_SHOWN: Final = 5
+"""Most people whose names are given in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +133,14 @@ class Approval:
     @property
     def shown(self) -> str:
         """Return the question as one short line."""
-        text = self.question if isinstance(self.question, str) else json.dumps(self.question)
-        text = " ".join(text.split())
-        return f'"{text}"' if len(text) <= _SHOWN else f'"{text[: _SHOWN - 1]}…"'
+        return one_line(self.question)
+
+
+def one_line(question: Any) -> str:
+    """Return a question as one short line, in quotes."""
+    text = question if isinstance(question, str) else json.dumps(question)
+    text = " ".join(text.split())
+    return f'"{text}"' if len(text) <= _SHOWN else f'"{text[: _SHOWN - 1]}…"'
 
 
 class Questions:

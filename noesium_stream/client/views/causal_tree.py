@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from noesium_stream.client.views.waits import Wait, fold_event, waits_of
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import CALLS, COMMANDS, caller_of, input_of, output_of
 from noesium_stream.event.rules.run_life import ENDINGS, RunLife, evolve, executor_of
+from noesium_stream.projection.builtin.execution import OF_RUNS
+from noesium_stream.projection.builtin.execution_state import RunState
 
 _PLUMBING: Final = (
     *("run.", "kernel.", "capability.", "tool.invocation.", "effect."),
@@ -93,9 +96,9 @@ class Move:
 class RunTree(RunLife):
     """A run with its steps, in the order in which they were entered.
 
-    `status` is `requested` (not started yet), `running`, `stranded` (`reason` says why), `compensating`
-    (its effects are being compensated), `completed`, `failed`, `cancelled` or `expired`. Times are those of
-    the producers' clocks (ms), None if unknown.
+    `status` is `requested` (not started yet), `running`, `waiting` (each open task waits: see `waits_for`),
+    `stranded` (`reason` says why), `compensating` (its effects are being compensated), `completed`, `failed`,
+    `cancelled` or `expired`. Times are those of the producers' clocks (ms), None if unknown.
     """
 
     run_id: str
@@ -116,6 +119,7 @@ class RunTree(RunLife):
     moves: list[Move] = field(default_factory=list)
     signals: list[str] = field(default_factory=list)
     records: int = 0
+    waits_for: tuple[Wait, ...] = ()
 
     @property
     def calls(self) -> Iterator[Call]:
@@ -158,6 +162,7 @@ def _grow(run_id: str, by_run: dict[str, list[EventEnvelope]], above: frozenset[
         if envelope.event_id not in seen:
             seen.add(envelope.event_id)
             growth.apply(envelope)
+    growth.settle()
     for call in growth.run.calls:
         # A run cannot be its own ancestor; a log with such a cycle must not hang the reader.
         if call.call_id in by_run and call.call_id not in above | {run_id}:
@@ -177,9 +182,18 @@ class _Growth:
         self._calls: dict[str, Call] = {}
         self._effects: dict[str, Effect] = {}
         self._instance = ""
+        self._state: RunState | None = None
+
+    def settle(self) -> None:
+        """Set whether the run waits, and for what."""
+        if self.run.status == "running" and self._state is not None:
+            self.run.waits_for = waits_of(self._state)
+            self.run.status = "waiting" if self.run.waits_for else "running"
 
     def apply(self, event: EventEnvelope) -> None:
         self.run.records += 1
+        if event.event_type in OF_RUNS:
+            self._state = fold_event(self._state, event, self.run.run_id)
         counts = evolve(self.run, event)
         self._follow_owner(event)
         handler = getattr(self, f"_on_{event.event_type.replace('.', '_')}", None)

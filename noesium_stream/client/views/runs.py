@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from noesium_stream.client.views.waits import Wait
 from noesium_stream.client.views.wrong_records import WRONG, pass_over
 from noesium_stream.errors import CorruptRecordError
 from noesium_stream.event.envelope import EventEnvelope
@@ -24,10 +25,12 @@ GOES_ON: Final = ("run.resumed", "run.migrated")
 class RunInfo(RunLife):
     """Summary of one run.
 
-    `status` is requested, deferred (no worker can accept its command yet: see `reason`), running, stranded
-    (no worker carries its graph version: see `reason`), compensating (it is ending and its effects are being
-    compensated), completed, failed, cancelled or expired. `label` is its input in one line; empty if the
-    input cannot be read here. Times are milliseconds since the epoch.
+    `status` is requested, deferred (no worker can accept its command yet: see `reason`), running, waiting
+    (each open task waits, or nobody owns its partition: see `waits_for`), stranded (no worker carries its
+    graph version: see `reason`), compensating (it is ending and its effects are being compensated),
+    completed, failed, cancelled or expired. `waits_for` also says of a requested run at whose process it
+    waits for its turn. `label` is its input in one line; empty if the input cannot be read here. Times are
+    milliseconds since the epoch.
     """
 
     run_id: str
@@ -43,6 +46,7 @@ class RunInfo(RunLife):
     parent_run_id: str | None = None
     root_run_id: str | None = None
     reason: str | None = None
+    waits_for: tuple[Wait, ...] = ()
 
 
 def fold_record(runs: dict[str, RunInfo], record: Record, agent_type: str) -> None:

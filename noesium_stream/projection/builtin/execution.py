@@ -24,12 +24,15 @@ _RUN: Final[Mapping[str, Callable[[RunState, EventEnvelope, dict[str, Any]], Non
     **execution_run.HANDLERS,
     **execution_use.HANDLERS,
 }
+OF_RUNS: Final = frozenset((*LIFE_TYPES, *_RUN))
+"""Types of the events of a run's journal that the projection folds."""
 
 
 class ExecutionProjection(BaseProjection[ExecutionState]):
     """A row per run (by its id) and per agent (`agent/ID`); see `execution_state`."""
 
     name = "execution"
+    version = 2
     topics = ("agent.*.journal*", "registry")
     event_types = (*LIFE_TYPES, *_RUN, *execution_agents.HANDLERS)
     headers_only = True

@@ -76,7 +76,7 @@ class CallState:
 
 @dataclass(slots=True)
 class EffectState:
-    """An effect that is in progress (`running`, `retrying`) or waits for a person (`undecided`)."""
+    """An effect that is `running`, `retrying` (at `due_ms`), or waits for a person (`undecided`)."""
 
     name: str
     effect_class: str
@@ -86,6 +86,7 @@ class EffectState:
     compensates: str | None = None
     outcome_id: str | None = None
     reason: str | None = None
+    due_ms: int | None = None
 
 
 @dataclass(slots=True)

@@ -78,7 +78,7 @@ def _effect_failed(run: RunState, event: EventEnvelope, payload: dict[str, Any])
         effect.status, effect.outcome_id, effect.since_ms = "undecided", event.event_id, event.timestamp_ms
         effect.reason = f"it failed: {counts.error}"
     elif payload.get("retry_in_ms") is not None:
-        effect.status = "retrying"
+        effect.status, effect.due_ms = "retrying", event.timestamp_ms + payload["retry_in_ms"]
     else:
         del run.open_effects[payload["effect_id"]]
 

@@ -14,7 +14,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel
 
 from noesium_stream.agent import BaseGraphicAgent, catalogue_of
-from noesium_stream.client import Client
+from noesium_stream.client import Client, RunInfo
 from noesium_stream.client.checkpoint_manager import CheckpointManager
 from noesium_stream.client.operate.dead_letters import dead_letters
 from noesium_stream.client.operate.replay import verify
@@ -39,6 +39,10 @@ def known_events() -> Catalogue:
     return catalogue
 
 
+NEW_FIELDS = {"PendingApproval": ("minimum", "approved_by"), "EffectState": ("due_ms",)}
+"""Fields of rows that the earlier commit did not have."""
+
+
 def plain(value: Any) -> Any:
     """A value as JSON that shows its Python type."""
     if isinstance(value, BaseMessage):
@@ -46,8 +50,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return [type(value).__name__, {name: plain(item) for name, item in value}]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return [type(value).__name__, {name: plain(getattr(value, name)) for name in names}]
+        kind = type(value).__name__
+        new = NEW_FIELDS.get(kind, ())
+        names = [field.name for field in dataclasses.fields(value) if field.name not in new]
+        return [kind, {name: plain(getattr(value, name)) for name in names}]
     if isinstance(value, dict):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, set | frozenset):
@@ -84,6 +90,13 @@ def in_earlier_words(value: Any) -> Any:
     return [in_earlier_words(part) for part in value] if isinstance(value, list) else value
 
 
+def status_of(info: RunInfo) -> str:
+    """The status of a run in the words of the earlier commit, which did not say that one waits."""
+    if info.status == "waiting":
+        return "requested" if info.started_ms is None else "running"
+    return WORDS.get(info.status, info.status)
+
+
 async def runs_of(client: Client, *, states: bool) -> dict[str, Any]:
     """Each run: how it stands, what came of it, how many events and steps it has, and what a replay says."""
     found: dict[str, Any] = {}
@@ -93,7 +106,7 @@ async def runs_of(client: Client, *, states: bool) -> dict[str, Any]:
         said: dict[str, Any] = {
             "agent": info.agent_type,
             "version": info.agent_version,
-            "status": WORDS.get(info.status, info.status),
+            "status": status_of(info),
             "label": info.label,
             "result": info.result,
             "error": info.error,

@@ -247,11 +247,13 @@ def test_what_is_open_is_shown_as_open() -> None:
     entered = log.enter("researcher", run_id, "gather", 1)
     log.invoke(run_id, entered, 0)
     tree = causal_tree(run_id, log.events)
-    assert tree.status == "running"
+    assert tree.status == "waiting"
     drawn = lines(tree)
-    assert drawn[1] == "└─ gather         …  open"
-    assert "librarian" in drawn[2]
-    assert drawn[2].endswith("not taken up yet")
+    [wait] = tree.waits_for
+    assert drawn[1] == f"   waits for librarian to answer {wait.what}, run {wait.id}"
+    assert drawn[2] == "└─ gather         …  open"
+    assert "librarian" in drawn[3]
+    assert drawn[3].endswith("not taken up yet")
 
 
 def test_failures_of_calls_effects_and_runs_carry_their_reason() -> None:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import timedelta
 
 import click
 
 from noesium_stream.cli.output import duration, note, out_json, shorten
-from noesium_stream.cli.session import asynchronous, json_option, log_option, on_log, opened, settings
+from noesium_stream.cli.session import (
+    asynchronous,
+    json_option,
+    log_option,
+    on_log,
+    opened,
+    settings,
+    where_option,
+)
+from noesium_stream.cli.spans import Span
 from noesium_stream.cli.table import table
 from noesium_stream.client import Client, RunInfo
+from noesium_stream.client.views.where import parse_where
 from noesium_stream.clock import to_rfc3339
 
 STATUSES = (
-    *("requested", "deferred", "running", "stranded"),
+    *("requested", "deferred", "running", "waiting", "stranded"),
     *("compensating", "completed", "failed", "cancelled", "expired", "refused"),
 )
 _HELD_UP = ("deferred", "stranded")
 _ERROR_WIDTH = 160
+_MOST_WAITS = 3
 
 
 @click.command("runs")
@@ -27,6 +39,8 @@ _ERROR_WIDTH = 160
     "-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most."
 )
 @click.option("--all", "with_children", is_flag=True, help="Also runs that other runs delegated.")
+@click.option("--since", type=Span(), help="Only runs that were asked for in this time: 90s, 10m, 1h30m, 2d.")
+@where_option
 @log_option
 @json_option
 @asynchronous
@@ -35,16 +49,26 @@ async def runs_command(
     status: str | None,
     limit: int,
     with_children: bool,
+    since: timedelta | None,
+    where: tuple[str, ...],
     log_url: str | None,
     as_json: bool,
 ) -> None:
     """List runs, newest first; without those that other runs delegated.
 
-    A failed run is followed by its error, a deferred or stranded one by what it waits for.
+    A failed run is followed by its error, one that waits by whom or what it waits for: a person, a timer,
+    another agent, its next attempt, its turn, a worker. `--status waiting` lists these.
     """
+    conditions = parse_where(where)
     async with opened(log_url) as log, Client(log) as client:
-        found = await client.list_runs(agent_type=agent_type, status=status)
-    runs = [run for run in found if with_children or run.parent_run_id is None][:limit]
+        runs = await client.list_runs(
+            agent_type=agent_type,
+            status=status,
+            since=since,
+            where=conditions,
+            delegated=with_children,
+            limit=limit,
+        )
     if as_json:
         out_json([asdict(run) for run in runs])
     elif not runs:
@@ -63,6 +87,10 @@ def _below(run: RunInfo) -> str:
     """Format the start of an error, or all that a stranded run waits for, because a person has to act."""
     if run.status in _HELD_UP:
         return " ".join((run.reason or "").split())
+    if run.waits_for:
+        more = len(run.waits_for) - _MOST_WAITS
+        shown = [wait.shown for wait in run.waits_for[:_MOST_WAITS]] + ([f"{more} more"] if more > 0 else [])
+        return f"waits for {'; '.join(shown)}"
     return shorten(run.error or run.reason or "", _ERROR_WIDTH)
 
 

@@ -122,7 +122,7 @@ async def test_a_run_that_nobody_decides_about_fails_only_by_that_decision(tmp_p
     async with running(graph_of(node), tmp_path) as client:
         run = await client.start("sample", {})
         effect_id = await unknown(run)
-        assert (await run.info()).status == "running"
+        assert (await run.info()).status == "waiting"
         await run.resolve_effect(effect_id, "fail", by="Ada")
         with pytest.raises(RunFailedError, match="Ada decided that the effect pay has failed"):
             await run.result(timeout=PATIENCE_S)

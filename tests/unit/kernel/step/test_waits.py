@@ -484,7 +484,7 @@ async def test_timers_go_on_after_a_restart_and_what_has_fired_is_not_waited_for
         [fired] = await recorded(run, "timer.fired")
         async with bench.worker(node, clock=clock):
             await eventually(lambda: clock.sleepers)
-            assert (await run.info()).status == "running"
+            assert (await run.info()).status == "waiting"
             await clock.move(2 * day.total_seconds())
             result = await run.result(timeout=PATIENCE_S)
     assert len(await recorded(run, "timer.started")) == len(await recorded(run, "timer.fired")) == 2

@@ -116,7 +116,7 @@ async def test_a_stranded_run_goes_on_with_a_worker_of_its_graph(
     await stranded_by(log, asked, tmp_path, asker("1.1.0", more=True))
     async with Worker(log, [asker()], home=tmp_path):
         await seen(asked, "run.resumed")
-        assert ((await asked.info()).status, (await asked.info()).reason) == ("running", None)
+        assert ((await asked.info()).status, (await asked.info()).reason) == ("waiting", None)
         await asked.approve(value="yes", by="anna")
         assert await asked.result(PATIENCE_S) == {"word": "yes"}
     info = await asked.info()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
@@ -13,7 +14,7 @@ from langgraph.graph import START, StateGraph
 from noesium_stream import KernelExecutor
 from noesium_stream.cli import app
 from noesium_stream.cli.commands.runs import effect, runs
-from noesium_stream.client import Client, RunInfo, UnresolvedEffect
+from noesium_stream.client import Client, RunInfo, UnresolvedEffect, Wait
 from noesium_stream.client.operate.fork import fork
 from tests.support.reading import PATIENCE_S
 from tests.unit.client.operate.test_replay import target
@@ -88,3 +89,36 @@ def test_a_diff_says_what_was_set_in_the_fork(tmp_path: Path, capsys: pytest.Cap
     for pair in ((parent, made), (made, parent)):
         assert app.run(["diff", *pair, "--log", url]) == 1
         assert f"{made} branches off {parent} after step 1, where label was set" in capsys.readouterr().err
+
+
+def test_the_runs_that_wait_are_listed_with_what_they_wait_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/log.db?partitions=1"
+
+    async def begin() -> str:
+        async with Client(url) as client:
+            return (await client.start("sample", {"customer": "acme"})).id
+
+    run_id = asyncio.run(begin())
+
+    def told(*options: str) -> str:
+        assert app.run(["runs", "--log", url, *options]) == 0
+        return capsys.readouterr().out
+
+    shown = told("--status", "waiting", "--since", "1h", "--where", "customer=acme").splitlines()
+    assert shown[1].split()[:3] == [run_id, "sample", "waiting"]
+    assert shown[2] == "  waits for a worker of sample: nobody has partition 0"
+    [listed] = json.loads(told("--json"))
+    [wait] = listed["waits_for"]
+    assert (wait["kind"], wait["whom"], wait["what"]) == ("worker", "sample", "0")
+    assert told("--where", "customer=other") == told("--status", "running") == ""
+    assert app.run(["runs", "--log", url, "--where", "customer"]) == 2
+    assert "'customer' is no condition" in capsys.readouterr().err
+
+
+def test_of_many_reasons_the_first_are_shown() -> None:
+    waits = tuple(Wait("timer", "", f"node {n}", until_ms=0) for n in range(5))
+    run = RunInfo("r", "a", "waiting", "", 0, waits_for=waits)
+    assert runs._below(run).count("a timer of") == 3
+    assert runs._below(run).endswith("; 2 more")
