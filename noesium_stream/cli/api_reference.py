@@ -87,6 +87,8 @@ def _entry(name: str, value: Any, public: dict[str, tuple[str, Any]]) -> Iterato
         yield _code(f"{_async(value)}{name}{_signature(value)}")
         yield _doc(value)
         return
+    if issubclass(value, BaseModel):
+        value.model_rebuild()  # one that is built on first use has no signature before
     bases = [base.__name__ for base in value.__mro__[1:] if base.__name__ in public]
     of = f"({bases[0]})" if bases else ""
     if issubclass(value, Exception):
@@ -113,7 +115,7 @@ def _members(kind: type, public: dict[str, tuple[str, Any]]) -> Iterator[tuple[s
         own = base is kind or base.__name__ not in public
         if not base.__module__.startswith(f"{_PACKAGE}."):
             continue
-        for name, found in vars(base).items():
+        for name, found in vars(base).copy().items():
             hidden = name.startswith("_") and not getattr(found, "__isabstractmethod__", False)
             if hidden or name in seen or not _is_member(found):
                 continue
