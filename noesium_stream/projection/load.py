@@ -17,9 +17,9 @@ from noesium_stream.projection.source_line import with_line
 
 _SHIPPED: Final = "noesium_stream.projection.builtin"
 SHIPPED: Final[Mapping[str, str]] = {
-    "execution": f"{_SHIPPED}:ExecutionProjection",
-    "cognitive": f"{_SHIPPED}:CognitiveProjection",
-    "index": f"{_SHIPPED}:IndexProjection",
+    "execution": f"{_SHIPPED}.execution:ExecutionProjection",
+    "cognitive": f"{_SHIPPED}.cognitive:CognitiveProjection",
+    "index": f"{_SHIPPED}.index:IndexProjection",
 }
 """The package's own projections by short name."""
 

@@ -6,7 +6,6 @@ from typing import Final
 
 from tests.support.command import Folder
 
-PROJECTION: Final = "noesium_stream:ExecutionProjection"
 READING: Final = (
     ("--help",),
     ("--version",),
@@ -36,7 +35,7 @@ READING: Final = (
 def prepare(folder: Folder) -> str:
     """Let the toy agent answer a question, and fold its log; return the run's id."""
     run_id: str = folder.json("run", "agents.echo", "hello", "--json")["run_id"]
-    folder.ok("project", PROJECTION, "--once")
+    folder.ok("project", "execution", "--once")
     return run_id
 
 

@@ -90,7 +90,7 @@ def test_the_main_job_runs_with_least_rights(broker: SecuredKafka, tmp_path: Pat
         assert run["status"] == "completed"
         assert alice.ok("events", run["run_id"])
         projections = as_name(broker, "agent:projections", tmp_path)
-        projections.ok("project", "noesium_stream.projection.builtin:ExecutionProjection", "--once")
+        projections.ok("project", "execution", "--once")
         assert "completed" in projections.ok("state", "execution")
         refused = as_name(broker, "mallory", tmp_path).run("run", "agents.researcher", QUESTION)
         assert refused.returncode == 3
