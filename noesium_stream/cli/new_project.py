@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
+import os
 import re
 import shutil
 from importlib.metadata import version
@@ -37,8 +38,11 @@ def new_agent(name: str, parent: Path) -> Path:
         ConfigError: the name is not one for an agent and a Python package, or the folder exists.
         OSError: a file cannot be written; nothing is left behind.
     """
-    check_name(name)
+    _check_form(name)
     folder = parent / name
+    if os.path.lexists(folder):
+        raise _exists(name, parent)
+    _check_free(name)
     values = {
         "name": name,
         "class_name": "".join(part.capitalize() for part in name.split("_")),
@@ -51,9 +55,7 @@ def new_agent(name: str, parent: Path) -> Path:
     try:
         folder.mkdir()
     except FileExistsError:
-        raise ConfigError(
-            f"{name} exists already in {parent}.", hint="Choose another name, or work in another folder."
-        ) from None
+        raise _exists(name, parent) from None
     try:
         for place, text in texts.items():
             (folder / place).parent.mkdir(exist_ok=True)
@@ -64,12 +66,7 @@ def new_agent(name: str, parent: Path) -> Path:
     return folder
 
 
-def check_name(name: str) -> None:
-    """Refuse a name that is none for an agent's type and a Python package at once.
-
-    Raises:
-        ConfigError: it is none; the hint has one that is, if there is one like it.
-    """
+def _check_form(name: str) -> None:
     if not _NAME.fullmatch(name):
         like = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
         near = f" Did you mean {like}?" if _NAME.fullmatch(like) else ""
@@ -77,6 +74,9 @@ def check_name(name: str) -> None:
             f"{name[:MAX_AGENT_TYPE]!r} cannot name an agent and its package.",
             hint=f"Begin with a letter; use small letters, digits and _, at most {MAX_AGENT_TYPE}.{near}",
         )
+
+
+def _check_free(name: str) -> None:
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
         taken = "a word of Python"
     elif name in _FOLDERS:
@@ -86,6 +86,12 @@ def check_name(name: str) -> None:
     else:
         return
     raise ConfigError(f"{name} cannot name a project: it is {taken}.", hint="Choose another name.")
+
+
+def _exists(name: str, parent: Path) -> ConfigError:
+    return ConfigError(
+        f"{name} exists already in {parent}.", hint="Choose another name, or work in another folder."
+    )
 
 
 def _template(source: str) -> str:

@@ -256,8 +256,8 @@ def test_a_value_that_a_capability_does_not_take_is_named() -> None:
 
 
 def test_the_decorator_is_public_beside_the_package_of_the_registry() -> None:
-    assert noesium_stream.capabilities is capability
-    assert callable(noesium_stream.capabilities)
+    assert noesium_stream.capabilities.__name__ == "noesium_stream.capabilities"
+    assert noesium_stream.capability is capability
 
 
 def test_a_handler_has_no_runs_and_can_offer_nothing() -> None:

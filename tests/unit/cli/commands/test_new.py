@@ -75,7 +75,10 @@ def test_a_bad_name_is_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "dangling link"])
-def test_what_exists_is_left_alone(here: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+def test_what_exists_is_left_alone(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.syspath_prepend("")  # as under `python -m`: what lies here can be imported
     place = here / "greeter"
     if kind == "file":
         place.write_text("mine")
