@@ -14,6 +14,7 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 
 from noesium_stream.agent.capability import Functions, distinct, marked_in, offered_node
+from noesium_stream.agent.compiling import compiled
 from noesium_stream.clock import Clock
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
@@ -149,7 +150,7 @@ class BaseGraphicAgent(BaseAgent):
     def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
         """The compiled graph, built once per agent."""
         if self._compiled is None:
-            self._compiled = self._build_graph().compile()
+            self._compiled = compiled(self.agent_type, self._build_graph)
         return self._compiled
 
     @property

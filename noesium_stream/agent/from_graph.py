@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from noesium_stream.agent.base import BaseGraphicAgent, check_keys
 from noesium_stream.agent.capability import distinct, offered_node
+from noesium_stream.agent.compiling import compiled
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain_event import DomainEvent
@@ -69,14 +70,14 @@ def agent_from_graph(
     }
 
     @cache
-    def compiled() -> CompiledStateGraph[Any, Any, Any, Any]:
-        return graph if isinstance(graph, CompiledStateGraph) else graph.compile()
+    def compiled_graph() -> CompiledStateGraph[Any, Any, Any, Any]:
+        return graph if isinstance(graph, CompiledStateGraph) else compiled(agent_type, lambda: graph)
 
     class FromGraph(BaseGraphicAgent):
         @property
         def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
             """The compiled graph, one for all agents: LangGraph compiles one with node defaults only once."""
-            return compiled()
+            return compiled_graph()
 
         def get_state_class(self) -> type[Any]:
             return dict

@@ -18,7 +18,8 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import ValidationError
 
 from noesium_stream.agent import AgentContext, BaseGraphicAgent
-from noesium_stream.agent.load import load_agent, load_module
+from noesium_stream.agent.compiling import compiled
+from noesium_stream.agent.load import load_agent, resolve
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import AgentLoadError, ConfigError
 from noesium_stream.event.envelope import AgentRef
@@ -47,14 +48,7 @@ def load_target(
         AgentLoadError: there is no such module, its import fails, or NAME cannot be replayed.
         ConfigError: an agent's options are not valid.
     """
-    module_name, _, name = reference.partition(":")
-    module = load_module(module_name)
-    name = name or "AGENT"
-    found = getattr(module, name, None)
-    if found is None:
-        raise AgentLoadError(
-            f"{module_name} has no {name}.", hint="Give MODULE:NAME of an agent class or of a graph."
-        )
+    _, name, found = resolve(reference)
     if isinstance(found, type) and issubclass(found, BaseGraphicAgent):
         return agent_target(found, log, options, home, reference, llm_config)
     if isinstance(found, StateGraph | CompiledStateGraph):
@@ -66,7 +60,8 @@ def load_target(
     if callable(found) and not isinstance(found, type | StateGraph | CompiledStateGraph):
         found = _called(found, reference)
     if isinstance(found, StateGraph):
-        found = found.compile()
+        graph = found
+        found = compiled(reference, lambda: graph)
     if not isinstance(found, CompiledStateGraph):
         raise AgentLoadError(
             f"{reference} is {type(found).__name__}, and no agent and no graph.",

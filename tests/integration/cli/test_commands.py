@@ -465,8 +465,8 @@ def test_a_change_that_breaks_readers_of_an_older_release_is_found(folder: Folde
     [
         (("run", "agents.nope", "x"), 2, "no agent module 'agents.nope'", "agents.echo, agents.helper"),
         (("run", "nope", "x"), 2, "no agent module 'nope'", "agents.echo, agents.helper"),
-        (("run", "agents.echo:Nope", "x"), 2, "has no agent Nope", "AGENT = "),
-        (("run", "agents.empty", "x"), 2, "has no agent AGENT", "AGENT = "),
+        (("run", "agents.echo:Nope", "x"), 2, "agents.echo has no Nope.", "agents.echo:AGENT"),
+        (("run", "agents.empty", "x"), 2, "agents.empty has no AGENT.", "AGENT = "),
         (("run", "agents.broken", "x"), 2, "a_module_that_is_not_there", "agents/broken.py, line 3"),
         (("worker", "agents.broken"), 2, "a_module_that_is_not_there", "agents/broken.py, line 3"),
         (("run", ECHO), 2, "Give either a QUESTION, or --input JSON, or --resume RUN", "noesium run --help"),

@@ -9,7 +9,8 @@ from typing import Any
 import click
 import pytest
 
-from noesium_stream.cli.commands.runs import approvals, control, effect, run
+from noesium_stream.cli.commands.runs import approvals, control, effect
+from noesium_stream.cli.commands.runs.given_input import GivenInput
 from noesium_stream.client.operate.fork import parse_setting
 from noesium_stream.config import _from_text
 from noesium_stream.errors import CheckpointError, ConfigError
@@ -35,7 +36,7 @@ def test_what_may_be_a_text_is_one(text: str) -> None:
 @pytest.mark.parametrize("text", DEEP)
 def test_what_has_to_be_json_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(click.UsageError, match="--input is not JSON"):
-        run._input(text)
+        GivenInput().convert(text, None, None)
     with pytest.raises(click.UsageError, match="--value is no JSON"):
         approvals._value(text, None)
     with pytest.raises(click.UsageError, match="--result is no JSON"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -15,6 +14,7 @@ from noesium_stream import agent as agent_layer
 from noesium_stream import worker as worker_layer
 from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand, find_agent, with_runs
 from noesium_stream.cli.answer import print_answer, result_json
+from noesium_stream.cli.commands.runs.given_input import GivenInput
 from noesium_stream.cli.exits import EXIT_CODES
 from noesium_stream.cli.output import note, out_json
 from noesium_stream.cli.patience import Patience, WorkerCommands
@@ -53,7 +53,13 @@ if TYPE_CHECKING:
 @click.argument("question", required=False)
 @log_option
 @json_option
-@click.option("--input", "given", metavar="JSON", help="The input of an agent that takes no question.")
+@click.option(
+    "--input",
+    "given",
+    type=GivenInput(),
+    metavar="JSON",
+    help="The input of an agent that takes no question: a JSON object, @FILE, or - for standard input.",
+)
 @click.option(
     "--key",
     metavar="TEXT",
@@ -76,7 +82,7 @@ async def run_command(
     question: str | None,
     log_url: str | None,
     as_json: bool,
-    given: str | None,
+    given: dict[str, Any] | None,
     key: str | None,
     deadline: timedelta | None,
     resumed: str | None,
@@ -84,7 +90,8 @@ async def run_command(
     """Ask an agent a question and print its answer.
 
     AGENT is a module that exports an agent (agents.researcher), module:Class, or module:graph of a LangGraph
-    graph, whose initial state is the --input.
+    graph, whose initial state is the --input. A module may be given by its file: triage.py:graph. Without a
+    name the module's only graph is taken, or the one called graph.
 
     On the embedded log the agent and its companions run in this process; on kafka:// the workers attached
     there do the work. On the embedded log this process also resumes other open runs of the agent. It gives
@@ -101,7 +108,7 @@ async def run_command(
     loaded = settings(log_url)
     asked = _Question(choice, agent, loaded)
     # Check the input before anything is opened or created.
-    input_ = asked.input(question) if question is not None else _input("{}" if given is None else given)
+    input_ = asked.input(question) if question is not None else given or {}
     if resumed is not None:
         must_exist(loaded)
     else:
@@ -121,16 +128,6 @@ async def run_command(
                 print_answer(result)
     finally:
         await log.close()
-
-
-def _input(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise click.UsageError(f"--input is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise click.UsageError("--input is the graph's first state: a JSON object.")
-    return found
 
 
 class _Question:
