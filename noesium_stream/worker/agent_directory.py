@@ -11,7 +11,7 @@ from noesium_stream.errors import CapabilityNotFoundError, LogUnavailableError
 from noesium_stream.kernel import Provider
 from noesium_stream.log.port import EventLog
 from noesium_stream.observability import capability_resolution_duration
-from noesium_stream.worker.progress_lines import waiting_for_log
+from noesium_stream.worker.progress_lines import LOG_ANSWERS, waiting_for_log
 
 RESOLVE_PATIENCE_S: Final = 15.0
 """How long to wait for a provider that is just starting, in seconds."""
@@ -44,17 +44,20 @@ class Directory:
 
     async def learn_inbox(self, agent_type: str) -> None:
         """Look up an agent type's inbox, so that `inbox_of` knows it; create a missing one."""
-        inbox = self._log.topology.inbox(agent_type)
+        inbox, waited = self._log.topology.inbox(agent_type), False
         while agent_type not in self._inboxes:
             try:
                 await self._log.ensure_topics([self._log.topology.spec(inbox)])
                 self._inboxes[agent_type] = inbox, len(await self._log.end(inbox))
             except LogUnavailableError as error:
+                waited = True
                 await self.wait_for_log(error)
+        if waited:
+            self._progress(LOG_ANSWERS)
 
     async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
         """See `RunJournal.resolve`; waits a little for a provider that is just starting."""
-        begun = self._clock.monotonic()
+        begun, waited = self._clock.monotonic(), False
         while True:
             try:
                 entry = await self._registry.resolve(capability_id, version_range)
@@ -65,7 +68,10 @@ class Directory:
                     raise
                 await self._clock.sleep(_PAUSE_S)
             except LogUnavailableError as error:
+                waited = True
                 await self.wait_for_log(error)
+        if waited:
+            self._progress(LOG_ANSWERS)
         self._measured(capability_id, begun, "resolved")
         await self.learn_inbox(entry.agent_type)
         capability = entry.capability

@@ -104,4 +104,5 @@ class HandlerHost(Host):
             self._folder,
             on_failure=self._failed,
             on_change=self._moved.set,
+            on_taken=self._taken.append,
         )

@@ -17,9 +17,12 @@ from noesium_stream.event.standard import AgentHeartbeat, AgentStarted, AgentSto
 from noesium_stream.log.members import this_process
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition, Types
 from noesium_stream.log.record import Record
+from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.failure_lines import FailureLines
 from noesium_stream.worker.ownership.assignment import Assignment
 from noesium_stream.worker.ownership.owner import PartitionOwner
+from noesium_stream.worker.ownership.takeovers import takeover_lines
+from noesium_stream.worker.progress_lines import LOG_ANSWERS, STILL_ANSWERS, waiting_for
 
 _T = TypeVar("_T")
 
@@ -85,6 +88,7 @@ class Host(ABC):
         self._answered = True
         self.leaving = ""
         self._moved = asyncio.Event()
+        self._taken: list[PartitionContext] = []
 
     async def start(self) -> None:
         """Create the topics, announce the agent, and join the group.
@@ -158,13 +162,31 @@ class Host(ABC):
                 partitions=self.partitions(),
                 versions=self._versions(),
             )
-            self._answered = await self._say_if_possible(beat)
+            self._answered = await self._beat_if_possible(beat)
             sequence += 1
             await self._follow_if_possible()
+            await self._say_takeovers()
             # Not `wait_for`: in Python 3.11 it loses a cancellation that comes as the awaited call ends.
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
                     await self._moved.wait()
+
+    async def _beat_if_possible(self, beat: AgentHeartbeat) -> bool:
+        """Write a heartbeat; if the log does not answer, report that it is waited for."""
+        problem = await self._try_to_say(beat, PATIENCE_S)
+        if problem is not None:
+            self._context.progress(waiting_for(problem))
+        else:
+            self._context.progress(STILL_ANSWERS if self._answered else LOG_ANSWERS)
+        return problem is None
+
+    async def _say_takeovers(self) -> None:
+        """Print from whom the partitions were taken that came since the last time."""
+        taken, self._taken = self._taken, []
+        with suppress(LogUnavailableError, TopicNotFoundError, TimeoutError):  # others say that it is away
+            async with asyncio.timeout(PATIENCE_S):
+                for line in await takeover_lines(self._log, taken):
+                    self._context.progress(line)
 
     async def _follow_if_possible(self) -> None:
         if self._subscription is None:
@@ -263,15 +285,21 @@ class Host(ABC):
 
     async def _say_if_possible(self, event: DomainEvent, patience_s: float = PATIENCE_S) -> bool:
         """Write an event as `_say` does; if the log does not answer in time, report that and go on."""
+        problem = await self._try_to_say(event, patience_s)
+        if problem is not None:
+            self._context.progress(f"{event.TYPE} was not written: {problem}")
+        return problem is None
+
+    async def _try_to_say(self, event: DomainEvent, patience_s: float) -> str | None:
+        """Write an event; return why it was not written in time."""
         try:
             async with asyncio.timeout(patience_s):
                 await self._say(event)
-                return True
+                return None
         except (LogUnavailableError, LogFullError, CommitUnknownError) as error:
-            self._context.progress(f"{event.TYPE} was not written: {error.message}")
+            return error.message
         except TimeoutError:
-            self._context.progress(f"{event.TYPE} was not written: no answer for {patience_s:.0f} s")
-        return False
+            return f"no answer for {patience_s:.0f} s"
 
     async def _say(self, event: DomainEvent) -> None:
         producer = self._context.agent_ref

@@ -1,4 +1,4 @@
-"""Progress lines of a process; reports once that the log is being waited for, not for each run."""
+"""Progress lines of a process: that the log is away is told once, not for each run, and its return, too."""
 
 from __future__ import annotations
 
@@ -18,13 +18,31 @@ class WaitingLine(str):
     __slots__ = ()
 
 
+class BackLine(str):
+    """A line that everybody prints for whom the log answers; it matters after a `WaitingLine`."""
+
+    __slots__ = ()
+
+
+LOG_ANSWERS: Final = BackLine("the log answers again")
+"""Printed by whoever has waited for the log."""
+
+STILL_ANSWERS: Final = BackLine(str(LOG_ANSWERS))
+"""Printed by whoever has not waited: it counts if nobody else has waited since the last such line."""
+
+
+def waiting_for(problem: str) -> WaitingLine:
+    """Make the line for a log that does not take what is written."""
+    return WaitingLine(f"waiting for the log: {problem}")
+
+
 def waiting_for_log(error: EventStoreError) -> WaitingLine:
     """Make the line for a log that is unavailable or full."""
-    return WaitingLine(f"waiting for the log: {error.message}")
+    return waiting_for(error.message)
 
 
 class Lines:
-    """Passes on the lines of a process, and of `WaitingLine` at most one in `EVERY_S`.
+    """Passes on the lines of a process: of `WaitingLine` at most one in `EVERY_S`, then one `BackLine`.
 
     Args:
         progress: takes one line for people.
@@ -35,12 +53,20 @@ class Lines:
         self._progress = progress
         self._clock = clock
         self._said_s = float("-inf")
+        self._waits = False
+        self._recently = False
 
     def __call__(self, line: str) -> None:
         """Pass a line on or drop it."""
         if isinstance(line, WaitingLine):
+            self._recently = True
             now_s = self._clock.monotonic()
             if now_s - self._said_s < EVERY_S:
                 return
-            self._said_s = now_s
+            self._said_s, self._waits = now_s, True
+        elif isinstance(line, BackLine):
+            waited, self._recently = self._recently and line is STILL_ANSWERS, False
+            if waited or not self._waits:
+                return
+            self._waits = False
         self._progress(line)

@@ -132,5 +132,6 @@ class RunHost(Host):
             assignment,
             partial(open_tenure, partition),
             on_change=self._moved.set,
+            on_taken=self._taken.append,
             on_failure=self._failed,
         )

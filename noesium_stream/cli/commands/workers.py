@@ -23,9 +23,10 @@ from noesium_stream.log.topics import first_generation, generation_of
 async def workers_command(agent_type: str | None, log_url: str | None, as_json: bool) -> None:
     """List the partitions of all agents: owner, epoch, lag, open runs, oldest step.
 
-    OWNER is the worker's host and process; empty: the partition has no owner now. EPOCH grows with each
-    owner. LAG is the number of records that wait in the inbox. OLDEST STEP is the longest time for which a
-    working run has written nothing. Workers report every 10 s; `?`: the owner has not reported yet.
+    OWNER is the worker's host and process; nobody: the partition has no owner now. EPOCH grows with each
+    owner. LAG is the number of records that wait in the inbox; where nobody has it, so many at most. OLDEST
+    STEP is the longest time for which a working run has written nothing. Workers report every 10 s; `?`: the
+    owner has not reported yet.
 
     A partition is followed by the runs and requests that its owner cannot go on with, what they wait for,
     which process carries that, and what to do; or by why its owner has stopped working on it.
@@ -60,6 +61,8 @@ def _milliseconds(length: timedelta | None) -> int | None:
 
 def _below(one: OwnedPartition) -> str:
     """Format what the owner cannot go on with, and what to do about it."""
+    if one.owner is None and one.lag:
+        return f"nobody takes these up: start a worker of {one.agent_type} (noesium worker --help)"
     if one.stopped is not None:
         return f"stopped: {one.stopped} See: noesium doctor"
     if not one.held_up:

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from noesium_stream.client.views.lag import handled_topics, lag_without_owner
 from noesium_stream.clock import Clock
-from noesium_stream.errors import CorruptRecordError, TopicNotFoundError
-from noesium_stream.event.standard import AgentHeartbeat
+from noesium_stream.errors import TopicNotFoundError
 from noesium_stream.log.generations import generations_in
 from noesium_stream.log.port import EventLog, TopicPartition, process_of
+from noesium_stream.worker.heartbeats import last_heartbeats
 
 MISSED: Final = 3
 """Number of intervals without a heartbeat after which a worker's last one is not used any more."""
-_LOOKED_AT: Final = 5_000
-"""How far back heartbeats are searched, in offsets of a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class OwnedPartition:
         epoch: epoch of its writer, which grows with each owner; None: the owner is taking the partition, or
             has sent no heartbeat for three intervals; so for the fields that follow.
         lag: inbox offsets that the owner has not dealt with; on Kafka this counts the transaction markers of
-            agents that write to the inbox.
+            agents that write to the inbox. Without an owner it is read from the journal: so many at most.
         open_runs: number of open runs, including those that only wait.
         oldest_step: longest time for which a working run has journaled nothing.
         instance_id: id of the owner's instance.
@@ -69,8 +68,11 @@ async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[st
         owners = {place: process_of(share.member) for share in shares for place in share.partitions}
         ends: dict[TopicPartition, int] = {}
         later = {one.inbox for one in generations_in(layout, log.topology, agent_type)[1:]}
-        for topic in sorted(({place.topic for place in owners} or {inbox}) | later):
-            with suppress(TopicNotFoundError):  # a handler has no inbox
+        topics = {place.topic for place in owners} | later
+        if not topics:  # a handler has no inbox
+            topics = {inbox} if inbox in layout else await handled_topics(log, agent_type)
+        for topic in sorted(topics):
+            with suppress(TopicNotFoundError):
                 for partition, end in (await log.end(topic)).items():
                     ends[TopicPartition(topic, partition)] = end
         said = {
@@ -82,41 +84,60 @@ async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[st
         for place, end in sorted(ends.items()):
             owner = owners.get(place)
             beat, status = said.get((owner, *place), (None, None))
-            if beat is None or status is None:
-                found.append(OwnedPartition(agent_type, *place, owner, None, None, None, None, None))
-                continue
-            if status.get("stopped") is not None:
-                found.append(
-                    OwnedPartition(
-                        agent_type,
-                        *place,
-                        owner,
-                        epoch=None,
-                        lag=None,
-                        open_runs=None,
-                        oldest_step=None,
-                        instance_id=beat["instance_id"],
-                        stopped=status["stopped"],
-                    )
-                )
-                continue
-            oldest = status.get("oldest_step_ms")
-            found.append(
-                OwnedPartition(
-                    agent_type,
-                    *place,
-                    owner,
-                    status["epoch"],
-                    max(0, end - status["next_offset"]),
-                    status["open_runs"],
-                    None if oldest is None else timedelta(milliseconds=max(0, now - oldest)),
-                    beat["instance_id"],
-                    status.get("parked", 0),
-                    tuple(status.get("waits_for", ())),
-                    _carrying(beats, agent_type, members, status.get("waits_for", ())),
-                )
-            )
+            if owner is None:
+                lag = await lag_without_owner(log, agent_type, place, end)
+                found.append(_silent(agent_type, place, None, lag=lag))
+            elif beat is None or status is None:
+                found.append(_silent(agent_type, place, owner))
+            elif status.get("stopped") is not None:
+                said_by = beat["instance_id"]
+                found.append(_silent(agent_type, place, owner, said_by, stopped=status["stopped"]))
+            else:
+                carried_by = _carrying(beats, agent_type, members, status.get("waits_for", ()))
+                found.append(_at_work(agent_type, place, owner, beat, status, end, now, carried_by))
     return found
+
+
+def _silent(
+    agent_type: str,
+    place: TopicPartition,
+    owner: str | None,
+    instance_id: str | None = None,
+    *,
+    lag: int | None = None,
+    stopped: str | None = None,
+) -> OwnedPartition:
+    """Make the entry of a partition at which nobody works, or whose owner has not reported."""
+    return OwnedPartition(
+        agent_type, *place, owner, None, lag, None, None, instance_id=instance_id, stopped=stopped
+    )
+
+
+def _at_work(
+    agent_type: str,
+    place: TopicPartition,
+    owner: str,
+    beat: Mapping[str, Any],
+    status: Mapping[str, Any],
+    end: int,
+    now_ms: int,
+    carried_by: tuple[str, ...],
+) -> OwnedPartition:
+    """Make the entry of a partition from its owner's heartbeat."""
+    oldest = status.get("oldest_step_ms")
+    return OwnedPartition(
+        agent_type,
+        *place,
+        owner,
+        status["epoch"],
+        max(0, end - status["next_offset"]),
+        status["open_runs"],
+        None if oldest is None else timedelta(milliseconds=max(0, now_ms - oldest)),
+        beat["instance_id"],
+        status.get("parked", 0),
+        tuple(status.get("waits_for", ())),
+        carried_by,
+    )
 
 
 def _carrying(
@@ -132,28 +153,9 @@ def _carrying(
 
 
 async def _last_beats(log: EventLog, now_ms: int) -> list[dict[str, Any]]:
-    """Read the last heartbeat of each live worker; of one process the newest comes last.
-
-    Anyone may write heartbeats: a record that is none is passed over.
-    """
-    topic = log.topology.heartbeat
-    try:
-        ends, firsts = await log.end(topic), await log.beginning(topic)
-    except TopicNotFoundError:
-        return []
-    cursor = {partition: max(firsts[partition], end - _LOOKED_AT) for partition, end in ends.items()}
-    last: dict[str, tuple[int, dict[str, Any]]] = {}
-    async for record in log.read(topic, cursor, until=ends, types=(AgentHeartbeat.TYPE,)):
-        try:
-            event = record.envelope
-        except CorruptRecordError:
-            continue
-        last[f"{event.payload['instance_id']} {event.payload['agent_type']}"] = (
-            event.timestamp_ms,
-            event.payload,
-        )
+    """Read the last heartbeat of each live worker; of one process the newest comes last."""
     return [
         beat
-        for written_ms, beat in sorted(last.values(), key=lambda one: one[0])
+        for written_ms, beat in await last_heartbeats(log)
         if now_ms - written_ms <= MISSED * beat["interval_ms"]
     ]

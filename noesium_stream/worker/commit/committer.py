@@ -20,7 +20,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.log.headers import SEQUENCE
 from noesium_stream.log.port import LogWriter, Outgoing, Position
-from noesium_stream.worker.progress_lines import waiting_for_log
+from noesium_stream.worker.progress_lines import LOG_ANSWERS, waiting_for_log
 
 MAX_RECORDS: Final = 2_000
 UNNUMBERED: Final = (SEQUENCE, b"")
@@ -212,6 +212,8 @@ class Committer:
                 return self._give_up(requests, error)
             else:
                 self.proved = begun
+                if pause != _FIRST_PAUSE_S:
+                    self._progress(LOG_ANSWERS)
                 return self._done(requests, own, positions[len(others) :], numbers)
         return None
 

@@ -1,47 +1,13 @@
-"""Catch-up of a new owner: reads how far a handler's partition has come, and folds the state up to there."""
+"""Catch-up of a new owner: folds the state of a handler's partition up to where the previous one has come."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from noesium_stream.errors import LogTruncatedError
-from noesium_stream.event.standard import HandlerAdvanced
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.projection.fold.partition_fold import UNFLUSHED_BYTES, PartitionFold
-
-_FIRST_LOOK: Final = 1_000
-
-
-async def last_advanced(
-    log: EventLog, journal: str, partition: int, key: str, topic_id: str
-) -> dict[str, Any] | None:
-    """Find the last `handler.advanced` of a partition, searching the journal from its end.
-
-    Args:
-        log: an open log.
-        journal: the handler's journal topic.
-        partition: number of the journal partition.
-        key: key of the records that the owner of the handler's partition writes there.
-        topic_id: id of the topic that the handler reads.
-    """
-    end = (await log.end(journal))[partition]
-    first = (await log.beginning(journal))[partition]
-    span = _FIRST_LOOK
-    before = end
-    while before > first:
-        begin = max(first, end - span)
-        found: dict[str, Any] | None = None
-        async for record in log.read(
-            journal, {partition: begin}, until={partition: before}, types=(HandlerAdvanced.TYPE,)
-        ):
-            payload = record.envelope.payload
-            if record.key == key and payload["topic_id"] == topic_id:
-                found = payload
-        if found is not None:
-            return found
-        before, span = begin, span * 4
-    return None
 
 
 async def fold_until(

@@ -43,9 +43,10 @@ from noesium_stream.projection.stored.folder import open_fold
 from noesium_stream.state_file.claim import claimed
 from noesium_stream.worker.commit.committer import Committer
 from noesium_stream.worker.context import PartitionContext
-from noesium_stream.worker.handlers.catch_up import fold_until, last_advanced
+from noesium_stream.worker.handlers.catch_up import fold_until
 from noesium_stream.worker.handlers.commits import Commits, Made
 from noesium_stream.worker.handlers.events import REFUSED, Handling, misplaced, stopped_at
+from noesium_stream.worker.handlers.last_advanced import last_advanced
 from noesium_stream.worker.ownership.assignment import Assignment, acquired, open_writer
 from noesium_stream.worker.ownership.owner import PASSING, PartitionOwner
 
@@ -94,6 +95,7 @@ def handler_owner(
     *,
     on_failure: Callable[[BaseException], None],
     on_change: Callable[[], None] = lambda: None,
+    on_taken: Callable[[PartitionContext], None] = lambda context: None,
 ) -> HandlerOwner:
     """Make the owner of a partition that a handler reads.
 
@@ -105,6 +107,7 @@ def handler_owner(
         folder: folder of the state files on this machine.
         on_failure: called with the error that ends the ownership, if the group does not wait for it.
         on_change: called when the partition is taken while the group does not wait, or stopped.
+        on_taken: called with the context when the partition is taken.
     """
     state = type(agent).state()
     state.on_error = "stop"  # type: ignore[misc]  # held events would be handled out of order
@@ -123,7 +126,12 @@ def handler_owner(
         context, agent, place, assignment, folder, state, StateCodec(state), Handling(log, agent, state)
     )
     return PartitionOwner(
-        context, assignment, partial(open_tenure, partition), on_change=on_change, on_failure=on_failure
+        context,
+        assignment,
+        partial(open_tenure, partition),
+        on_change=on_change,
+        on_taken=on_taken,
+        on_failure=on_failure,
     )
 
 

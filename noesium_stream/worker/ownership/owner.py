@@ -88,6 +88,7 @@ class PartitionOwner(Generic[T]):
         assignment: what the group says of it.
         open_tenure: takes the partition; raises one of `PASSING` where that may succeed a moment later.
         on_change: called when it was taken beside the group, or stopped.
+        on_taken: called with the context when it was taken.
         on_failure: called with what keeps it from being taken, where nobody waits for that.
 
     Attributes:
@@ -102,6 +103,7 @@ class PartitionOwner(Generic[T]):
         open_tenure: Callable[[PartitionOwner[T]], Awaitable[T]],
         *,
         on_change: Callable[[], None] = lambda: None,
+        on_taken: Callable[[PartitionContext], None] = lambda context: None,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.tenure: T | None = None
@@ -111,6 +113,7 @@ class PartitionOwner(Generic[T]):
         self._assignment = assignment
         self._open_tenure = open_tenure
         self._on_change = on_change
+        self._on_taken = on_taken
         self._task: asyncio.Task[int | None] | None = None
         self._held: T | None = None
         self._beside = False
@@ -251,6 +254,7 @@ class PartitionOwner(Generic[T]):
                 self._stop(unreadable)
                 return None
             self.tenure = held
+            self._on_taken(self.context)
             if self._beside:
                 self._on_change()
             return held.start

@@ -12,8 +12,14 @@ from noesium_stream.client import Client
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import LogFullError, LogUnavailableError
 from noesium_stream.log import open_log
-from noesium_stream.worker import Worker
-from noesium_stream.worker.progress_lines import EVERY_S, Lines, waiting_for_log
+from noesium_stream.worker import Worker, host
+from noesium_stream.worker.progress_lines import (
+    EVERY_S,
+    LOG_ANSWERS,
+    STILL_ANSWERS,
+    Lines,
+    waiting_for_log,
+)
 from tests.support.reading import PATIENCE_S, eventually
 from tests.support.sample_agents import Asker, Echo
 
@@ -32,6 +38,53 @@ def test_it_is_told_when_it_begins_and_again_while_it_lasts_and_all_else_at_once
     for _ in range(3):
         lines(waiting_for_log(AWAY))
     assert said[4:] == ["waiting for the log: nobody answers"]
+
+
+def test_the_return_of_the_log_is_told_once_and_only_where_it_was_waited_for() -> None:
+    clock, said = VirtualClock(), list[str]()
+    lines = Lines(said.append, clock)
+    lines(LOG_ANSWERS)
+    assert said == []
+    for _ in range(2):
+        lines(waiting_for_log(AWAY))
+        lines(LOG_ANSWERS)
+        lines(LOG_ANSWERS)
+        assert said[-2:] == ["waiting for the log: nobody answers", "the log answers again"]
+        clock.advance(EVERY_S)
+    assert len(said) == 4
+
+
+def test_who_has_not_waited_tells_of_the_return_only_when_nobody_waits_any_more() -> None:
+    clock, said = VirtualClock(), list[str]()
+    lines = Lines(said.append, clock)
+    for _ in range(2):
+        lines(waiting_for_log(AWAY))
+        lines(STILL_ANSWERS)
+    assert said == ["waiting for the log: nobody answers"]
+    lines(STILL_ANSWERS)
+    lines(STILL_ANSWERS)
+    assert said[1:] == ["the log answers again"]
+
+
+async def test_an_idle_worker_tells_that_the_log_is_away_and_that_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "HEARTBEAT_S", 0.01)
+    log = await open_log("memory://?partitions=1")
+    said, append, away = list[str](), log.append, True
+
+    async def appending(envelopes: Any, **options: Any) -> Any:
+        if away and envelopes[0].event_type == "agent.heartbeat":
+            raise AWAY
+        return await append(envelopes, **options)
+
+    monkeypatch.setattr(log, "append", appending)
+    async with Worker(log, [Echo], home=tmp_path, progress=said.append):
+        await eventually(lambda: said)
+        away = False
+        await eventually(lambda: len(said) > 1)
+    assert said == ["waiting for the log: nobody answers", "the log answers again"]
+    await log.close()
 
 
 async def test_many_runs_that_delegate_while_the_log_is_away_tell_it_once(
@@ -55,5 +108,5 @@ async def test_many_runs_that_delegate_while_the_log_is_away_tell_it_once(
         for run in runs:
             assert (await run.result(timeout=PATIENCE_S))["replies"] == ["A"]
     assert len(set(asked)) == len(runs), "each of them has waited"
-    assert said.count("waiting for the log: nobody answers") == 1
+    assert said == ["waiting for the log: nobody answers", "the log answers again"]
     await log.close()

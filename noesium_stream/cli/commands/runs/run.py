@@ -142,12 +142,19 @@ class _Question:
         self.agent: type[BaseGraphicAgent] = with_runs(reference, choice.agents[reference])
         self._options = choice.options_for(self.agent, self._defaults)
         self._here: frozenset[str] = frozenset()
+        self._shown = ""
+
+    def _worker_line(self, line: str) -> None:
+        """Print a line of this process's worker, but not about the run whose events are shown."""
+        if not self._shown or not line.startswith((f"run {self._shown} ", f"run {self._shown}:")):
+            note(line)
 
     async def begin(
         self, client: Client, input_: dict[str, Any], key: str | None, deadline: timedelta | None
     ) -> Run:
         """Start a run."""
         run = await client.start(self.agent.agent_type, input_, idempotency_key=key, deadline=deadline)
+        self._shown = run.id
         if key is not None:
             await run.check_input(input_)
         return run
@@ -155,6 +162,7 @@ class _Question:
     async def find(self, client: Client, run_id: str) -> Run:
         """Find the run to resume; it must belong to this agent."""
         run = await client.get_run(run_id)
+        self._shown = run.id
         if run.agent_type != self.agent.agent_type:
             raise ConfigError(
                 f"Run {run.id} is one of {run.agent_type}, and {self._reference} is {self.agent.agent_type}."
@@ -185,7 +193,7 @@ class _Question:
             log,
             agents[::-1],
             home=config.home,
-            progress=note,
+            progress=self._worker_line,
             runtime_id=config.runtime_id,
             llm_config=self._loaded.agent.llm_config,
             concurrency=config.concurrency,

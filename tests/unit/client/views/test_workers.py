@@ -18,6 +18,7 @@ from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.log.members import this_process
 from noesium_stream.worker import Worker, host
+from tests.support.handlers import Sold, Watcher, append_by_key
 from tests.support.reading import PATIENCE_S
 
 
@@ -51,8 +52,9 @@ async def test_a_partition_shows_its_owner_its_lag_and_what_is_at_work(tmp_path:
     async with Client(log) as client:
         assert await client.workers() == []
         run = await client.start("sample", {})
-        waiting = [one for one in await client.workers() if one.lag is None and one.owner is None]
+        waiting = [one for one in await client.workers() if one.epoch is None and one.owner is None]
         assert len(waiting) == len(await client.workers()) > 1
+        assert sorted(one.lag or 0 for one in waiting)[-2:] == [0, 1]
         async with Worker(log, [agent_from_graph(graph, "sample")], home=tmp_path):
             await begun.wait()
             found = await listed(client, lambda one: one.open_runs == 1 and one.lag == 0)
@@ -63,9 +65,51 @@ async def test_a_partition_shows_its_owner_its_lag_and_what_is_at_work(tmp_path:
             await run.result(timeout=PATIENCE_S)
             found = await listed(client, lambda one: one.partition == busy.partition and one.open_runs == 0)
             assert [one.oldest_step for one in found] == [None] * len(found)
-        assert {one.owner for one in await client.workers()} == {None}
+        assert {(one.owner, one.lag) for one in await client.workers()} == {(None, 0)}
         async with Worker(log, [agent_from_graph(graph, "sample")], home=tmp_path):
             await listed(client, lambda one: one.epoch == 2)
+    await log.close()
+
+
+async def test_what_waits_where_nobody_is_the_owner_is_counted_from_the_journal(tmp_path: Path) -> None:
+    log = await open_log("memory://?partitions=1")
+    agent = agent_from_graph(
+        StateGraph(dict).add_node("quick", lambda state: {"done": True}).add_edge(START, "quick"), "sample"
+    )
+    async with Client(log) as client:
+
+        async def lag() -> int | None:
+            [one] = await client.workers()
+            assert one.owner is None
+            return one.lag
+
+        for expected in (0, 3):  # without a journal, and behind what it has
+            runs = [await client.start("sample", {}) for _ in range(3)]
+            assert await lag() == 3
+            async with Worker(log, [agent], home=tmp_path):
+                for run in runs:
+                    await run.result(timeout=PATIENCE_S)
+            assert await lag() == 0, expected
+        await runs[0].signal("late", 1)
+        assert await lag() == 1
+        async with Worker(log, [agent], home=tmp_path):
+            pass
+        await log.truncate(log.topology.inbox("sample"), {0: 7})
+        assert await lag() == 0
+    await log.close()
+
+
+async def test_what_nobody_has_handled_of_a_handler_s_topic_is_counted(tmp_path: Path) -> None:
+    log = await open_log("memory://?partitions=1")
+    log.catalogue.register(Sold)
+    sold = [("a", Sold(amount=1))]
+    await append_by_key(log, sold * 2)
+    async with Client(log) as client:
+        async with Worker(log, [Watcher], home=tmp_path):
+            await listed(client, lambda one: one.lag == 0)
+        await append_by_key(log, sold * 3)
+        [one] = await client.workers()
+        assert (one.topic, one.owner, one.lag) == (log.topology.events("sales"), None, 3)
     await log.close()
 
 

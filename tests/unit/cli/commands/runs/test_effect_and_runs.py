@@ -122,3 +122,32 @@ def test_of_many_reasons_the_first_are_shown() -> None:
     run = RunInfo("r", "a", "waiting", "", 0, waits_for=waits)
     assert runs._below(run).count("a timer of") == 3
     assert runs._below(run).endswith("; 2 more")
+
+
+FAILING = """
+from typing import TypedDict
+from langgraph.graph import START, StateGraph
+
+
+class State(TypedDict, total=False):
+    question: str
+
+
+def boom(state: State):
+    raise ValueError("told to fail")
+
+
+graph = StateGraph(State).add_node("boom", boom).add_edge(START, "boom")
+"""
+
+
+def test_the_failure_of_the_run_that_is_shown_is_printed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "failing_graph.py").write_text(FAILING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert app.run(["run", "failing_graph:graph", "why?", "--log", f"sqlite:///{tmp_path}/log.db"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("failed: ValueError: told to fail") == 1
+    assert "error: Run " in said

@@ -1,0 +1,93 @@
+"""A worker that takes partitions over says from whom."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noesium_stream.agent import BaseAgent
+from noesium_stream.client import Client
+from noesium_stream.errors import LogUnavailableError
+from noesium_stream.log import EventLog, open_log
+from noesium_stream.log.members import this_process
+from noesium_stream.worker import Worker, host
+from noesium_stream.worker.ownership.takeovers import _ranges
+from tests.support.handlers import Sold, Watcher, append_by_key
+from tests.support.reading import eventually
+from tests.support.sample_agents import Echo
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "HEARTBEAT_S", 0.01)
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[EventLog]:
+    found = await open_log("memory://?partitions=4")
+    found.catalogue.register(Sold)
+    yield found
+    await found.close()
+
+
+async def at_work(log: EventLog, home: Path, agent: type[BaseAgent], expected: list[str]) -> None:
+    """Let a worker take all partitions, and report that; it says what is expected, and no more."""
+    said: list[str] = []
+    async with Worker(log, [agent], home=home, progress=said.append) as worker, Client(log) as client:
+
+        async def reported() -> bool:
+            owned = [one for one in await client.workers() if one.instance_id == worker.instance_id]
+            return len(owned) == 4
+
+        await eventually(reported)
+        await eventually(lambda: len(said) >= len(expected))
+    assert said == expected
+
+
+async def test_the_first_owner_names_nobody_and_the_next_one_names_it(log: EventLog, tmp_path: Path) -> None:
+    await at_work(log, tmp_path, Echo, [])
+    for _ in range(2):
+        await at_work(log, tmp_path, Echo, [f"echo: partitions 0-3 taken over from {this_process()}"])
+
+
+async def test_so_does_the_owner_of_what_a_handler_reads(log: EventLog, tmp_path: Path) -> None:
+    await append_by_key(log, [("a", Sold(amount=1))])
+    await at_work(log, tmp_path, Watcher, [])
+    topic = log.topology.events("sales")
+    line = f"watcher: partitions 0-3 of {topic} taken over from {this_process()}"
+    await at_work(log, tmp_path, Watcher, [line])
+
+
+async def test_an_owner_without_a_heartbeat_is_named_by_its_instance(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = log.append
+
+    async def without_heartbeats(envelopes: Any, **options: Any) -> Any:
+        if envelopes[0].event_type == "agent.heartbeat":
+            return []
+        return await append(envelopes, **options)
+
+    monkeypatch.setattr(log, "append", without_heartbeats)
+    async with Worker(log, [Echo], home=tmp_path) as first:
+        await eventually(lambda: len(first.tenures()) == 4)
+    monkeypatch.setattr(log, "append", append)
+    instance = first.instance_id[:13]
+    await at_work(log, tmp_path, Echo, [f"echo: partitions 0-3 taken over from instance {instance}"])
+
+
+async def test_a_log_that_is_away_meanwhile_holds_nothing_up(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*args: Any) -> list[str]:
+        raise LogUnavailableError("nobody answers")
+
+    monkeypatch.setattr(host, "takeover_lines", away)
+    await at_work(log, tmp_path, Echo, [])
+
+
+def test_partitions_are_named_in_ranges() -> None:
+    assert _ranges([0, 1, 2, 4, 7, 8]) == "0-2, 4, 7-8"
