@@ -20,6 +20,7 @@ from noesium_stream.projection.base import AnyProjection, require_instance
 from noesium_stream.projection.fold.partition_fold import PartitionFold
 from noesium_stream.projection.group.member import GroupMember
 from noesium_stream.projection.stored.folder import Report, having, merged, merged_rows
+from noesium_stream.projection.stored.placement import lies_in_one
 
 DISCOVER_S: Final = 5.0
 """Interval between searches for new topics that match the projection's patterns, in seconds."""
@@ -91,6 +92,7 @@ class AttachedProjection:
         """Join the group. Topics may be created later.
 
         Raises:
+            ProjectionError: its state has parts in several partitions, and `merge` is not declared.
             LogUnavailableError
         """
         await self._member.start()
@@ -245,7 +247,7 @@ class AttachedProjection:
 
     def _partitions_of(self, key: str) -> set[TopicPartition]:
         """The partitions that may hold parts of a row."""
-        if self.projection.keyed() and not self.projection.merges():
+        if lies_in_one(self.projection):
             return {
                 TopicPartition(topic, partition_of(key, shape.partitions))
                 for topic, shape in self._member.layout.items()

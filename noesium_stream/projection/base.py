@@ -55,8 +55,9 @@ class BaseProjection(ABC, Generic[TState]):
         in_place: whether `apply` changes the given state and returns it.
         on_error: the reaction to an event that `apply` cannot take: `hold` the later events of its key as
             dead letters, or `stop` the projection.
-        local_keys: says that each partition may keep a row of its own for a key. A handler's state needs it
-            if `key` is not the partition key.
+        local_keys: says that each partition may keep a row of its own for a key. Without it, and without
+            `merge`, an event is refused if its key is not its partition key, and so is a state without keys
+            of several partitions. A handler's state needs it in those cases whether it has `merge` or not.
         previous_version: the class of the previous version, where a migration event may let this version take
             over its state (`versions/migration_event.py`); keep that class unchanged. Without such an event
             this version folds everything.
@@ -87,7 +88,7 @@ class BaseProjection(ABC, Generic[TState]):
         """The row that this event belongs to; None skips the event.
 
         If the key is not the event's partition key, one row may have parts in several partitions: declare
-        `merge`.
+        `merge`, or `local_keys` if all events of a key lie in one all the same.
         """
         return ""
 

@@ -119,6 +119,7 @@ def compose(name: str, version: int = 1, /, **parts: AnyProjection) -> Federated
         "topics": first.topics,
         "headers_only": first.headers_only,
         "include_copies": first.include_copies,
+        "local_keys": all(part.local_keys or part.merges() for part in ordered.values()),
         "in_place": any(part.in_place for part in ordered.values()),
         "on_error": "stop" if any(part.on_error == "stop" for part in ordered.values()) else "hold",
         "event_types": None

@@ -25,6 +25,7 @@ from noesium_stream.projection.state.manifest import Manifest
 from noesium_stream.projection.state.same_log import other_logs
 from noesium_stream.projection.state.state_file import StateFile
 from noesium_stream.projection.stored.folder import Report, having, matching, merged, merged_rows, state_path
+from noesium_stream.projection.stored.placement import require_merge
 from noesium_stream.projection.versions.migration_event import migration_of
 from noesium_stream.projection.versions.open_migrated import open_migrated
 from noesium_stream.state_file.claim import discard, locked
@@ -187,6 +188,7 @@ class ProjectionEngine:
         further stays.
 
         Raises:
+            ProjectionError: a row may have parts in several partitions, and `merge` is not declared.
             EventHeldError, SequenceGapError, ProjectionError: see `PartitionFold.take`.
             LogTruncatedError: the log has lost events that were not folded yet; nothing is skipped.
             StateBusyError: another process writes the state.
@@ -196,7 +198,9 @@ class ProjectionEngine:
         async with found.turn:
             layout = await self.log.layout()
             self._let_go_of_gone(found, layout)
-            for topic in matching(layout, found.projection, self.log.topology):
+            topics = matching(layout, found.projection, self.log.topology)
+            require_merge(found.projection, {topic: layout[topic] for topic in topics})
+            for topic in topics:
                 end: Mapping[int, int] | None = None
                 if until is not None:
                     end = until.get(topic)
@@ -283,6 +287,7 @@ class ProjectionEngine:
                 migration,
                 self._report,
                 self._call,
+                partitions=len(first),
             )
             try:
                 begin(fold, first.get(partition, 0), self._report)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,6 +25,7 @@ from noesium_stream.errors import (
     ProjectionError,
     RebuildDiffersError,
     StateBusyError,
+    StateFileError,
     brief,
 )
 from noesium_stream.log.port import EventLog, TopicPartition
@@ -99,6 +100,31 @@ async def rebuild(
             ) from error
         finally:
             shutil.rmtree(side, ignore_errors=True)
+
+
+async def check_folded(
+    log: EventLog, projection: AnyProjection, folder: Path, call: Callable[..., Any]
+) -> int:
+    """Fold the events of a state once more, apart from it; return their number.
+
+    Args:
+        log: an open log.
+        projection: the projection.
+        folder: the folder of all states.
+        call: how `key` and `apply` are called, such as a `PurityCheck`.
+
+    Raises:
+        ImpureProjectionError, ProjectionError: as `ProjectionEngine.catch_up`.
+    """
+    folded: list[StateFile] = []
+    with ExitStack() as stack:
+        for path in version_folder(folder, projection).glob(f"*{SUFFIX}"):
+            with suppress(StateFileError):  # a damaged file is folded again, and checked then
+                folded.append(stack.enter_context(closing(StateFile.open_to_read(path))))
+        until = _cursors(folded)
+    with ProjectionEngine(log, call=call) as engine:
+        engine.register(projection.name, projection)
+        return sum(manifest.events for manifest in await engine.catch_up(projection.name, until))
 
 
 def _alone(side: Path) -> ExitStack:

@@ -71,6 +71,7 @@ class Tally(BaseProjection[dict[str, Any]]):
 
     name = "tally"
     topics = (f"agent.{CALLER}.journal", f"agent.{CARRIER}.journal", "events.*")
+    local_keys = True  # a call of another run has that run's key, in the caller's partition
 
     def key(self, event: EventEnvelope) -> str | None:
         return event.partition_key

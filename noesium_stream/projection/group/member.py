@@ -33,6 +33,7 @@ from noesium_stream.projection.fold.partition_fold import PartitionFold
 from noesium_stream.projection.group.owned_folds import Share
 from noesium_stream.projection.source_line import with_line
 from noesium_stream.projection.stored.folder import Report, matching
+from noesium_stream.projection.stored.placement import require_merge
 
 LOOK_S: Final = 0.5
 """Interval between searches for requests beside the state files (`fold/redrive.py`), in seconds."""
@@ -190,6 +191,7 @@ class GroupMember:
     async def _find_topics(self) -> None:
         found = await self._log.layout()
         self.layout = {topic: found[topic] for topic in matching(found, self._projection, self._log.topology)}
+        require_merge(self._projection, self.layout)
 
     def _changed(self) -> None:
         self._moved.set()

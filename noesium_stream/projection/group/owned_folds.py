@@ -132,7 +132,7 @@ class Share:
     async def _open_one(
         self, tp: TopicPartition, topic: _Topic, migration: Migration | None
     ) -> PartitionFold[Any]:
-        fold = await self._open_file(tp, topic.topic_id, migration)
+        fold = await self._open_file(tp, topic, migration)
         try:
             # The previous owner may have folded more since: ask for the end again.
             if fold.cursor > topic.end[tp.partition] and await self._is_ahead(fold, tp):
@@ -140,7 +140,7 @@ class Share:
                     f"{fold.file.path}: it is ahead of the log, which has lost its newest events."
                 )
                 self._discard(fold, reason)
-                fold = await self._open_file(tp, topic.topic_id, migration)
+                fold = await self._open_file(tp, topic, migration)
             begin(fold, topic.first[tp.partition], self._report)
         except BaseException:
             fold.file.close()
@@ -151,7 +151,7 @@ class Share:
         return fold.cursor > (await self._log.end(tp.topic))[tp.partition]
 
     async def _open_file(
-        self, tp: TopicPartition, topic_id: str, migration: Migration | None
+        self, tp: TopicPartition, topic: _Topic, migration: Migration | None
     ) -> PartitionFold[Any]:
         for left in reversed(range(BUSY_TRIES)):
             try:
@@ -161,10 +161,11 @@ class Share:
                     self._codec,
                     self._log,
                     tp,
-                    topic_id,
+                    topic.topic_id,
                     migration,
                     self._report,
                     self._call,
+                    partitions=len(topic.end),
                 )
             except StateBusyError:
                 if not left:

@@ -14,6 +14,7 @@ from noesium_stream.projection.base import AnyProjection, BaseProjection
 from noesium_stream.projection.fold.partition_fold import PartitionFold
 from noesium_stream.projection.state.codec import StateCodec
 from noesium_stream.projection.stored.folder import Report, is_written, matching, open_fold
+from noesium_stream.projection.stored.placement import misplaced_in
 from noesium_stream.projection.versions.migration_event import Migration, migration_now, migration_of, say
 from noesium_stream.projection.versions.state_until import At, begin_with, fold_until
 
@@ -30,14 +31,20 @@ async def open_migrated(
     migration: Migration | None,
     report: Report,
     call: Callable[..., Any] | None = None,
+    *,
+    partitions: int,
 ) -> PartitionFold[TState]:
     """As `open_fold`, but a state that did not begin as `migration` prescribes is rebuilt accordingly.
+
+    `partitions` is the number of the topic's partitions: in one of several, the fold refuses an event whose
+    row may have parts in others.
 
     Raises:
         StateBusyError, ProjectionError, ConfigError: as `open_fold`.
         ProjectionError, LogTruncatedError: as `begin_with`.
     """
-    fold = open_fold(folder, projection, codec, log, tp, topic_id, report, call)
+    misplaced = misplaced_in(projection, partitions)
+    fold = open_fold(folder, projection, codec, log, tp, topic_id, report, call, misplaced=misplaced)
     handover = None if migration is None else migration.at(tp, topic_id)
     wanted = None if handover is None else handover.event_id
     if fold.manifest.migration == wanted:
@@ -55,7 +62,7 @@ async def open_migrated(
     except BaseException:
         fold.file.close()
         raise
-    return open_fold(folder, projection, codec, log, tp, topic_id, report, call)
+    return open_fold(folder, projection, codec, log, tp, topic_id, report, call, misplaced=misplaced)
 
 
 async def migrate(

@@ -19,6 +19,7 @@ from noesium_stream.log.port import EventLog, Position, TopicPartition
 from noesium_stream.log.topics import partition_of
 from noesium_stream.projection.base import AnyProjection
 from noesium_stream.projection.stored.folder import matching
+from noesium_stream.projection.stored.placement import lies_in_one
 from noesium_stream.projection.stored.stored_projection import ABOUT, StoredProjection
 from noesium_stream.projection.versions.state_until import At, fold_until
 
@@ -95,6 +96,6 @@ async def _partitions(
                 f"{topic}/{partition} has no offset {offset} yet.", hint=f"The next one will be {end}."
             )
         return [TopicPartition(topic, partition)]
-    if key is not None and projection.keyed() and not projection.merges():
+    if key is not None and lies_in_one(projection):
         return [TopicPartition(topic, partition_of(key, counts[topic])) for topic in topics]
     return [TopicPartition(topic, p) for topic in topics for p in range(counts[topic])]

@@ -71,10 +71,59 @@ def test_it_does_not_go_with_rebuild(folder: Counting) -> None:
     assert "--check goes with --once" in done.stderr
 
 
-def test_a_check_that_had_nothing_to_look_at_says_so(folder: Counting) -> None:
-    nothing = "nothing was checked: all events were folded before; --state DIR folds them in another folder"
-    for expected in (False, True):
-        done = folder.run("project", "counts:Sums", "--once", "--check")
-        assert (done.returncode, nothing in done.stderr.splitlines()) == (0, expected)
-    folder.add([1])
-    assert nothing not in folder.run("project", "counts:Sums", "--once", "--check").stderr
+def test_what_was_folded_before_is_checked_too_and_the_state_stays(folder: Counting) -> None:
+    folder.ok("project", "counts:Sums", "--once")
+    before = {path: path.read_bytes() for path in folder.files()}
+    done = folder.run("project", "counts:Sums", "--once", "--check")
+    assert (done.returncode, done.stderr.splitlines()) == (
+        0,
+        [
+            "20 events that were folded before are checked: `key` and `apply` are pure on them",
+            "sums v1: 20 events in 4 partitions",
+        ],
+    )
+    assert {path: path.read_bytes() for path in folder.files()} == before
+
+
+@pytest.mark.parametrize("way", [("--once",), ("--export", "late.jsonl"), ()])
+def test_an_impure_one_is_found_in_what_was_folded_before(folder: Counting, way: tuple[str, ...]) -> None:
+    folder.ok("project", "counts:Late", "--once")
+    done = folder.run("project", "counts:Late", *way, "--check")
+    assert done.returncode == 1
+    assert "`apply` of the projection late reads the clock" in done.stderr
+
+
+UNMERGED = """
+
+class Ends(Sums):
+    name = "ends"
+
+    def key(self, event):
+        return str(event.payload["n"] % 3)
+
+
+class Whole(Total):
+    name = "whole"
+    merge = BaseProjection.merge
+
+
+class Parts(Whole):
+    name = "parts"
+    local_keys = True
+"""
+
+
+def test_what_needs_a_merge_is_said_when_it_is_folded(folder: Counting) -> None:
+    folder.write(SOURCE + UNMERGED)
+    for name, said in (
+        ("Ends", "of the projection ends may have parts in several partitions"),
+        ("Whole", "The projection whole has a state per partition, and folds 4 of them."),
+    ):
+        for way in (("--once",), ("--rebuild",), ()):
+            done = folder.run("project", f"counts:{name}", *way)
+            assert done.returncode == 1
+            [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+            assert said in line
+            assert "Traceback" not in done.stderr
+            assert "Declare `merge`" in done.stderr
+    folder.ok("project", "counts:Parts", "--once")

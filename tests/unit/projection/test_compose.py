@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from noesium_stream.projection.state.codec import StateCodec
 from noesium_stream.projection.stored.stored_projection import describe, open_stored_projection
 from tests.support.attach import Numbers
 from tests.support.events import Counted, Sold, catalogue, counted, noted, sold
+from tests.support.reading import PATIENCE_S
 
 
 class Stock(BaseModel):
@@ -192,19 +194,44 @@ async def test_a_key_of_several_topics_names_them_and_the_parts_without_merge(
             )
 
 
+class One(Numbers):
+    name = "one"
+
+    def key(self, event: EventEnvelope) -> str | None:
+        return "one"
+
+
+class LocalOne(One):
+    name = "local-one"
+    local_keys = True
+
+
+class WithoutKey(Numbers):
+    name = "without-key"
+    key = BaseProjection.key
+
+
+async def test_an_attached_projection_without_merge_stops_at_a_key_that_may_have_parts_elsewhere(
+    log: EventLog, tmp_path: Path
+) -> None:
+    await log.append([counted(n, f"k{n}") for n in range(20)])
+    for projection, sort in ((One(), "one"), (compose("whole", one=One(), shop=Numbers()), "whole")):
+        async with AttachedProjection(log, projection, tmp_path) as attached:
+            with pytest.raises(ProjectionError, match=rf"of the projection {sort}|different keys"):
+                await asyncio.wait_for(attached.wait(), PATIENCE_S)
+    with pytest.raises(ProjectionError, match="without-key has a state per partition"):
+        await AttachedProjection(log, WithoutKey(), tmp_path).start()
+
+
 async def test_a_key_of_several_partitions_of_one_topic_is_told_to_follow_the_partition_key(
     log: EventLog, tmp_path: Path
 ) -> None:
-    class One(Numbers):
-        name = "one"
-
-        def key(self, event: EventEnvelope) -> str | None:
-            return "one"
-
     await log.append([counted(n, f"k{n}") for n in range(20)])
-    attached = AttachedProjection(log, One(), tmp_path)
+    attached = AttachedProjection(log, LocalOne(), tmp_path)
     async with attached:
         await attached.wait_until_caught_up()
+        with pytest.raises(ProjectionError, match=r"The key 'one' .* in several partitions"):
+            await attached.query("one")
         with pytest.raises(ProjectionError, match=r"The key 'one' .* in several partitions") as told:
             list(attached.scan())
     assert told.value.hint == "Declare `merge`, or let `key` return the event's partition key."

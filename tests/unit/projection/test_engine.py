@@ -55,6 +55,16 @@ class UnmergedSums(Sums):
     merge = BaseProjection.merge
 
 
+class LocalTotal(Unmerged):
+    name = "local_total"
+    local_keys = True
+
+
+class LocalSums(UnmergedSums):
+    name = "local_sums"
+    local_keys = True
+
+
 @pytest.fixture
 async def log() -> AsyncIterator[EventLog]:
     log = await open_log("memory://?partitions=4", catalogue=catalogue())
@@ -94,17 +104,68 @@ async def test_parts_in_several_partitions_without_a_merge_are_an_error_that_say
     log: EventLog,
 ) -> None:
     with ProjectionEngine(log) as engine:
-        engine.register("unmerged", Unmerged())
-        engine.register("sums", UnmergedSums())
+        engine.register("unmerged", LocalTotal())
+        engine.register("sums", LocalSums())
         await log.append([counted(5, "k")])
         assert await engine.get_state("unmerged") == 5, "one partition is no several"
         await log.append([counted(n, f"u{n}") for n in range(200)])
-        with pytest.raises(ProjectionError, match="The state of the projection unmerged has parts"):
+        with pytest.raises(ProjectionError, match="The state of the projection local_total has parts"):
             await engine.get_state("unmerged")
         with pytest.raises(ProjectionError, match="merge"):
             await engine.get_state("sums")
         with pytest.raises(ProjectionError, match="key '3'"):
             engine.query("sums", "3")
+
+
+async def test_a_state_without_keys_and_without_merge_is_refused_before_it_is_folded(log: EventLog) -> None:
+    with ProjectionEngine(log) as engine:
+        engine.register("unmerged", Unmerged())
+        await engine.catch_up("unmerged")  # there is no topic yet
+        await log.append([counted(5, "k")])
+        with pytest.raises(ProjectionError, match="a state per partition, and folds 4 of them") as told:
+            await engine.catch_up("unmerged")
+        assert "local_keys = True" in str(told.value.hint)
+        assert engine.file("unmerged", TopicPartition(log.topology.events("demo"), 0)) is None
+
+
+async def test_a_key_that_may_have_parts_elsewhere_is_refused_at_its_first_event(
+    log: EventLog, tmp_path: Path
+) -> None:
+    class Spread(UnmergedSums):
+        name = "spread"
+        on_error = "stop"
+        key = BaseProjection.key
+
+        def keys(self, event: EventEnvelope) -> list[str]:
+            return [str(event.partition_key), "all"]
+
+    with ProjectionEngine(log, tmp_path) as engine:
+        engine.register("sums", UnmergedSums())
+        engine.register("spread", Spread())
+        await log.append([counted(5, "5"), counted(6, "k")])
+        with pytest.raises(ProjectionError, match=r"The key '6' .* may have parts .* in that of 'k'") as told:
+            await engine.catch_up("sums")
+        assert told.value.hint == (
+            "Declare `merge`, or let `key` return the event's partition key. Or say local_keys = True if all "
+            "events of a key lie in one partition all the same."
+        )
+        with pytest.raises(ProjectionError, match=r"The key 'all' .* may have parts"):
+            await engine.catch_up("spread")
+        with pytest.raises(ProjectionError, match="may have parts"):
+            await engine.catch_up("sums")  # nothing is held back: it does not go on
+
+
+async def test_in_a_topic_of_one_partition_every_key_has_one_place() -> None:
+    log = await open_log("memory://?partitions=1", catalogue=catalogue())
+    try:
+        with ProjectionEngine(log) as engine:
+            engine.register("unmerged", Unmerged())
+            engine.register("sums", UnmergedSums())
+            await log.append([counted(n, f"u{n}") for n in range(20)])
+            assert await engine.get_state("unmerged") == sum(range(20))
+            assert len(await engine.get_state("sums")) > 0
+    finally:
+        await log.close()
 
 
 async def test_rows_are_asked_by_key_and_by_prefix_in_the_order_of_their_bytes(log: EventLog) -> None:

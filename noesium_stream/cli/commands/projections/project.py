@@ -40,7 +40,7 @@ from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.group.member import group_of
 from noesium_stream.projection.load import catalogue_for, load_projection
 from noesium_stream.projection.purity_check import PurityCheck
-from noesium_stream.projection.rebuild import rebuild
+from noesium_stream.projection.rebuild import check_folded, rebuild
 from noesium_stream.projection.stored.export import check_export, export
 from noesium_stream.projection.stored.stored_projection import (
     StoredProjection,
@@ -87,7 +87,8 @@ TERMINATED: Final = 143
     "--check",
     "checked",
     is_flag=True,
-    help="Watch `key` and `apply`, call them several times, and end where they are not pure; slow.",
+    help="Watch `key` and `apply`, call them several times, and end where they are not pure; first on the "
+    "events that are folded already; slow.",
 )
 @log_option
 @state_option
@@ -136,6 +137,7 @@ async def project_command(
     if not (once or anew or migrated or target is not None):
         try:
             say_unmatched(projection, await log.layout(), log.topology)
+            await _check_folded(log, projection, folder, call)
             _describe(log, projection, folder, reference)
             await _follow(log, projection, folder, call)
         finally:
@@ -146,6 +148,7 @@ async def project_command(
         if anew:
             await _rebuild(log, projection, folder, reference, verify=verify, hold=on_error == "hold")
         else:
+            await _check_folded(log, projection, folder, call)
             if migrated:
                 await _migrate(log, projection, folder, call)
             _describe(log, projection, folder, reference)
@@ -235,12 +238,21 @@ async def _once(
     if not make_current(folder, projection, unless_older=True):
         say_older(projection, folder)
     _say(projection, sum(m.events for m in manifests), len(manifests), sum(m.held for m in manifests))
-    if call is not None and before and _cursors(stored) == before:
-        note("nothing was checked: all events were folded before; --state DIR folds them in another folder")
-    elif any(manifest.events for manifest in manifests) and stored.is_empty():
+    if any(manifest.events for manifest in manifests) and stored.is_empty():
         note("  there is no row: `key` or `apply` has returned None for all of them; is a `return` missing?")
     if any(manifest.held for manifest in manifests):
         _say_first_letter(stored, before)
+
+
+async def _check_folded(
+    log: EventLog, projection: AnyProjection, folder: Path, call: PurityCheck | None
+) -> None:
+    """With --check: check what was folded before, too; the state stays."""
+    if call is None:
+        return
+    count = await check_folded(log, projection, folder, call)
+    if count:
+        note(f"{count:,} events that were folded before are checked: `key` and `apply` are pure on them")
 
 
 def _cursors(stored: StoredProjection) -> dict[str, int]:
