@@ -20,5 +20,5 @@ def require_extra() -> None:
     if missing:
         raise AgentLoadError(
             f"These agents read documents and need packages that are not installed: {', '.join(missing)}.",
-            hint="Install the extra `agents`: pip install '.[agents]'",
+            hint="Install the extra `agents`: pip install 'noesium-stream[agents]'",
         )

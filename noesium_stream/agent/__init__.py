@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from noesium_stream.agent.from_tools import agent_from_tools
     from noesium_stream.agent.handler import BaseHandler
     from noesium_stream.agent.load import catalogue_of, load_agent
+    from noesium_stream.agent.shipped import shipped_folder
 
 __all__ = [
     "AgentContext",
@@ -23,6 +24,7 @@ __all__ = [
     "agent_from_tools",
     "catalogue_of",
     "load_agent",
+    "shipped_folder",
 ]
 
 if not TYPE_CHECKING:
@@ -40,5 +42,6 @@ if not TYPE_CHECKING:
             "agent_from_tools": "from_tools",
             "catalogue_of": "load",
             "load_agent": "load",
+            "shipped_folder": "shipped",
         },
     )

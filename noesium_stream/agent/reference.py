@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, NamedTuple
 
+from noesium_stream.agent.shipped import lend
 from noesium_stream.errors import AgentLoadError, brief
 
 FORM: Final = (
@@ -125,11 +126,13 @@ def _is_from(module: ModuleType, file: Path) -> bool:
     return found is not None and Path(found).exists() and os.path.samefile(found, file)
 
 
-def _imported(name: str) -> ModuleType:
+def _imported(name: str, *, lent: bool = False) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            if not lent and lend(name):
+                return _imported(name, lent=True)
             raise AgentLoadError(f"There is no agent module {name!r}.", hint=_meant(name) or FORM) from error
         raise _broken(name, error) from error
     except AgentLoadError:  # raised by the module, with its own advice

@@ -95,6 +95,8 @@ def _hint(reference: str, error: AgentLoadError, cause: BaseException) -> str | 
     if isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}."):
         here = agents_here(Path.cwd())
         known = f"Here are: {', '.join(here)}." if here else "This folder has no agents in agents/."
+        others = sorted({*shipped_agents()}.difference(here))
+        known += f" With the package come: {', '.join(others)}." if others else ""
         return f"{known}\n{error.hint}"
     place = _place(cause)
     return f"In {place}. The whole traceback: noesium --debug ..." if place else error.hint
@@ -109,6 +111,12 @@ def agents_here(folder: Path) -> list[str]:
         if _EXPORT.search(path.read_text(encoding="utf-8", errors="replace")):
             found.append(".".join(module.relative_to(folder).parts))
     return sorted(found)
+
+
+def shipped_agents() -> list[str]:
+    """List the references of the agents that come with the package."""
+    folder = agent_layer.shipped_folder()
+    return [] if folder is None else agents_here(folder)
 
 
 def _place(error: BaseException) -> str | None:

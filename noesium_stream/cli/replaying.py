@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from noesium_stream.cli.agents import agents_here, find_agent, with_runs
+from noesium_stream.cli.agents import agents_here, find_agent, shipped_agents, with_runs
 from noesium_stream.client.operate.fork import parse_setting
 from noesium_stream.client.operate.replay_target import agent_target, load_target
 from noesium_stream.config import load_all
@@ -40,7 +40,7 @@ def target_for(log: EventLog, graph: str | None, options: Sequence[str], agent_t
     home, llm_config = loaded.noesium.home, loaded.agent.llm_config
     if graph is not None:
         return load_target(graph, log, given, home, llm_config)
-    for reference in agents_here(Path.cwd()):
+    for reference in dict.fromkeys([*agents_here(Path.cwd()), *shipped_agents()]):
         try:
             kind = with_runs(reference, find_agent(reference))
         except AgentLoadError:

@@ -93,7 +93,7 @@ def test_without_the_extra_one_error_says_what_to_install(agent: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         "error: These agents read documents and need packages that are not installed: pypdf.",
-        "  Install the extra `agents`: pip install '.[agents]'",
+        "  Install the extra `agents`: pip install 'noesium-stream[agents]'",
     ]
 
 

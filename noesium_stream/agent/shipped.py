@@ -1,0 +1,83 @@
+"""Agents that come with the package: `agents.researcher` and `agents.librarian`, in any folder.
+
+Decision record: their modules are `agents.*`, in a clone and in a wheel alike, because a run is pinned to a
+fingerprint that names functions of its graph by module. But the wheel installs no package `agents`: people
+have a folder of that name for agents of their own, and other distributions install such a package
+(`openai-agents`). So the wheel carries the modules as files that nobody can import by accident, in the folder
+`shipped` of this package (`setup.py`), and a reference that names one of them lends it to the package
+`agents`, as its last place to look. Whatever a package `agents` here has itself goes first. The shipped
+modules import each other: if another one hides a part of them, the reference is refused, since a mixture
+would run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from noesium_stream.errors import AgentLoadError
+
+PACKAGE: Final = "agents"
+_ROOT: Final = Path(__file__).parents[1]
+_PLACES: Final = (_ROOT / "shipped", _ROOT.parent)
+"""The folder of a wheel; that of a clone."""
+_KNOWN: Final = "researcher"
+
+
+def shipped_folder() -> Path | None:
+    """The folder that has the shipped package `agents`; None: it is not installed."""
+    found = (place for place in _PLACES if (place / PACKAGE / _KNOWN / "__init__.py").is_file())
+    return next(found, None)
+
+
+def lend(name: str) -> bool:
+    """Make a shipped module importable; False: no such module is shipped.
+
+    Raises:
+        AgentLoadError: other modules here hide a part of it.
+    """
+    folder = shipped_folder()
+    if folder is None or not name.startswith(f"{PACKAGE}.") or not _has(folder, name):
+        return False
+    package = _package_here()
+    if package is None:
+        sys.path.append(str(folder))
+        importlib.invalidate_caches()
+        return True
+    shipped = str(folder / PACKAGE)
+    path = [*getattr(package, "__path__", ())]
+    if shipped not in path:
+        _refuse_a_mixture(name, package, folder)
+        package.__path__ = [*path, shipped]
+    return True
+
+
+def _has(folder: Path, name: str) -> bool:
+    path = folder.joinpath(*name.split("."))
+    return (path / "__init__.py").is_file() or path.with_suffix(".py").is_file()
+
+
+def _package_here() -> ModuleType | None:
+    try:
+        return importlib.import_module(PACKAGE)
+    except ModuleNotFoundError as error:
+        if error.name != PACKAGE:
+            raise
+        return None
+
+
+def _refuse_a_mixture(name: str, package: ModuleType, folder: Path) -> None:
+    where = getattr(package, "__file__", None) or next(iter(getattr(package, "__path__", [])), PACKAGE)
+    hint = "Work in another folder, or give the other one another name."
+    if not hasattr(package, "__path__"):
+        raise AgentLoadError(f"{name} comes with the package, but is hidden here by {where}.", hint=hint)
+    for part in sorted({path.stem for path in (folder / PACKAGE).iterdir()}):
+        module = f"{PACKAGE}.{part}"
+        if _has(folder, module) and part != "__init__" and importlib.util.find_spec(module) is not None:
+            raise AgentLoadError(
+                f"{name} comes with the package and needs its own {module}, which {where} hides.", hint=hint
+            )
