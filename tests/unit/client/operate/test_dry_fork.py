@@ -174,6 +174,24 @@ async def test_a_node_that_takes_every_error_does_not_go_on_without_a_result(tmp
         assert names(found.steps[0]) == ["pay"]
 
 
+async def test_a_sync_node_and_a_call_with_a_time_limit_stop_in_the_same_way(tmp_path: Path) -> None:
+    def work(state: dict[str, Any]) -> dict[str, Any]:
+        step = current_step()
+        return {"value": step.run_sync(step.effect("pay", outside, "pay", state["n"]))}
+
+    async def limited(state: dict[str, Any]) -> dict[str, Any]:
+        call = current_step().effect("pay", outside, "pay", state["n"])
+        return {"value": await asyncio.wait_for(call, PATIENCE_S)}
+
+    for graph in (chain(work=work), chain(work=limited)):
+        async with running(graph, tmp_path) as client:
+            parent = await finished(client)
+            assert (await tried(graph, client, parent, 0)).outcome == "completed"
+            found = await tried(graph, client, parent, 0, n=2)
+        assert found.outcome == "stopped"
+        assert names(found.steps[0]) == ["pay"]
+
+
 async def test_another_agent_is_not_asked(tmp_path: Path) -> None:
     async def work(state: dict[str, Any]) -> dict[str, Any]:
         if state["n"] > 1:

@@ -11,7 +11,7 @@ from langgraph.graph import START, StateGraph
 from noesium_stream import agent_from_graph
 from noesium_stream.cli.drawing import draw
 from noesium_stream.client import Client
-from noesium_stream.client.operate.fork import fork
+from noesium_stream.client.operate.fork import dry_fork, fork
 from noesium_stream.client.operate.replay import recording, state_at, verify, verify_open
 from noesium_stream.client.operate.replay_target import agent_target
 from noesium_stream.client.views.causal_tree import causal_tree
@@ -149,13 +149,17 @@ async def test_a_moved_run_is_forked_from_the_move_on(
         await finished(log, tmp_path, run)
         with pytest.raises(ConfigError, match=r"was moved to version 2\.0\.0 before step 2, and step 0"):
             await fork(client, run, 0, {}, target(V2, log))
+        expected = items or ["first", "before", "no", "last", 10]
+        dry = await dry_fork(run, at, values, target(V2, log))
+        assert dry.result is not None, "the recorded answer is taken again"
+        assert dry.result["items"] == ["yes" if item == "no" else item for item in expected]
         async with Worker(log, [V2], home=tmp_path):
             branch = await fork(client, run, at, values, target(V2, log))
             if at == 1:
                 await eventually(branch.approvals)
                 await branch.approve(value="no")
             result = await branch.result(timeout=PATIENCE_S)
-            assert result["items"] == (items or ["first", "before", "no", "last", 10])
+            assert result["items"] == expected
             assert (await verify(branch, target(V2, log))).difference is None
 
 
