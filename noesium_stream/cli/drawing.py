@@ -12,9 +12,11 @@ from noesium_stream.cli.eventline import SHORT_ID
 from noesium_stream.cli.output import counts, duration, shorten
 from noesium_stream.cli.tree import NarrowTree, styled, tree_lines
 from noesium_stream.client.views.causal_tree import Call, Effect, RunTree, StepTree
-from noesium_stream.event.rules.agent_calls import label_of
+from noesium_stream.client.views.tree_questions import AskedQuestion, GivenAnswer
+from noesium_stream.event.rules.labels import label_of
 
 _LABEL_WIDTH: Final = 100
+_NAME_WIDTH: Final = 80
 _COLORS: Final = {
     "completed": "green",
     "failed": "red",
@@ -67,17 +69,24 @@ def _add_steps(tree: Tree, run: RunTree) -> None:
 
 
 def _add_children(branch: Tree, step: StepTree) -> None:
-    children: Sequence[Call | Effect] = sorted([*step.calls, *step.effects], key=_began)
+    children: Sequence[Call | Effect | AskedQuestion] = sorted(
+        [*step.calls, *step.effects, *step.questions], key=_began
+    )
     for child in children:
         if isinstance(child, Effect):
             branch.add(_effect_line(child))
+            continue
+        if isinstance(child, AskedQuestion):
+            branch.add(_question_line(child))
             continue
         called = branch.add(Text("▸ ") + _call_line(child))
         if child.run is not None:
             _add_steps(called, child.run)
 
 
-def _began(child: Call | Effect) -> int:
+def _began(child: Call | Effect | AskedQuestion) -> int:
+    if isinstance(child, AskedQuestion):
+        return child.asked_ms
     return child.invoked_ms if isinstance(child, Call) else child.started_ms
 
 
@@ -92,6 +101,8 @@ def _step_line(step: StepTree, width: int) -> Text:
         parts.append("open")
     if step.attempt > 1:
         parts.append(f"attempt {step.attempt}")
+    if step.argument:
+        parts.append(f"({shorten(step.argument, _LABEL_WIDTH)})")
     return _joined(*parts, counts(step.delta), ", ".join(step.events))
 
 
@@ -117,6 +128,36 @@ def _effect_line(effect: Effect) -> Text:
     elif effect.error is not None:
         parts.append(effect.error)  # the decider
     return _joined(*parts)
+
+
+def _question_line(question: AskedQuestion) -> Text:
+    answers = [_answer_text(answer) for answer in question.answers]
+    if question.status == "open":
+        of = "" if question.minimum is None else f"{len(answers)} of {question.minimum}"
+        answers.append(" ".join(part for part in (of, "open") if part))
+    elif question.status == "expired":
+        answers.append("expired")
+    took = (
+        ""
+        if question.closed_ms is None
+        else f"after {duration(max(0, question.closed_ms - question.asked_ms))}"
+    )
+    return _joined(f"? {question.question}", ", ".join(answers), took)
+
+
+def _answer_text(answer: GivenAnswer) -> str:
+    """Format an answer with what allowed it: `approved by ann (role:auditor, allow 2, key k1)`."""
+    said = f"{'approved' if answer.approved else 'rejected'} by {shorten(answer.answered_by, _NAME_WIDTH)}"
+    allowed = answer.allowed
+    if allowed is None:
+        return said
+    why = [
+        allowed.approver if allowed.approver != answer.answered_by else None,
+        None if allowed.rule is None else f"rule {allowed.rule}",
+        None if allowed.key is None else f"key {allowed.key}",
+    ]
+    shown = ", ".join(shorten(part, _NAME_WIDTH) for part in why if part)
+    return f"{said} ({shown})" if shown else said
 
 
 def _takeovers(run: RunTree) -> Iterable[str]:

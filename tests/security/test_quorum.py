@@ -13,9 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.agent import agent_from_graph
+from noesium_stream.cli.commands.runs.show import collect
+from noesium_stream.cli.drawing import draw
 from noesium_stream.client import Client
 from noesium_stream.client.operate.fork import fork
 from noesium_stream.client.operate.replay import verify
+from noesium_stream.client.views.causal_tree import causal_tree
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import ApprovalError, ConfigError, RunFailedError
 from noesium_stream.event.domain_event import root_event
@@ -109,6 +112,11 @@ async def test_two_auditors_approve_and_nobody_else_does(backend: Backend, tmp_p
         {"approver": "role:auditor", "rule": "allow 2", "key": "bob"},
         {"approver": "role:auditor", "rule": "allow 2", "key": "carol"},
     ]
+    [shown] = [line for line in draw(causal_tree(run.id, *await collect(clients["bob"], run))) if "?" in line]
+    assert (
+        '? "Pay?"  approved by bob (role:auditor, rule allow 2, key bob), '
+        "approved by carol (role:auditor, rule allow 2, key carol)  after " in shown
+    )
     graph = paying().compile()
     verdict = await verify(run, ReplayTarget(graph, graph_ref(graph, "sample", "1.0.0")))
     assert verdict.is_same, verdict.difference

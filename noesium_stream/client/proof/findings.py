@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.envelope_fields import short
-from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, COMMANDS, input_of, label_of
+from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, COMMANDS, input_of
+from noesium_stream.event.rules.labels import label_of
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.trust.speaking import decider_of
 

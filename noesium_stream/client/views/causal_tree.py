@@ -7,10 +7,11 @@ between runs only `causation_id`, run ids and call ids count, never clocks. A co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from noesium_stream.client.views.tree_questions import Allowed, AskedQuestion, asked_question
 from noesium_stream.client.views.waits import Wait, fold_event, waits_of
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import CALLS, COMMANDS, caller_of, input_of, output_of
@@ -57,7 +58,10 @@ class Call:
 
 @dataclass(slots=True)
 class StepTree:
-    """One task of one superstep: a node's execution, with its effects and calls."""
+    """One task of one superstep: a node's execution, with its effects, calls and questions.
+
+    `argument` is what a `Send` gave it, in one short line.
+    """
 
     node: str
     step: int
@@ -72,6 +76,8 @@ class StepTree:
     events: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    argument: str | None = None
+    questions: list[AskedQuestion] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +133,19 @@ class RunTree(RunLife):
         return (call for step in self.steps for call in step.calls)
 
 
-def causal_tree(run_id: str, envelopes: Iterable[EventEnvelope]) -> RunTree:
+def causal_tree(
+    run_id: str, envelopes: Iterable[EventEnvelope], allowed: Mapping[str, Allowed] | None = None
+) -> RunTree:
     """Build the tree below `run_id` from the journal events of the run and of the runs that it has called.
 
     `envelopes` may contain events of other runs, in any interleaving; those of one run are in journal order.
+    `allowed` says by event id what allowed an answer to a question.
     """
     by_run: dict[str, list[EventEnvelope]] = {}
     for envelope in envelopes:
         for owner in _runs_of(envelope):
             by_run.setdefault(owner, []).append(envelope)
-    return _grow(run_id, by_run, frozenset())
+    return _grow(run_id, by_run, allowed or {}, frozenset())
 
 
 def child_runs(run_id: str, envelopes: Iterable[EventEnvelope]) -> list[tuple[str, str]]:
@@ -155,8 +164,13 @@ def _runs_of(envelope: EventEnvelope) -> set[str]:
     return {name for name in named if isinstance(name, str)}
 
 
-def _grow(run_id: str, by_run: dict[str, list[EventEnvelope]], above: frozenset[str]) -> RunTree:
-    growth = _Growth(run_id)
+def _grow(
+    run_id: str,
+    by_run: dict[str, list[EventEnvelope]],
+    allowed: Mapping[str, Allowed],
+    above: frozenset[str],
+) -> RunTree:
+    growth = _Growth(run_id, allowed)
     seen: set[str] = set()
     for envelope in by_run.get(run_id, ()):
         if envelope.event_id not in seen:
@@ -166,7 +180,7 @@ def _grow(run_id: str, by_run: dict[str, list[EventEnvelope]], above: frozenset[
     for call in growth.run.calls:
         # A run cannot be its own ancestor; a log with such a cycle must not hang the reader.
         if call.call_id in by_run and call.call_id not in above | {run_id}:
-            child = _grow(call.call_id, by_run, above | {run_id})
+            child = _grow(call.call_id, by_run, allowed, above | {run_id})
             if child.started_ms is not None:
                 call.run = child
     return growth.run
@@ -175,8 +189,10 @@ def _grow(run_id: str, by_run: dict[str, list[EventEnvelope]], above: frozenset[
 class _Growth:
     """Folds one run's events into its `RunTree`."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, allowed: Mapping[str, Allowed]) -> None:
         self.run = RunTree(run_id)
+        self._allowed = allowed
+        self._questions: dict[str, AskedQuestion] = {}
         self._by_entered: dict[str, StepTree] = {}
         self._by_key: dict[tuple[int, str], StepTree] = {}
         self._calls: dict[str, Call] = {}
@@ -243,6 +259,7 @@ class _Growth:
         step = self._by_key.get(key)
         if step is None:
             step = StepTree(payload["node"], payload["step"], payload["task_path"], event.timestamp_ms)
+            step.argument = payload.get("argument")
             self._by_key[key] = step
             self.run.steps.append(step)
         step.attempt = max(step.attempt, payload["attempt"])
@@ -296,6 +313,22 @@ class _Growth:
             call = Call(payload["call_id"], payload["capability_id"], "", "", event.timestamp_ms)
             call.answered_ms, call.error = event.timestamp_ms, "nobody offers it"
             step.calls.append(call)
+
+    def _on_approval_requested(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        step = self._step_of(event)
+        if step is not None and payload["approval_id"] not in self._questions:
+            question = self._questions[payload["approval_id"]] = asked_question(event)
+            step.questions.append(question)
+
+    def _on_approval_answered(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        question = self._questions.get(payload["approval_id"])
+        if question is not None:
+            question.answer(event, self._allowed.get(event.event_id))
+
+    def _on_approval_expired(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        question = self._questions.get(payload["approval_id"])
+        if question is not None:
+            question.close("expired", event.timestamp_ms)
 
     def _on_effect_requested(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         if payload["effect_id"] in self._effects:

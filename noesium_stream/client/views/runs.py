@@ -9,7 +9,8 @@ from noesium_stream.client.views.waits import Wait
 from noesium_stream.client.views.wrong_records import WRONG, pass_over
 from noesium_stream.errors import CorruptRecordError
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.rules.agent_calls import COMMANDS, input_of, label_of
+from noesium_stream.event.rules.agent_calls import COMMANDS, input_of
+from noesium_stream.event.rules.labels import label_of
 from noesium_stream.event.rules.run_life import LIFE_TYPES, RunLife, evolve
 from noesium_stream.event.standard import RequestParked, RequestResumed
 from noesium_stream.event.standard.request import BEHIND
@@ -29,8 +30,8 @@ class RunInfo(RunLife):
     (each open task waits, or nobody owns its partition: see `waits_for`), stranded (no worker carries its
     graph version: see `reason`), compensating (it is ending and its effects are being compensated),
     completed, failed, cancelled or expired. `waits_for` also says of a requested run at whose process it
-    waits for its turn. `label` is its input in one line; empty if the input cannot be read here. Times are
-    milliseconds since the epoch.
+    waits for its turn. `label` is its input in one line, a text or its first fields; empty if it cannot be
+    read here. Times are milliseconds since the epoch.
     """
 
     run_id: str

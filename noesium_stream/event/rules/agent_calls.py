@@ -8,7 +8,7 @@ two kinds differ in the names of their types and of the fields for input and res
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from noesium_stream.errors import ConfigError
@@ -100,13 +100,6 @@ def input_of(command: Mapping[str, Any]) -> dict[str, Any]:
     """The input in a command's payload, of any command type; empty if it has none."""
     found = command.get("input", command.get("arguments"))
     return found if isinstance(found, dict) else {}
-
-
-def label_of(run_input: dict[str, Any]) -> str:
-    """The first string of a run's input, in one line of at most 100 characters."""
-    first: Iterable[str] = (value for value in run_input.values() if isinstance(value, str) and value.strip())
-    text = " ".join(next(iter(first), "").split())
-    return text if len(text) <= 100 else f"{text[:99]}…"
 
 
 def output_of(answer: Mapping[str, Any]) -> Any:

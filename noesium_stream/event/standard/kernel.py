@@ -14,7 +14,8 @@ class NodeEntered(StandardEvent, event_type="kernel.node.entered"):
     """A node starts; `task_path` identifies the task within its superstep.
 
     `compensation` is the reference of the function that undoes the whole node, as in `effect.requested`;
-    `input_hash` is set where a graph starts that was called from a node's body.
+    `input_hash` is set where a graph starts that was called from a node's body. `argument` is what a `Send`
+    gave the node, in one short line for people; nothing compares it.
     """
 
     run_id: Identifier
@@ -26,8 +27,9 @@ class NodeEntered(StandardEvent, event_type="kernel.node.entered"):
     entropy_sources: Names = Field(default_factory=list)
     compensation: Name | None = None
     input_hash: Name | None = None
+    argument: Name | None = None
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("entropy_sources", "compensation", "input_hash")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("entropy_sources", "compensation", "input_hash", "argument")
 
 
 class NodeCompleted(StandardEvent, event_type="kernel.node.completed"):

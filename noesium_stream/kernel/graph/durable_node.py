@@ -29,6 +29,7 @@ from noesium_stream.errors import (
     failure_of,
     hint_of,
 )
+from noesium_stream.event.rules.labels import summary_of
 from noesium_stream.event.standard import NodeCompleted, NodeFailed
 from noesium_stream.kernel.decorators import NodeMeta, node_meta
 from noesium_stream.kernel.error_classes import declare_errors
@@ -172,7 +173,15 @@ class DurableNode(Runnable[Any, Any]):
         input_hash = input_hash_of(input) if self._retry else None
         is_graph = isinstance(self._bound, Pregel)
         step = Place(
-            journal, str(self.name), key, self._meta, attempt, input_hash, call_hash, is_graph=is_graph
+            journal,
+            str(self.name),
+            key,
+            self._meta,
+            attempt,
+            input_hash,
+            call_hash,
+            argument=summary_of(input) if _is_sent(key) and key not in journal.history.entered else None,
+            is_graph=is_graph,
         )
         begun, task = journal.clock.monotonic(), asyncio.current_task()
         token = step.enter()
@@ -366,6 +375,11 @@ def _step_key(
     call_hash = input_hash_of(input) if not calls.declared and calls.is_first(live, step) else None
     number = calls.number(live, path, call_hash)
     return (step, f"{step_id(outer.key)}|{number}|{path}"), call_hash
+
+
+def _is_sent(key: StepKey) -> bool:
+    """Whether a `Send` runs the task."""
+    return key[1].rpartition("|")[2].startswith("push:")
 
 
 def _task_path(path: Any) -> str:

@@ -109,6 +109,7 @@ class Place:
         input_hash: str | None = None,
         call_hash: str | None = None,
         *,
+        argument: str | None = None,
         is_graph: bool = False,
     ) -> None:
         self.journal = journal
@@ -128,9 +129,11 @@ class Place:
         self._subcalls: Subcalls | None = None
         self._seen: defaultdict[str, int] = defaultdict(int)
         self._resumed = key in journal.history.entered
-        self.entered = self._enter(meta, input_hash, call_hash)
+        self.entered = self._enter(meta, input_hash, call_hash, argument)
 
-    def _enter(self, meta: NodeMeta, input_hash: str | None, call_hash: str | None) -> EventEnvelope:
+    def _enter(
+        self, meta: NodeMeta, input_hash: str | None, call_hash: str | None, argument: str | None
+    ) -> EventEnvelope:
         journal, (step, task_path) = self.journal, self.key
         entered = self.history.entered.get(self.key)
         if entered is None:
@@ -144,6 +147,7 @@ class Place:
                 entropy_sources=list(meta.entropy_sources),
                 compensation=meta.compensation if meta.compensation and self.undoes is None else None,
                 input_hash=call_hash,
+                argument=argument,
             )
             trace = journal.identity.trace.child(self.clock.token(8))
             cause = self.history.last_event_id or journal.identity.started_event_id

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.rules.agent_calls import COMMANDS, input_of, label_of
+from noesium_stream.event.rules.agent_calls import COMMANDS, input_of
+from noesium_stream.event.rules.labels import label_of
 from noesium_stream.event.rules.run_life import ENDINGS, evolve, executor_of
 from noesium_stream.projection.builtin.execution_state import (
     NodeCounts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -43,6 +44,11 @@ NEW_FIELDS = {"PendingApproval": ("minimum", "approved_by"), "EffectState": ("du
 """Fields of rows that the earlier commit did not have."""
 
 
+def earlier_label(label: str) -> str:
+    """A label as the earlier commit had it: none for an input without a text, now shown by its fields."""
+    return "" if re.match(r"[a-z]+=", label) else label
+
+
 def plain(value: Any) -> Any:
     """A value as JSON that shows its Python type."""
     if isinstance(value, BaseMessage):
@@ -53,7 +59,8 @@ def plain(value: Any) -> Any:
         kind = type(value).__name__
         new = NEW_FIELDS.get(kind, ())
         names = [field.name for field in dataclasses.fields(value) if field.name not in new]
-        return [kind, {name: plain(getattr(value, name)) for name in names}]
+        found = {name: plain(getattr(value, name)) for name in names}
+        return [kind, {**found, "label": earlier_label(found["label"])} if "label" in found else found]
     if isinstance(value, dict):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, set | frozenset):
@@ -107,7 +114,7 @@ async def runs_of(client: Client, *, states: bool) -> dict[str, Any]:
             "agent": info.agent_type,
             "version": info.agent_version,
             "status": status_of(info),
-            "label": info.label,
+            "label": earlier_label(info.label),
             "result": info.result,
             "error": info.error,
             "reason": info.reason,

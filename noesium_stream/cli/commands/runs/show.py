@@ -20,6 +20,7 @@ from noesium_stream.cli.session import (
 )
 from noesium_stream.client import Client, Run
 from noesium_stream.client.views.causal_tree import causal_tree, child_runs
+from noesium_stream.client.views.tree_questions import Allowed, allowed_by
 from noesium_stream.event.envelope import EventEnvelope
 
 
@@ -31,13 +32,16 @@ from noesium_stream.event.envelope import EventEnvelope
 async def show_command(run_id: str | None, log_url: str | None, as_json: bool) -> None:
     """Show what a run did, across agents: who, what, when, how long; delegation is indented.
 
+    A step that a `Send` has started is followed by its argument, a question by who answered it, and by which
+    entry of its approvers, rule of the policy and key.
+
     RUN is a run id or the beginning of one; default: the newest run.
     """
     folder = projections_folder(settings(log_url), None)
     async with opened(log_url) as log, Client(log, index=folder) as client:
         run = await find_run(client, run_id)
-        events = await collect(client, run)
-    tree = causal_tree(run.id, events)
+        events, allowed = await collect(client, run)
+    tree = causal_tree(run.id, events, allowed)
     if as_json:
         out_json(asdict(tree))
         return
@@ -45,13 +49,19 @@ async def show_command(run_id: str | None, log_url: str | None, as_json: bool) -
         out(line)
 
 
-async def collect(client: Client, run: Run) -> list[EventEnvelope]:
-    """Read the events of a run and of all runs below it."""
+async def collect(client: Client, run: Run) -> tuple[list[EventEnvelope], dict[str, Allowed]]:
+    """Read the events of a run and of all runs below it, and by event id what allowed an answer."""
     events: list[EventEnvelope] = []
+    allowed: dict[str, Allowed] = {}
     waiting, seen = [run], {run.id}
     while waiting:
         current = waiting.pop()
-        own = [event async for event in current.events(follow=False)]
+        own: list[EventEnvelope] = []
+        async for record in current.records(follow=False):
+            event, found = record.unchecked, allowed_by(record)
+            own.append(event)
+            if found is not None:
+                allowed[event.event_id] = found
         if not own and current is run:
             own = [command async for command in run.commands()]  # no worker has started it yet
         events.extend(own)
@@ -59,4 +69,4 @@ async def collect(client: Client, run: Run) -> list[EventEnvelope]:
             if child not in seen:
                 seen.add(child)
                 waiting.append(client.run_handle(agent_type, child))
-    return events
+    return events, allowed
