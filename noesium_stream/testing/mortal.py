@@ -92,6 +92,15 @@ class MortalLog(HookedLog):
             if on_revoked is None:
                 return
             leaving = asyncio.ensure_future(on_revoked(partitions))
+            struck = asyncio.create_task(self._death.struck.wait())
+            try:
+                # The last commits of a process that leaves may be what kills it.
+                await asyncio.wait([leaving, struck], return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                leaving.cancel()
+                raise
+            finally:
+                struck.cancel()
             if self._death.struck.is_set():
                 for _ in range(_TURNS):  # let the runs be cancelled
                     await asyncio.sleep(0)

@@ -88,7 +88,10 @@ class Process:
         if self._mortal is None or self._death.struck.is_set():
             raise RehearsalError("There is no worker that could crash.", hint="Call `restart` first.")
         if self._mortal.when is not None:
-            raise RehearsalError("A crash is armed already.", hint="Arm the next one after it: `crashed()`.")
+            raise RehearsalError(
+                "A crash is armed already.",
+                hint="Arm the next one after it: `await rehearsal.wait_for_crash()`.",
+            )
         self._mortal.when, self._mortal.reaches_log = when, reaches_log
         self._restart = restart
         self._settled.clear()

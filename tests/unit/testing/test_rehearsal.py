@@ -298,6 +298,20 @@ async def test_an_event_number_zero_and_a_second_crash_are_refused():
             rehearsal.crash_after("run.completed")
 
 
+@pytest.mark.parametrize("turns", range(0, 60, 6))
+async def test_a_test_that_fails_before_its_crash_ends(turns: int):
+    async def failing() -> None:
+        async with Rehearsal(Shop().graph) as rehearsal:
+            rehearsal.crash_after("kernel.node.completed", 2)
+            await rehearsal.start({"order": 7})
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(failing(), PATIENCE_S)
+
+
 class Slow(TypedDict, total=False):
     slept: int
     answer: str
