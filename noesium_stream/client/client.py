@@ -321,12 +321,22 @@ class Client:
                 found = [*found, *unresolved_effects(ledger, kind)]
         return sorted(found, key=lambda effect: (effect.since_ms, effect.effect_id))
 
-    async def approvals(self, *, agent_type: str | None = None) -> Sequence[Approval]:
-        """List the questions of runs that wait for people's answers, oldest first."""
+    async def approvals(
+        self, *, agent_type: str | None = None, where: Mapping[str, str] | None = None
+    ) -> Sequence[Approval]:
+        """List the questions of runs that wait for people's answers, oldest first.
+
+        With `where` only those of runs that fulfil these conditions; see `list_runs`.
+        """
         found: list[Approval] = []
-        for kind in [agent_type] if agent_type else await self.agent_types():
+        types = [agent_type] if agent_type else await self.agent_types()
+        for kind in types:
             found += (await read_questions(self.log, kind)).all()
-        return open_ones(found)
+        waiting = open_ones(found)
+        if not where or not waiting:
+            return waiting
+        runs = {(run.agent_type, run.run_id) for run in await RunList(self.log, types, where).read()}
+        return [question for question in waiting if (question.agent_type, question.run_id) in runs]
 
     async def workers(self, *, agent_type: str | None = None) -> Sequence[OwnedPartition]:
         """List the partitions of all agents with owner and status, by agent type and partition.

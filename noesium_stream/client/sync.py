@@ -75,9 +75,9 @@ class SyncClient:
         """See `Client.unresolved_effects`."""
         return self.portal.call(self._client.unresolved_effects)
 
-    def approvals(self, *, agent_type: str | None = None) -> Sequence[Approval]:
+    def approvals(self, **filters: Any) -> Sequence[Approval]:
         """See `Client.approvals`."""
-        return self.portal.call(partial(self._client.approvals, agent_type=agent_type))
+        return self.portal.call(partial(self._client.approvals, **filters))
 
 
 class SyncRun:

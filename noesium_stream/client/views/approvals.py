@@ -104,6 +104,14 @@ class Approval:
         if approved and by in self.approved_by:
             raise ApprovalError(f"{by} has approved the question {self.shown} already.", hint=self.needed)
 
+    def may_be_answered_by(self, name: str, approved: bool) -> bool:
+        """Whether somebody may give this answer, as far as that is known here; the owner judges roles."""
+        try:
+            self._check_name(name, approved)
+        except ApprovalError:
+            return False
+        return True
+
     @property
     def asked(self) -> dict[str, Any]:
         """What an answer is judged by, as in `approval.requested`."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 import click
 
-from noesium_stream.cli.output import duration, note, out_json, shorten
+from noesium_stream.cli.exits import FAILED, OK
+from noesium_stream.cli.output import duration, note, out_json, say_error, shorten
 from noesium_stream.cli.session import (
     acting_name,
     asynchronous,
@@ -18,40 +20,48 @@ from noesium_stream.cli.session import (
     json_option,
     log_option,
     opened,
+    where_option,
 )
 from noesium_stream.cli.table import table
-from noesium_stream.client import Approval, Client
+from noesium_stream.client import Approval, Client, Run
+from noesium_stream.client.views.approvals import question_to_answer, read_questions
+from noesium_stream.client.views.where import parse_where
 from noesium_stream.clock import SystemClock, to_rfc3339
-from noesium_stream.errors import brief
+from noesium_stream.errors import EventError, EventStoreError, RunError, RunNotFoundError, brief
 
 _ID_WIDTH: Final = 8
 
 
 @click.command("approvals")
 @click.option("-a", "--agent", "agent_type", metavar="TYPE", help="Only of runs of this agent type.")
+@where_option
 @log_option
 @json_option
 @asynchronous
-async def approvals_command(agent_type: str | None, log_url: str | None, as_json: bool) -> None:
+async def approvals_command(
+    agent_type: str | None, where: tuple[str, ...], log_url: str | None, as_json: bool
+) -> None:
     """List what runs wait for people to answer, the oldest first."""
+    conditions = parse_where(where)
     async with opened(log_url) as log, Client(log) as client:
-        found = await client.approvals(agent_type=agent_type)
+        found = await client.approvals(agent_type=agent_type, where=conditions)
     now_ms = SystemClock().now_ms()
     if as_json:
         out_json([{**asdict(question), "age_ms": max(0, now_ms - question.asked_ms)} for question in found])
     elif not found:
         note(f"No run on {log.url} waits for an answer.")
     else:
-        header = ("run", "id", "agent", "node", "question", "approvers", "age", "deadline")
-        below = [_answered(question) for question in found]
-        table(header, (_row(question, now_ms) for question in found), below=below)
+        _print_questions(found, now_ms)
 
 
 def _answering(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the arguments and options that `approve` and `reject` share."""
     decorators = (
-        click.argument("run_id", metavar="RUN", callback=given_run),
-        click.argument("approval_id", metavar="[ID]", required=False),
+        click.argument("ids", metavar="[RUN [ID]]...", nargs=-1, callback=_given_ids),
+        click.option("--all", "every", is_flag=True, help="All open questions that you may answer."),
+        click.option("-a", "--agent", "agent_type", metavar="TYPE", help="With --all: of this agent type."),
+        where_option,
+        click.option("-y", "--yes", is_flag=True, help="Do not ask before several are answered."),
         click.option("--value", metavar="JSON", help="What the question asks for."),
         click.option("--text", metavar="TEXT", help="The same, a text: without the quotes of JSON."),
         click.option("--as", "name", metavar="NAME", help="Who answers. [default: your user name]"),
@@ -62,57 +72,151 @@ def _answering(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _given_ids(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for one in value:
+        given_run(ctx, param, one)
+    return value
+
+
 @click.command("approve")
 @_answering
+@click.pass_context
 @asynchronous
-async def approve_command(
-    run_id: str,
-    approval_id: str | None,
-    value: str | None,
-    text: str | None,
-    name: str | None,
-    log_url: str | None,
-) -> None:
+async def approve_command(ctx: click.Context, **given: Any) -> None:
     """Answer a run's question with yes.
 
-    RUN and ID may be the beginning of an id; ID is needed where several questions are open.
+    RUN and ID may be the beginning of an id; ID is needed where several questions of the run are open.
+    Several runs, or --all with --agent and --where, are answered together: they are listed first, and nothing
+    is sent before you say yes. One that is refused does not keep the others from being sent.
     """
-    await _answer(run_id, approval_id, True, _value(value, text), name, log_url)
+    ctx.exit(await _answer(True, **given))
 
 
 @click.command("reject")
 @_answering
+@click.pass_context
 @asynchronous
-async def reject_command(
-    run_id: str,
-    approval_id: str | None,
+async def reject_command(ctx: click.Context, **given: Any) -> None:
+    """Answer a run's question with no.
+
+    RUN and ID may be the beginning of an id; ID is needed where several questions of the run are open.
+    Several runs, or --all with --agent and --where, are answered together, as by `noesium approve`.
+    """
+    ctx.exit(await _answer(False, **given))
+
+
+async def _answer(
+    approved: bool,
+    *,
+    ids: tuple[str, ...],
+    every: bool,
+    agent_type: str | None,
+    where: tuple[str, ...],
+    yes: bool,
     value: str | None,
     text: str | None,
     name: str | None,
     log_url: str | None,
-) -> None:
-    """Answer a run's question with no.
-
-    RUN and ID may be the beginning of an id; ID is needed where several questions are open.
-    """
-    await _answer(run_id, approval_id, False, _value(value, text), name, log_url)
-
-
-async def _answer(
-    run_id: str,
-    approval_id: str | None,
-    approved: bool,
-    value: Any,
-    name: str | None,
-    log_url: str | None,
-) -> None:
+) -> int:
+    """Answer the question of a run, or several; return the exit code."""
+    if every == bool(ids):
+        raise click.UsageError("Give RUN, several RUNs, or --all.")
+    if not every and (agent_type or where):
+        raise click.UsageError("--agent and --where select among all questions: give --all.")
+    conditions, given = parse_where(where), _value(value, text)
     async with opened(log_url) as log, Client(log, agent_id=await acting_name(log, name)) as client:
-        run = await client.get_run(run_id)
-        send = run.approve if approved else run.reject
-        question = await send(approval_id, value=value, by=await deciding_name(log, name))
-    note(f"{'approved' if approved else 'rejected'} {question.shown} of {run.id}")
+        by = await deciding_name(log, name)
+        if every:
+            listed = await client.approvals(agent_type=agent_type, where=conditions)
+            chosen = [one for one in listed if one.status == "open" and one.may_be_answered_by(by, approved)]
+            return await _answer_several(client, chosen, approved, given, by, yes=yes)
+        run = await client.get_run(ids[0])
+        if len(ids) == 1 or (len(ids) == 2 and await _names_question(client, run, ids[1])):
+            _say_answered(await _send(run, *ids[1:], approved=approved, value=given, by=by), run.id, approved)
+            return OK
+        chosen = [await _only_question(client, run_id) for run_id in dict.fromkeys(ids)]
+        return await _answer_several(client, chosen, approved, given, by, yes=yes)
+
+
+async def _names_question(client: Client, run: Run, given: str) -> bool:
+    """Whether the second of two ids names a question of the run, and not a run of its own."""
+    if any(question.approval_id.startswith(given) for question in await run.approvals()):
+        return True
+    try:
+        await client.get_run(given)
+    except RunNotFoundError:
+        return True  # then the run has no such question, and that is what is said
+    return False
+
+
+async def _only_question(client: Client, run_id: str) -> Approval:
+    """Return the only open question of a run.
+
+    Raises:
+        RunNotFoundError, RunEndedError, ApprovalClosedError, ApprovalError
+    """
+    run = await client.get_run(run_id)
+    questions = await read_questions(client.log, run.agent_type, run.id)
+    return question_to_answer(questions, run.agent_type, run.id, None, SystemClock().now_ms())
+
+
+async def _answer_several(
+    client: Client, chosen: Sequence[Approval], approved: bool, value: Any, by: str, *, yes: bool
+) -> int:
+    """List questions, ask whether to answer them, and answer each; return the exit code."""
+    if not chosen:
+        note(f"No open question on {client.log.url} is for {by} to answer.")
+        return OK
+    _print_questions(chosen, SystemClock().now_ms())
+    what = "approve" if approved else "reject"
+    count = f"{len(chosen)} question{'' if len(chosen) == 1 else 's'}"
+    if not yes and not _confirmed(f"{what} {count} as {by}?"):
+        note("nothing was answered")
+        return FAILED
+    failed = 0
+    for question in chosen:
+        run = client.run_handle(question.agent_type, question.run_id)
+        try:
+            sent = await _send(run, question.approval_id, approved=approved, value=value, by=by)
+        except (RunError, EventError) as error:
+            if isinstance(error, EventStoreError):
+                raise  # the log is away: the others would fail alike
+            failed += 1
+            say_error(f"{run.id}: {error.message}", error.hint)
+        else:
+            _say_answered(sent, run.id, approved)
+    if failed:
+        note(f"{failed} of {count} could not be answered")
+    return FAILED if failed else OK
+
+
+def _confirmed(question: str) -> bool:
+    """Ask a person at the terminal.
+
+    Raises:
+        click.UsageError: nobody is there.
+    """
+    if not sys.stdin.isatty():
+        raise click.UsageError("Nobody is there to be asked whether to answer these: give --yes.")
+    return click.confirm(question, err=True)
+
+
+async def _send(run: Run, approval_id: str | None = None, *, approved: bool, value: Any, by: str) -> Approval:
+    send = run.approve if approved else run.reject
+    return await send(approval_id, value=value, by=by)
+
+
+def _say_answered(question: Approval, run_id: str, approved: bool) -> None:
+    note(f"{'approved' if approved else 'rejected'} {question.shown} of {run_id}")
     if approved and question.minimum is not None and question.status == "open":
         note(question.needed)
+
+
+def _print_questions(found: Sequence[Approval], now_ms: int) -> None:
+    """Print questions as a table."""
+    header = ("run", "id", "agent", "node", "question", "approvers", "age", "deadline")
+    below = [_answered(question) for question in found]
+    table(header, (_row(question, now_ms) for question in found), below=below)
 
 
 def _value(value: str | None, text: str | None) -> Any:
