@@ -4,7 +4,7 @@ Decision record: their modules are `agents.*`, in a clone and in a wheel alike, 
 fingerprint that names functions of its graph by module. But the wheel installs no package `agents`: people
 have a folder of that name for agents of their own, and other distributions install such a package
 (`openai-agents`). So the wheel carries the modules as files that nobody can import by accident, in the folder
-`shipped` of this package (`setup.py`), and a reference that names one of them lends it to the package
+`shipped` of this package (`deploy/wheel.py`), and a reference that names one of them lends it to the package
 `agents`, as its last place to look. Whatever a package `agents` here has itself goes first. The shipped
 modules import each other: if another one hides a part of them, the reference is refused, since a mixture
 would run.
