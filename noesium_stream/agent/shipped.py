@@ -26,6 +26,8 @@ _ROOT: Final = Path(__file__).parents[1]
 _PLACES: Final = (_ROOT / "shipped", _ROOT.parent)
 """The folder of a wheel; that of a clone."""
 _KNOWN: Final = "researcher"
+_TOGETHER: Final = ("documents", "librarian", "researcher")
+"""The parts that import each other."""
 
 
 def shipped_folder() -> Path | None:
@@ -49,10 +51,9 @@ def lend(name: str) -> bool:
         importlib.invalidate_caches()
         return True
     shipped = str(folder / PACKAGE)
-    path = [*getattr(package, "__path__", ())]
-    if shipped not in path:
-        _refuse_a_mixture(name, package, folder)
-        package.__path__ = [*path, shipped]
+    _refuse_a_mixture(name, package, shipped)
+    if shipped not in package.__path__:
+        package.__path__ = [*package.__path__, shipped]
     return True
 
 
@@ -70,14 +71,15 @@ def _package_here() -> ModuleType | None:
         return None
 
 
-def _refuse_a_mixture(name: str, package: ModuleType, folder: Path) -> None:
+def _refuse_a_mixture(name: str, package: ModuleType, shipped: str) -> None:
     where = getattr(package, "__file__", None) or next(iter(getattr(package, "__path__", [])), PACKAGE)
     hint = "Work in another folder, or give the other one another name."
     if not hasattr(package, "__path__"):
         raise AgentLoadError(f"{name} comes with the package, but is hidden here by {where}.", hint=hint)
-    for part in sorted({path.stem for path in (folder / PACKAGE).iterdir()}):
-        module = f"{PACKAGE}.{part}"
-        if _has(folder, module) and part != "__init__" and importlib.util.find_spec(module) is not None:
+    for part in _TOGETHER if name.split(".")[1] in _TOGETHER else ():
+        found = importlib.util.find_spec(f"{PACKAGE}.{part}")
+        if found is not None and not str(found.origin).startswith(shipped):
             raise AgentLoadError(
-                f"{name} comes with the package and needs its own {module}, which {where} hides.", hint=hint
+                f"{name} comes with the package and needs its own {PACKAGE}.{part}, which {where} hides.",
+                hint=hint,
             )

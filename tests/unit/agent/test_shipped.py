@@ -104,6 +104,16 @@ def test_a_mixture_is_refused(place: Path) -> None:
     assert said[1].startswith("Work in another folder")
 
 
+def test_folders_that_have_nothing_to_do_with_them_hide_nothing(place: Path) -> None:
+    files = {"agents/__init__.py": "", "agents/examples/__init__.py": "", "agents/examples/mine.py": OWN}
+    said = load(place, files, "agents.examples.refund", "agents.examples.mine", "agents.researcher")
+    assert said[0] == "There is no agent module 'agents.examples.refund'."
+    assert said[-2:] == [
+        "agents.examples.mine agents.examples.mine 7.0.0",
+        "agents.researcher agents.researcher.agent 1.0.0",
+    ]
+
+
 def test_a_module_called_agents_is_named(place: Path) -> None:
     said = load(place, {"agents.py": ""}, "agents.researcher")
     assert said[0].startswith("agents.researcher comes with the package, but is hidden here by ")
