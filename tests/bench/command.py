@@ -45,6 +45,7 @@ GROUPS = ("append", "read", "sqlite", "tail")
 OF_KERNEL: dict[str, KernelGroup] = {
     "chain": kernel.measure_chain,
     "history": kernel.measure_history,
+    "beside": kernel.measure_beside,
     "resume": kernel.measure_resume,
     "replay": kernel.measure_replay,
     "waiting": kernel.measure_waiting,

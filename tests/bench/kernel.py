@@ -181,6 +181,40 @@ async def _bytes_of(turns: int, size: int, settings: KernelSettings) -> tuple[in
         return total, turns * len(json.dumps(delta, separators=(",", ":")))
 
 
+async def measure_beside(settings: KernelSettings) -> list[Figure]:
+    """Bytes of a conversation in the journal, and in the tables of LangGraph's checkpointer on SQLite.
+
+    Theirs are the contents of its columns that hold states, metadata and writes, without SQLite's own.
+    """
+    size, turns = min(settings.message_bytes), min(settings.turns)
+    figures = []
+    for number in (turns, 2 * turns):
+        progress(f"beside: {number} steps of two messages of {size} bytes")
+        ours, _ = await _bytes_of(number, size, settings)
+        theirs = await _bytes_of_checkpoints(number, size)
+        name = f"a conversation, 2 x {size} B a step, {number} steps"
+        figures.append(
+            Figure("beside", name, "bytes", Side(OURS, [ours]), Side(ON_SQLITE, [theirs]), at_least=False)
+        )
+    return figures
+
+
+async def _bytes_of_checkpoints(turns: int, size: int) -> int:
+    async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
+        compiled = conversation(turns, size).compile(checkpointer=saver)
+        config: Any = {"configurable": {"thread_id": "talk"}, "recursion_limit": turns + 10}
+        await compiled.ainvoke({"messages": []}, config, durability="sync")
+        total = 0
+        for query in (
+            "SELECT sum(length(checkpoint) + length(metadata)) FROM checkpoints",
+            "SELECT sum(length(value)) FROM writes",
+        ):
+            async with saver.conn.execute(query) as rows:
+                found = await rows.fetchone()
+                total += found[0] if found else 0
+        return total
+
+
 async def measure_resume(settings: KernelSettings) -> list[Figure]:
     """Seconds from opening the log to the body of the next node of a long run, on SQLite.
 

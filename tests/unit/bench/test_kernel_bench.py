@@ -52,6 +52,13 @@ async def test_the_bytes_of_a_conversation_are_those_of_its_records_and_of_what_
     assert 40_000 < beside.theirs.values[0] < 42_000 < beside.ours.values[0]
 
 
+async def test_a_checkpointer_of_whole_states_grows_with_the_square_of_the_steps(small: KernelSettings):
+    once, twice = await kernel.measure_beside(small)
+    assert positive([once, twice])
+    assert twice.ours.values[0] / once.ours.values[0] < 2.3
+    assert twice.theirs.values[0] / once.theirs.values[0] > 2.7
+
+
 async def test_a_run_is_resumed_by_a_new_worker_on_the_same_file(small: KernelSettings):
     [figure] = await kernel.measure_resume(small)
     assert positive([figure])
