@@ -17,6 +17,7 @@ GUIDES: Final = (
     "commands",
     "settings",
     "inside",
+    "compare",
     "changes",
     "contribute",
 )
