@@ -24,7 +24,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from noesium_stream.errors import ConfigError
-from noesium_stream.redaction import hide_secrets, redacted_url
+from noesium_stream.redaction import HIDDEN, hide_secrets, redacted_url
 
 DEFAULT: Final = "default"
 PREFIX: Final = "NOESIUM_"
@@ -45,6 +45,8 @@ _OTHER_VARIABLES: Final = (
 )
 """Variables that are no settings: secrets, and those of deployments."""
 _URLS: Final = ("log", "schema_registry")
+_SECRET_URLS: Final = ("approval_webhook",)
+"""URLs whose paths are secrets: whoever has one may post there."""
 _PATHS: Final = ("public_keys", "signing_key", "signatures")
 
 
@@ -119,6 +121,15 @@ class NoesiumConfig(_Redacted):
 
     policy: Path | None = Field(
         None, description="TOML file that says who may ask what of which agents (noesium.policy.toml)."
+    )
+
+    on_approval: str | None = Field(
+        None,
+        min_length=1,
+        description="Command that a worker runs once for each question that waits; it gets JSON.",
+    )
+    approval_webhook: str | None = Field(
+        None, min_length=1, description="URL to which a worker posts the same JSON."
     )
 
     @field_validator("home")
@@ -201,6 +212,8 @@ VARIABLES: Final[Mapping[str, str]] = {
     "signatures": "NOESIUM_SIGNATURES",
     "signing_key": "NOESIUM_SIGNING_KEY",
     "policy": "NOESIUM_POLICY",
+    "on_approval": "NOESIUM_ON_APPROVAL",
+    "approval_webhook": "NOESIUM_APPROVAL_WEBHOOK",
     "agent.llm_provider": "NOESIUM_LLM_PROVIDER",
     "agent.llm_model": "NOESIUM_LLM_MODEL",
     "agent.llm_config": "NOESIUM_LLM_CONFIG",
@@ -374,6 +387,9 @@ def _shown(field: str, value: Any) -> Any:
     """The value of a setting for display; the settings that name files of keys are paths."""
     if field in _URLS and isinstance(value, str):
         return redacted_url(value)
+    if field in _SECRET_URLS and isinstance(value, str):
+        scheme, _, rest = value.partition("://")
+        return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/{HIDDEN}" if rest else HIDDEN
     return hide_secrets(value, "" if field in _PATHS else field)
 
 

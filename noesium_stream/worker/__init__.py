@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING
 from noesium_stream.exports import exports
 
 if TYPE_CHECKING:
+    from noesium_stream.worker.approval_hook import ApprovalHook
     from noesium_stream.worker.health import HealthServer
     from noesium_stream.worker.host import STOPPING
     from noesium_stream.worker.state.known_runs import Bounds
     from noesium_stream.worker.worker import Worker
 
-__all__ = ["STOPPING", "Bounds", "HealthServer", "Worker"]
+__all__ = ["STOPPING", "ApprovalHook", "Bounds", "HealthServer", "Worker"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = exports(
         __name__,
         {
             "STOPPING": "host",
+            "ApprovalHook": "approval_hook",
             "Bounds": "state.known_runs",
             "HealthServer": "health",
             "Worker": "worker",

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 from noesium_stream.clock import Clock
 from noesium_stream.event.domain_event import DomainEvent
-from noesium_stream.event.envelope import AgentRef, TraceContext
+from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.trust.policy import Policy
 from noesium_stream.log.port import EventLog, Outgoing
 
 
 def _silent(line: str) -> None:
+    return
+
+
+def _untold(event: EventEnvelope) -> None:
     return
 
 
@@ -32,6 +36,7 @@ class PartitionContext:
         generation: of the inbox and the journal (see `noesium_stream.log.generations`).
         progress: takes one line for people.
         tell: takes one line about a failure for people.
+        asked: takes the `approval.requested` of a question that is on the log; must return at once.
         policy: who may ask what; None: everybody everything.
     """
 
@@ -46,6 +51,7 @@ class PartitionContext:
     generation: int = 1
     progress: Callable[[str], None] = _silent
     tell: Callable[[str], None] = _silent
+    asked: Callable[[EventEnvelope], None] = _untold
     policy: Policy | None = None
 
     @property

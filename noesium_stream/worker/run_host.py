@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.errors import brief
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.generations import Generation, generations, generations_in
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.topics import generation_of
@@ -34,6 +36,7 @@ class RunHost(Host):
         also: other versions of the agent, which open runs may be pinned to.
         grace_s: see `Worker`, as for `bounds` and `keeps_state`.
         slots: the limit on its runs that work at the same time.
+        on_approval: see `Worker`.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class RunHost(Host):
         *,
         also: Sequence[BaseGraphicAgent] = (),
         keeps_state: bool,
+        on_approval: Callable[[EventEnvelope], None] | None = None,
     ) -> None:
         super().__init__(log, agent, also)
         self._graphic = (agent, *also)
@@ -54,6 +58,7 @@ class RunHost(Host):
         self._slots = slots
         self._bounds = bounds
         self._keeps_state = keeps_state
+        self._on_approval = on_approval
         self._generations: Sequence[Generation] = ()
         self._reports = OutcomeReports(log, agent.context.clock, agent.context.progress)
 
@@ -63,6 +68,16 @@ class RunHost(Host):
             await super().close()
         finally:
             await self._reports.close()
+
+    def _asked(self, event: EventEnvelope) -> None:
+        """Hand a question to whoever tells people of it; a fault there is not the run's."""
+        if self._on_approval is None:
+            return
+        try:
+            self._on_approval(event)
+        except Exception as error:
+            run_id = event.payload["run_id"]
+            self._telling.tell(f"nobody was told of a question of run {run_id}: {brief(error, 200)}")
 
     def _check(self) -> None:
         for agent in self._graphic:
@@ -112,6 +127,7 @@ class RunHost(Host):
             generation=generation,
             progress=agent.progress,
             tell=self._telling.tell,
+            asked=self._asked,
             policy=agent.policy,
         )
         partition = RunPartition(

@@ -17,7 +17,7 @@ from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.config import load_config
 from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import ConfigError
-from noesium_stream.event.envelope import AgentRef
+from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.event.trust.policy import Policy, read_policy
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
@@ -55,6 +55,8 @@ class Worker:
             on with it.
         keep_state: whether to keep the state of its partitions in files below `home` for the next start;
             None: only if the log is not in memory.
+        on_approval: called with the `approval.requested` of each question that a run asks, once it is on the
+            log; it must return at once (see `worker.approval_hook.ApprovalHook`).
         policy: who may ask what of these agents; None: the configured policy. Without one everybody may ask
             everything, but where signatures are required nobody may but operators.
 
@@ -79,6 +81,7 @@ class Worker:
         other_versions: Sequence[AgentEntry] = (),
         keep_state: bool | None = None,
         policy: Policy | None = None,
+        on_approval: Callable[[EventEnvelope], None] | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         made = partial(
@@ -105,6 +108,7 @@ class Worker:
                     Slots(concurrency),
                     bounds,
                     not log.url.startswith("memory:") if keep_state is None else keep_state,
+                    on_approval,
                 )
                 for agent, options in map(_entry, agents)
             ]
@@ -205,10 +209,20 @@ def _host(
     slots: Slots,
     bounds: Bounds,
     keeps_state: bool,
+    on_approval: Callable[[EventEnvelope], None] | None,
 ) -> Host:
     graphic = [other for other in also if isinstance(other, BaseGraphicAgent)]
     if isinstance(agent, BaseGraphicAgent) and len(graphic) == len(also):
-        return RunHost(log, agent, grace_s, slots, bounds, also=graphic, keeps_state=keeps_state)
+        return RunHost(
+            log,
+            agent,
+            grace_s,
+            slots,
+            bounds,
+            also=graphic,
+            keeps_state=keeps_state,
+            on_approval=on_approval,
+        )
     if also:
         raise ConfigError(
             f"Of {agent.agent_type} a worker carries one version: not all that is given of it has a graph.",

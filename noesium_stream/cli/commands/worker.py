@@ -71,6 +71,17 @@ if TYPE_CHECKING:
     callback=lambda context, parameter, value: None if value is None else _address(value),
     help="Serve /livez and /readyz over HTTP there. [default host: 127.0.0.1]",
 )
+@click.option(
+    "--on-approval",
+    metavar="COMMAND",
+    help="Run this once for each question that a run asks: it gets JSON on standard input.",
+)
+@click.option(
+    "--approval-webhook",
+    metavar="URL",
+    help="Post the same JSON there. [better: NOESIUM_APPROVAL_WEBHOOK, which nobody sees in a list of "
+    "processes]",
+)
 @click.pass_obj
 @asynchronous
 async def worker_command(
@@ -81,6 +92,8 @@ async def worker_command(
     partitions: int | None,
     concurrency: int | None,
     health: tuple[str, int] | None,
+    on_approval: str | None,
+    approval_webhook: str | None,
 ) -> None:
     """Run agents until Ctrl-C or SIGTERM.
 
@@ -95,7 +108,13 @@ async def worker_command(
     for name in agent:
         if agent.count(name) > 1:
             raise click.UsageError(f"{name} is given twice: one worker runs an agent once.")
-    loaded = settings(log_url, partitions=partitions, concurrency=concurrency)
+    loaded = settings(
+        log_url,
+        partitions=partitions,
+        concurrency=concurrency,
+        on_approval=on_approval,
+        approval_webhook=approval_webhook,
+    )
     config = loaded.noesium
     if config.log.startswith("memory:"):
         raise ConfigError(
@@ -125,6 +144,13 @@ async def _work(
 ) -> None:
     """Open the log and run the worker until asked to stop."""
     config = loaded.noesium
+    hook = worker_layer.ApprovalHook(
+        command=config.on_approval,
+        webhook=config.approval_webhook,
+        log=loaded.shown_log,
+        progress=note,
+        clock=SystemClock(),
+    )
     log = await open_configured(loaded)
     try:
         worker = worker_layer.Worker(
@@ -138,12 +164,13 @@ async def _work(
             seen_for=timedelta(days=config.seen_days),
             seen_count=config.seen_count,
             other_versions=others,
+            on_approval=hook.tell,
         )
         stop.worker = worker
         if loaded.sources["partitions"] == PARTITIONS_OPTION:
             await _tell_of_fewer(loaded, log, [kind.agent_type for kind, _ in agents])
         tune_process(handlers=any(issubclass(kind, agent_layer.BaseHandler) for kind, _ in agents))
-        async with _served(worker, health), worker:
+        async with _served(worker, health), hook, worker:
             stop.started()
             spare_what_is_loaded()
             names = ", ".join(f"{kind.agent_type} {kind.version}" for kind, _ in agents)

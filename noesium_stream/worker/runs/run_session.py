@@ -11,7 +11,7 @@ from noesium_stream.errors import EventValidationError, LogClosedError, RecordTo
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.rules.agent_calls import CALLS, FAIRNESS_KEY
-from noesium_stream.event.standard import NodeCompleted, NodeFailed
+from noesium_stream.event.standard import ApprovalRequested, NodeCompleted, NodeFailed
 from noesium_stream.event.trust.speaking import decider_of
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
 from noesium_stream.kernel.activity import Activity
@@ -306,6 +306,8 @@ class RunSession:
             failure = LINES.get(event.event_type)
             if failure is not None:
                 self._context.tell(failure(event, self.history))
+            if event.event_type == ApprovalRequested.TYPE:
+                self._context.asked(event)
 
     def _measure(self, event: EventEnvelope, outcome: str) -> None:
         attributes = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -194,3 +195,26 @@ def test_an_answer_given_while_nobody_runs_is_taken_by_the_next_worker(folder: F
         second.wait_for_error_line("at work")
         assert result(folder, run_id) == "approve by ann: '{bad'"
     assert folder.ok("events", run_id, "--json").count('"approval.requested"') == 1
+
+
+TELLING = """
+import json, sys
+with open("told.jsonl", "a") as file:
+    file.write(json.dumps(json.load(sys.stdin)["question"]) + "\\n")
+"""
+
+
+def test_a_worker_runs_a_command_for_each_question(folder: Folder) -> None:
+    (folder.path / "tell.py").write_text(TELLING)
+    told = folder.path / "told.jsonl"
+    command = f"{sys.executable} tell.py"
+    with folder.running("worker", "agents.cashier", "--on-approval", command) as process:
+        process.wait_for_error_line("at work")
+        run_id = ask(folder, "plain")
+        process.wait_for(lambda _: told.exists() and told.read_text().endswith("\n"))
+        folder.ok("approve", run_id, "--as", "ann")
+        result(folder, run_id)
+    assert told.read_text() == '"Go on?"\n'
+    done = folder.run("worker", "agents.cashier", "--on-approval", "no-such-program")
+    assert done.returncode == 2
+    assert "error: The command for questions is not there: no-such-program." in done.stderr
