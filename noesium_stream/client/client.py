@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from noesium_stream.client.views.run_index import RunIndex
 
 CLIENT_TYPE: Final = "client"
+_INDEX: Final = "index"
+"""The folder of the index projection, whose modules are imported if there is one."""
 KNOWN_S: Final = 5.0
 """How long a client remembers the newest generation of an agent type, in seconds."""
 
@@ -253,7 +255,7 @@ class Client:
 
     @property
     def _index(self) -> RunIndex | None:
-        if self._folder is None or not self._folder.exists():
+        if self._folder is None or not (self._folder / _INDEX).exists():
             return None
         from noesium_stream.client.views.run_index import RunIndex  # noqa: PLC0415 - imports projections
 
