@@ -13,8 +13,11 @@ from typing import Final
 
 import click
 
+from noesium_stream.cli.commands.projections.letters import say_letter, say_new_letters
+from noesium_stream.cli.commands.projections.shares import living, processes
+from noesium_stream.cli.commands.projections.takeover import say_older, say_shared, take_over
+from noesium_stream.cli.commands.projections.unmatched import say_unknown_types, say_unmatched
 from noesium_stream.cli.output import note
-from noesium_stream.cli.projection_letters import say_letter, say_new_letters
 from noesium_stream.cli.session import (
     asynchronous,
     log_option,
@@ -24,10 +27,7 @@ from noesium_stream.cli.session import (
     settings,
     state_option,
 )
-from noesium_stream.cli.shares import living, processes
 from noesium_stream.cli.signals import break_off
-from noesium_stream.cli.takeover import say_older, say_shared, take_over
-from noesium_stream.cli.unmatched import say_unknown_types, say_unmatched
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import (
     StateBusyError,

@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from noesium_stream.cli.commands.projections.shares import elsewhere, living
 from noesium_stream.cli.output import duration, note, out_json
 from noesium_stream.cli.session import (
     asynchronous,
@@ -21,7 +22,6 @@ from noesium_stream.cli.session import (
     settings,
     state_option,
 )
-from noesium_stream.cli.shares import elsewhere, living
 from noesium_stream.cli.table import table
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import LogTruncatedError, ProjectionError, StateFileError, TopicNotFoundError

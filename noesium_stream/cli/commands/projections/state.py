@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from noesium_stream.cli.commands.projections.shares import elsewhere
 from noesium_stream.cli.exits import FAILED
 from noesium_stream.cli.output import json_text, note, out, out_json
 from noesium_stream.cli.session import (
@@ -22,7 +23,6 @@ from noesium_stream.cli.session import (
     settings,
     state_option,
 )
-from noesium_stream.cli.shares import elsewhere
 from noesium_stream.clock import SystemClock
 from noesium_stream.config import Loaded
 from noesium_stream.errors import NoesiumError, ProjectionError, StateFileError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from noesium_stream.cli import takeover
+from noesium_stream.cli.commands.projections import takeover
 from noesium_stream.log.open import open_log
 from noesium_stream.projection.attached import AttachedProjection
 from noesium_stream.projection.engine import ProjectionEngine

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from noesium_stream.cli.shares import elsewhere, left_behind, living, processes
+from noesium_stream.cli.commands.projections.shares import elsewhere, left_behind, living, processes
 from noesium_stream.log.port import GroupShare, TopicPartition, TopicShape
 from noesium_stream.projection.stored.stored_projection import describe, open_stored_projection
 from noesium_stream.state_file.claim import locked

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
+from noesium_stream.cli.commands.projections.shares import is_this_process, left_behind, living, processes
 from noesium_stream.cli.output import note
-from noesium_stream.cli.shares import is_this_process, left_behind, living, processes
 from noesium_stream.errors import EventStoreError, TopicNotFoundError
 from noesium_stream.log import EventLog
 from noesium_stream.log.port import TopicPartition
