@@ -263,9 +263,9 @@ def _dealt_with(event: EventEnvelope, run: Sequence[EventEnvelope]) -> bool:
         # Late: it was said otherwise what came of the call, or it was made again.
         about = [other for other in run if other.payload.get("effect_id") == event.payload["effect_id"]]
         told = ("effect.reported", "effect.resolved", "effect.completed", "effect.failed")
-        return any(other.event_type in told for other in about) or (
-            sum(other.event_type == "effect.requested" for other in about) > 1
-        )
+        intents = [other.event_id for other in about if other.event_type == "effect.requested"]
+        # The commit of its intent may have been lost, and another owner has announced a call of its own.
+        return any(other.event_type in told for other in about) or intents != [event.payload["intent_id"]]
     return name is not None and any(other.payload[name] == event.payload[name] for other in alike)
 
 

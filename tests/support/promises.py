@@ -159,6 +159,9 @@ def _ending(events: Sequence[EventEnvelope], run_id: str) -> bool:
 # -- calls that outlive their owner --------------------------------------------------------------------
 
 
+_UNKNOWN: Final = {"effect.requested", "effect.outcome.unknown", "effect.resolved"}
+
+
 def ignored_reports(book: Book, inbox: Sequence[Record], journal: Sequence[Record]) -> Iterator[str]:
     """What a call said at last that nobody took, though a person's decision that came in later was taken."""
     accepted = {record.header(SOURCE) for record in journal}
@@ -178,9 +181,9 @@ def ignored_reports(book: Book, inbox: Sequence[Record], journal: Sequence[Recor
             for event in book.runs.get(record.key, ())
             if event.event_type in _OF_EFFECTS and event.payload["effect_id"] == effect_id
         ]
-        said = Counter(event.event_type for event in about)
-        unknown = set(said) <= {"effect.requested", "effect.outcome.unknown", "effect.resolved"}
-        if unknown and said["effect.requested"] == 1:
+        unknown = {event.event_type for event in about} <= _UNKNOWN
+        intents = [event.event_id for event in about if event.event_type == "effect.requested"]
+        if unknown and intents == [record.envelope.payload["intent_id"]]:
             yield f"report: {at(record)} of run {record.key} about {effect_id} was ignored"
 
 
