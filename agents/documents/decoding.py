@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import codecs
 import re
+import zlib
 
-from agents.documents.blocks import BinaryError
+from agents.documents.blocks import BinaryError, DamagedError
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -14,6 +15,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+MOST_UNPACKED = 20 * 1024 * 1024
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
@@ -27,6 +29,22 @@ def decode(data: bytes, declared: str | None = None) -> str:
     if "\0" in text[:65536] or len(_CONTROL.findall(text[:65536])) > len(text[:65536]) * 0.01:
         raise BinaryError
     return text.replace("\0", "�")
+
+
+def gunzip(data: bytes, most: int = MOST_UNPACKED) -> bytes:
+    """The bytes of a gzip file.
+
+    Raises:
+        DamagedError: it is damaged, or unpacks to more than `most` bytes.
+    """
+    unpacker = zlib.decompressobj(31)
+    try:
+        found = unpacker.decompress(data, most)
+    except zlib.error as error:
+        raise DamagedError("its compressed bytes are broken") from error
+    if not unpacker.eof:
+        raise DamagedError("it is cut off, or unpacks to too much")
+    return found
 
 
 def split_lines(text: str) -> list[str]:

@@ -7,7 +7,12 @@ from typing import Final
 
 from noesium_stream.errors import AgentLoadError
 
-_PACKAGES: Final = {"markdown_it": "markdown-it-py", "pypdf": "pypdf"}
+_PACKAGES: Final = {
+    "markdown_it": "markdown-it-py",
+    "pypdf": "pypdf",
+    "snowballstemmer": "snowballstemmer",
+    "wordllama": "wordllama",
+}
 
 
 def require_extra() -> None:

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 
 from noesium_stream.errors import ConfigError
@@ -33,6 +34,10 @@ FORMATS = {
     ".py": "python",
     ".pyi": "python",
     ".pdf": "pdf",
+    ".adoc": "asciidoc",
+    ".asciidoc": "asciidoc",
+    **{f".{section}": "man" for section in range(1, 9)},
+    **({".docx": "docx"} if find_spec("docx") else {}),
 }
 """What is read, by the end of its name."""
 
@@ -165,6 +170,9 @@ def list_documents(root: Path, *, leave_out: Iterable[Path] = ()) -> Listing:
 def format_of(name: str) -> str | None:
     """The format by which a file of this name is read; None if it is not read."""
     stem, suffix = os.path.splitext(name.lower())
+    if suffix == ".gz":
+        inner = FORMATS.get(os.path.splitext(stem)[1])
+        return inner if inner == "man" else None
     if suffix in FORMATS:
         return FORMATS[suffix]
     return "text" if not suffix and stem in BARE_NAMES else None

@@ -38,7 +38,8 @@ def read_document(full: str, path: str, format: str, known_sha256: str | None) -
     Returns one of
         {"sha256", "size", "mtime_ns", "same": True}            its bytes are those of `known_sha256`
         {"sha256", "size", "mtime_ns", "title", "note",
-         "passages": [[heading, text, words, start, end, page, kind]]}
+         "passages": [[heading, text, words, start, end, page, kind,
+                       [[unit kind, text, first line, last line, group]]]]}
         {"reason", "detail"} and, if the bytes could be read, "sha256", "size", "mtime_ns"
     """
     try:
@@ -89,6 +90,7 @@ def _parse(data: bytes, path: str, format: str) -> dict[str, Any]:
                 passage.end_line,
                 passage.page,
                 kind_of_passage(path, passage.code),
+                [[unit.kind, _clean(unit.text), unit.first, unit.last, unit.group] for unit in passage.units],
             ]
             for passage in passages
         ],

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
-from itertools import pairwise
+from typing import Final
+
+import snowballstemmer  # type: ignore[import-untyped]
 
 _STOP_WORDS_TEXT = """
 a about above after again against all also am an and any are aren as at be because been before being
@@ -22,13 +24,13 @@ where whether which while who whom whose why will with within without won would 
 yours yourself actually exactly happen happens happened able mean means meant explain describe
 documents docs documentation document according know anything anybody anyone someone long
 """
-STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
+STOP_WORDS: Final = frozenset(_STOP_WORDS_TEXT.split())
 """Words that say nothing of what is asked for."""
 
-_WORD = re.compile(r"[^\W_]+")
-_NAME = re.compile(r"(?<![\w])[^\W_]+(?![\w])")
-_CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
-_VOWELS = frozenset("aeiou")
+_WORD: Final = re.compile(r"[^\W_]+")
+_QUERY_WORD: Final = re.compile(r"[^\W_]+(?:[._:/-]+[^\W_]+)*")
+_CAMEL: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_STEMMER: Final = snowballstemmer.stemmer("english")
 
 
 def fold(text: str) -> str:
@@ -47,134 +49,36 @@ def camel_parts(word: str) -> list[str]:
     return parts if len(parts) > 1 and "".join(parts) == word else [word]
 
 
+def words_of(text: str) -> list[str]:
+    """All words of `text` in lower case, in order; camel-case names give their parts, too."""
+    found: list[str] = []
+    for word in _WORD.findall(text):
+        parts = camel_parts(word)
+        found += [fold(word), *map(fold, parts)] if len(parts) > 1 else [fold(word)]
+    return found
+
+
+def names_of(text: str) -> list[str]:
+    """The words of `text` that consist of several, in lower case: `partition_of`, `os.path`, `read-only`."""
+    return [fold(word) for word in _QUERY_WORD.findall(text) if not word.isalnum()]
+
+
 def stems(text: str) -> list[str]:
-    """The stems of all words of `text`, in order; camel-case names give their parts."""
-    return [stem(fold(part)) for word in _WORD.findall(text) for part in camel_parts(word)]
+    """The stems of all words of `text`, in order, and then its names as they are."""
+    return [*(stem(word) for word in words_of(text)), *names_of(text)]
 
 
-def plain_stems(text: str) -> frozenset[str]:
-    """The stems of the words of `text` that are not parts of a longer name; camel-case names as one word."""
-    return frozenset(stem(fold(word)) for word in _NAME.findall(text))
-
-
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """The stem of a lower-case word by Porter's algorithm (1980), as SQLite's `porter` tokenizer has it."""
-    if len(word) < 3 or not word.isascii() or not word.isalpha():
-        return word
-    for step in (_plural, _past, _final_y, _long_endings, _middle_endings, _last_endings, _tidy):
-        word = step(word)
-    return word
+    """The stem of a lower-case word by the Snowball project's English stemmer."""
+    return str(_STEMMER.stemWord(word)) if word.isascii() else word
 
 
-def _is_consonant(word: str, at: int) -> bool:
-    letter = word[at]
-    if letter in _VOWELS:
-        return False
-    return letter != "y" or at == 0 or not _is_consonant(word, at - 1)
+def telling(text: str) -> list[str]:
+    """The words of `text` that say what it is about, each once, as they are written; all, if none does.
 
-
-def _measure(word: str) -> int:
-    """Porter's m: how often a consonant follows a vowel."""
-    marks = [_is_consonant(word, at) for at in range(len(word))]
-    return sum(1 for before, after in pairwise(marks) if not before and after)
-
-
-def _has_vowel(word: str) -> bool:
-    return any(not _is_consonant(word, at) for at in range(len(word)))
-
-
-def _double(word: str) -> bool:
-    return len(word) > 1 and word[-1] == word[-2] and _is_consonant(word, len(word) - 1)
-
-
-def _short_end(word: str) -> bool:
-    """Ends consonant, vowel, consonant, the last not w, x or y."""
-    size = len(word)
-    return (
-        size > 2
-        and _is_consonant(word, size - 3)
-        and not _is_consonant(word, size - 2)
-        and _is_consonant(word, size - 1)
-        and word[-1] not in "wxy"
-    )
-
-
-def _plural(word: str) -> str:
-    if word.endswith("sses") or word.endswith("ies"):
-        return word[:-2]
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
-
-
-def _past(word: str) -> str:
-    if word.endswith("eed"):
-        return word[:-1] if _measure(word[:-3]) > 0 else word
-    for ending in ("ed", "ing"):
-        rest = word.removesuffix(ending)
-        if rest != word and _has_vowel(rest):
-            if rest.endswith(("at", "bl", "iz")):
-                return rest + "e"
-            if _double(rest) and rest[-1] not in "lsz":
-                return rest[:-1]
-            return rest + "e" if _measure(rest) == 1 and _short_end(rest) else rest
-    return word
-
-
-def _final_y(word: str) -> str:
-    return word[:-1] + "i" if word.endswith("y") and _has_vowel(word[:-1]) else word
-
-
-_LONG = (
-    ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"),
-    ("logi", "log"),
-    ("bli", "ble"), ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"),
-    ("ation", "ate"), ("ator", "ate"), ("alism", "al"), ("iveness", "ive"), ("fulness", "ful"),
-    ("ousness", "ous"), ("aliti", "al"), ("iviti", "ive"), ("biliti", "ble"),
-)  # fmt: skip
-_MIDDLE = (
-    ("icate", "ic"),
-    ("ative", ""),
-    ("alize", "al"),
-    ("iciti", "ic"),
-    ("ical", "ic"),
-    ("ful", ""),
-    ("ness", ""),
-)
-_LAST = (
-    "ement", "ance", "ence", "able", "ible", "ment", "ant", "ent", "ism", "ate", "iti", "ous", "ive", "ize",
-    "ion", "al", "er", "ic", "ou",
-)  # fmt: skip
-
-
-def _replace(word: str, pairs: tuple[tuple[str, str], ...]) -> str:
-    for ending, new in pairs:
-        if word.endswith(ending):
-            rest = word[: -len(ending)]
-            return rest + new if _measure(rest) > 0 else word
-    return word
-
-
-def _long_endings(word: str) -> str:
-    return _replace(word, _LONG)
-
-
-def _middle_endings(word: str) -> str:
-    return _replace(word, _MIDDLE)
-
-
-def _last_endings(word: str) -> str:
-    for ending in _LAST:
-        if word.endswith(ending):
-            rest = word[: -len(ending)]
-            if _measure(rest) > 1 and (ending != "ion" or rest.endswith(("s", "t"))):
-                return rest
-            return word
-    return word
-
-
-def _tidy(word: str) -> str:
-    if word.endswith("e"):
-        size = _measure(word[:-1])
-        if size > 1 or (size == 1 and not _short_end(word[:-1])):
-            word = word[:-1]
-    return word[:-1] if _measure(word) > 1 and _double(word) and word.endswith("l") else word
+    An acronym is a word of its own: IT, US, WHO.
+    """
+    words = list(dict.fromkeys(_QUERY_WORD.findall(text)))
+    kept = [word for word in words if fold(word) not in STOP_WORDS or (word.isupper() and len(word) > 1)]
+    return kept or words

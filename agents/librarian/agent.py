@@ -43,7 +43,7 @@ class Librarian(BaseGraphicAgent):
     """Finds passages in documents; serves its own folder and what was indexed under its home before."""
 
     agent_type = "librarian"
-    version = "1.0.0"
+    version = "2.0.0"
     Options = LibrarianOptions
     capabilities = (CORPUS_SEARCH,)
 
@@ -105,13 +105,13 @@ class Librarian(BaseGraphicAgent):
         index = self._index(corpus)
         query, limit = state["query"], state.get("limit", DEFAULT_LIMIT)
         try:
-            output = await asyncio.to_thread(_search, index, query, limit)
+            output = await asyncio.to_thread(index.search, query, limit)
         except sqlite3.DatabaseError as error:
             if not is_damage(error) or corpus != self._corpus:
                 raise
             self.context.progress(f"the index {index.path} is damaged and is made anew")
             await self._bring_up_to_date()
-            output = await asyncio.to_thread(_search, index, query, limit)
+            output = await asyncio.to_thread(index.search, query, limit)
         return {"output": {"corpus": corpus, **output}}
 
     def _index(self, corpus: str) -> CorpusIndex:
@@ -162,17 +162,6 @@ class Librarian(BaseGraphicAgent):
                 f"The disk is full under {self._folder}, where the index is kept.",
                 hint="Make room, or set NOESIUM_HOME to a folder on another disk.",
             ) from error
-
-
-def _search(index: CorpusIndex, query: str, limit: int) -> dict[str, Any]:
-    documents, passages = index.counts()
-    return {
-        "documents": documents,
-        "passage_count": passages,
-        "skipped": len(index.skipped()),
-        "counts": index.term_counts(query),
-        "passages": index.search(query, limit),
-    }
 
 
 def _report(root: Path, summary: Summary) -> list[str]:

@@ -16,6 +16,20 @@ DEFAULT_LIMIT: Final = 12
 MOST_PASSAGES: Final = 100
 
 _LINE: Final = {"type": ["integer", "null"], "minimum": 1}
+_SHARE: Final = {"type": "number", "minimum": 0}
+_UNIT: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["kind", "text", "first", "last", "group", "coverage", "closeness"],
+    "properties": {
+        "kind": {"enum": ["prose", "item", "term", "head", "row", "code"]},
+        "text": {"type": "string"},
+        "first": {"type": "integer", "description": "First line in the file, from 1; 0 in a PDF."},
+        "last": {"type": "integer", "description": "Last line in the file; 0 in a PDF."},
+        "group": {"type": "integer", "description": "The same for units of one paragraph, table or term."},
+        "coverage": _SHARE,
+        "closeness": {"type": "number", "description": "Cosine of the meanings of unit and query."},
+    },
+}
 _PASSAGE: Final[dict[str, Any]] = {
     "type": "object",
     "required": [
@@ -28,6 +42,8 @@ _PASSAGE: Final[dict[str, Any]] = {
         "page",
         "text",
         "score",
+        "coverage",
+        "units",
     ],
     "properties": {
         "passage_id": {"type": "string", "description": "The same for the same text in the same place."},
@@ -37,25 +53,27 @@ _PASSAGE: Final[dict[str, Any]] = {
         "start_line": {**_LINE, "description": "First line in the file, from 1; null in a PDF."},
         "end_line": {**_LINE, "description": "Last line in the file; null in a PDF."},
         "page": {**_LINE, "description": "Page of a PDF, from 1; null elsewhere."},
-        "text": {"type": "string"},
+        "text": {"type": "string", "description": "Without markup."},
         "score": {
             "type": "number",
-            "description": "BM25, higher is better; compares within one search only.",
+            "description": "By words and by meaning; higher is better; compares within one search only.",
         },
+        "coverage": {**_SHARE, "description": "Share of the query's weight that it speaks of."},
+        "units": {"type": "array", "minItems": 1, "items": _UNIT, "description": "What it consists of."},
     },
 }
 
 CORPUS_SEARCH: Final = Capability(
     id="corpus.search",
-    version="1.0.0",
-    description="Finds the passages of a folder of documents that speak of any of the words of a query.",
+    version="2.0.0",
+    description="Finds the passages of a folder of documents for a query, by its words and by its meaning.",
     capability_type=CapabilityType.SUBAGENT,
     input_schema={
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "required": ["query"],
         "properties": {
-            "query": {"type": "string", "minLength": 1, "description": 'Words and "phrases"; any may match.'},
+            "query": {"type": "string", "minLength": 1, "description": 'A question, words or "phrases".'},
             "limit": {"type": "integer", "minimum": 1, "maximum": MOST_PASSAGES, "default": DEFAULT_LIMIT},
             "corpus": {
                 "type": ["string", "null"],

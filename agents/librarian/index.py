@@ -14,15 +14,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from agents.documents.kinds import PRIOR, asks_for_code
+import orjson
+
+from agents.documents.kinds import Kind, asks_for_code
 from agents.documents.listing import Reason, Skipped
-from agents.documents.words import STOP_WORDS, fold
+from agents.documents.words import names_of, stems, telling, words_of
+from agents.librarian.meaning import Vectors, packed, unpacked, vectors_of
+from agents.librarian.ranking import Features, Query, place, score
 from noesium_stream.private_files import make_file, make_folder
 
-SCHEMA_VERSION = 3
-"""Raise it with every change of the tables, of a parser or of how passages are cut."""
+SCHEMA_VERSION = 4
+"""Raise it with every change of the tables, a parser, the cutting of passages, or the model of meaning."""
 
 BUSY_MS = 60_000
 MOST_TERMS = 32
@@ -35,10 +39,12 @@ CREATE TABLE files (
 CREATE TABLE passages (
     id INTEGER PRIMARY KEY, file_id INTEGER NOT NULL REFERENCES files, ordinal INTEGER NOT NULL,
     heading TEXT NOT NULL, text TEXT NOT NULL, words TEXT NOT NULL,
-    start_line INTEGER, end_line INTEGER, page INTEGER, kind TEXT NOT NULL);
+    start_line INTEGER, end_line INTEGER, page INTEGER, kind TEXT NOT NULL, units TEXT NOT NULL,
+    vector BLOB NOT NULL);
 CREATE INDEX passages_of_file ON passages (file_id);
 CREATE VIEW found AS
-    SELECT passages.id AS id, path, title, heading, text, words, file_id, ordinal, start_line, end_line, page
+    SELECT passages.id AS id, path, title, heading, text, words, file_id, ordinal,
+        start_line, end_line, page
     FROM passages JOIN files ON files.id = passages.file_id;
 CREATE VIRTUAL TABLE terms USING fts5 (
     path, title, heading, text, words, content = 'found', content_rowid = 'id',
@@ -53,17 +59,39 @@ _DROPS = (
 )
 _COLUMNS = "path, title, heading, text, words"
 # path, title, heading, text, words: a heading says what a passage is about
-_WEIGHTS = "1.0, 2.0, 3.0, 1.0, 0.5"
-_PRIORS = " ".join(f"WHEN '{kind}' THEN {prior}" for kind, prior in PRIOR.items())
-_SEARCH = f"""
-SELECT found.id, found.path, title, heading, text, start_line, end_line, page, ordinal, rank
-FROM (SELECT terms.rowid AS id, rank * CASE kind {_PRIORS} END AS rank
-      FROM terms CROSS JOIN passages ON passages.id = terms.rowid
-      WHERE terms MATCH ? AND rank MATCH 'bm25({_WEIGHTS})' ORDER BY 2 LIMIT ?) AS best
-JOIN found ON found.id = best.id
+_WEIGHTS = "0.5, 1.0, 2.0, 1.0, 0.5"
+# equals in the order of their places, so that an answer depends on the documents alone
+_BY_WORDS = f"""
+SELECT terms.rowid FROM terms CROSS JOIN passages ON passages.id = terms.rowid
+CROSS JOIN files ON files.id = passages.file_id
+WHERE terms MATCH ? ORDER BY round(bm25(terms, {_WEIGHTS}), 6), files.path, ordinal LIMIT ?
 """
-_SEARCH_ALIKE = _SEARCH.replace(f"rank * CASE kind {_PRIORS} END", "rank")
-_PIECE = re.compile(r'"([^"]+)"|(\S+)')
+_VECTORS = """
+SELECT passages.id, vector FROM passages JOIN files ON files.id = passages.file_id ORDER BY path, ordinal
+"""
+_READ = """
+SELECT passages.id, path, title, heading, text, start_line, end_line, page, ordinal, units, kind
+FROM passages JOIN files ON files.id = passages.file_id WHERE passages.id IN ({}) ORDER BY passages.id
+"""
+POOL = 60
+"""So many passages by words and as many by meaning are looked at more closely."""
+_PHRASE = re.compile(r'"([^"]{1,200})"')
+
+
+class Row(NamedTuple):
+    """A passage as it is stored."""
+
+    id: int
+    path: str
+    title: str
+    heading: str
+    text: str
+    start_line: int | None
+    end_line: int | None
+    page: int | None
+    ordinal: int
+    units: str
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +116,7 @@ class FileEntry:
     note: str = ""
     reason: str | None = None
     passages: Sequence[Sequence[Any]] = ()
-    """[heading, text, words, start_line, end_line, page, kind] each."""
+    """[heading, text, words, start_line, end_line, page, kind, units] each; units as in `corpus.search`."""
 
 
 class CorpusIndex:
@@ -151,34 +179,60 @@ class CorpusIndex:
             rows = db.execute("SELECT path, reason, note FROM files WHERE reason IS NOT NULL ORDER BY path")
             return [Skipped(path, Reason(reason), note) for path, reason, note in rows]
 
-    def search(self, query: str, limit: int) -> list[dict[str, Any]]:
-        """The best passages for any of the words and "phrases" of `query`, best first.
+    def search(self, query: str, limit: int) -> dict[str, Any]:
+        """The output of `corpus.search`, but for the corpus: the best passages for `query`, best first.
 
-        Prose counts for more than code, and code for more than tests, unless the query names something of
-        a program. Small words are left out where there are others. Equal scores are ordered by path and
-        place, so the answer depends on the documents alone.
+        Equal scores are ordered by path and place, so the answer depends on the documents alone.
         """
-        pieces = _telling(query_pieces(query))
-        if not pieces:
-            return []
-        statement = _SEARCH_ALIKE if asks_for_code(query) else _SEARCH
+        pieces = query_pieces(query)
         with self._connection() as db:
-            # more than asked for, so that ties at the end are cut in order too
-            rows = db.execute(statement, (" OR ".join(map(_quoted, pieces)), limit + 50)).fetchall()
-        rows.sort(key=lambda row: (round(row[9], 6), row[1], row[8]))
-        return [_as_passage(row) for row in rows[:limit]]
+            documents = db.execute("SELECT count(*) FROM files WHERE reason IS NULL").fetchone()[0]
+            skipped = db.execute("SELECT count(*) FROM files WHERE reason IS NOT NULL").fetchone()[0]
+            rows = db.execute(_VECTORS).fetchall()
+            counts = _counts(db, pieces)
+            passages = self._ranked(db, query, pieces, rows)[:limit] if pieces else []
+        return {
+            "documents": documents,
+            "passage_count": len(rows),
+            "skipped": skipped,
+            "counts": counts,
+            "passages": passages,
+        }
 
-    def term_counts(self, query: str) -> dict[str, int]:
-        """In how many passages each word or phrase of `query` occurs."""
-        with self._connection() as db:
-            return {
-                piece: int(
-                    db.execute(
-                        "SELECT count(*) FROM terms WHERE terms MATCH ?", (_quoted(piece),)
-                    ).fetchone()[0]
-                )
-                for piece in query_pieces(query)
-            }
+    def _ranked(
+        self,
+        db: sqlite3.Connection,
+        query: str,
+        pieces: list[str],
+        rows: list[tuple[int, bytes]],
+    ) -> list[dict[str, Any]]:
+        asked = vectors_of([query])[0]
+        said = db.execute(_BY_WORDS, (" OR ".join(map(_quoted, pieces)), POOL)).fetchall()
+        by_words = {row[0]: rank for rank, row in enumerate(said)}
+        meanings = unpacked([vector for _, vector in rows]) @ asked
+        nearest = sorted(range(len(rows)), key=lambda at: (-round(float(meanings[at]), 5), at))[:POOL]
+        by_meaning = {rows[at][0]: rank for rank, at in enumerate(nearest)}
+        cosines = dict(zip((row[0] for row in rows), map(float, meanings), strict=True))
+        ids = sorted({*by_words, *by_meaning})
+        found = [Row(*row) for row in db.execute(_READ.format(", ".join("?" * len(ids))), ids)]
+        words = dict.fromkeys(word for piece in pieces for word in (*words_of(piece), *names_of(piece)))
+        weighed = Query(_counts(db, list(words)), len(rows))
+        ranked = []
+        for row, scores in zip(found, _unit_scores(found, asked), strict=True):
+            above = frozenset(stems(f"{row.heading} {row.title} {row.path}"))
+            features = Features(
+                words_place=place(by_words.get(row.id)),
+                meaning=cosines[row.id],
+                meaning_place=place(by_meaning.get(row.id)),
+                closest_unit=max(scores, default=0.0),
+                coverage=weighed.coverage(above.union(stems(row.text))),
+                heading=weighed.coverage(above),
+            )
+            ranked.append(_as_passage(row, features, scores, weighed, asks_for_code(query)))
+        ranked.sort(
+            key=lambda item: (-item["score"], item["path"], item["start_line"] or 0, item["passage_id"])
+        )
+        return ranked
 
     def _prepare(self, root: Path) -> None:
         make_file(self.path)
@@ -209,10 +263,14 @@ class CorpusIndex:
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
             (entry.path, entry.size, entry.mtime_ns, entry.sha256, entry.title, entry.note, entry.reason),
         ).lastrowid
+        vectors = vectors_of([f"{entry.title} {passage[0]} {passage[1]}" for passage in entry.passages])
         db.executemany(
-            "INSERT INTO passages (file_id, ordinal, heading, text, words, start_line, end_line, page, kind) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            ((file_id, ordinal, *passage) for ordinal, passage in enumerate(entry.passages)),
+            "INSERT INTO passages (file_id, ordinal, heading, text, words, start_line, end_line, page, kind, "
+            "units, vector) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (file_id, ordinal, *passage[:7], orjson.dumps(passage[7]).decode(), packed(vector))
+                for ordinal, (passage, vector) in enumerate(zip(entry.passages, vectors, strict=True))
+            ),
         )
         db.execute(
             f"INSERT INTO terms (rowid, {_COLUMNS}) SELECT id, {_COLUMNS} FROM found WHERE file_id = ?",
@@ -260,15 +318,37 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def query_pieces(query: str) -> list[str]:
-    """The words and phrases of a query, each once, without what FTS5 cannot find anyway."""
-    pieces = (phrase or word for phrase, word in _PIECE.findall(query.replace("\0", " ")))
-    kept = dict.fromkeys(piece.replace('"', "") for piece in pieces if any(c.isalnum() for c in piece))
-    return list(kept)[:MOST_TERMS]
+    """The words that `query` is about and its "phrases", each once, without what FTS5 cannot find anyway."""
+    query = query.replace("\0", " ")
+    phrases = [phrase for phrase in _PHRASE.findall(query) if any(c.isalnum() for c in phrase)]
+    return list(dict.fromkeys([*phrases, *telling(_PHRASE.sub(" ", query))] or telling(query)))[:MOST_TERMS]
 
 
-def _telling(pieces: list[str]) -> list[str]:
-    """`pieces` without words such as "how" and "the", unless there are no others."""
-    return [piece for piece in pieces if fold(piece.strip("?!.,;:")) not in STOP_WORDS] or pieces
+def _counts(db: sqlite3.Connection, pieces: list[str]) -> dict[str, int]:
+    """In how many passages each piece occurs."""
+    statement = "SELECT count(*) FROM terms WHERE terms MATCH ?"
+    return {piece: int(db.execute(statement, (_quoted(piece),)).fetchone()[0]) for piece in pieces}
+
+
+def _unit_scores(rows: Sequence[Row], asked: Vectors) -> list[list[float]]:
+    """For each passage the cosines of its units with the query."""
+    units = [_units(row) for row in rows]
+    flat = [
+        f"{row.heading.rpartition(' > ')[2]} {unit[1]}"
+        for row, of in zip(rows, units, strict=True)
+        for unit in of
+    ]
+    cosines = [round(float(one), 4) for one in vectors_of(flat) @ asked]
+    result, at = [], 0
+    for of in units:
+        result.append(cosines[at : at + len(of)])
+        at += len(of)
+    return result
+
+
+def _units(row: Row) -> list[list[Any]]:
+    found: list[list[Any]] = orjson.loads(row.units)
+    return found
 
 
 def _quoted(piece: str) -> str:
@@ -279,17 +359,43 @@ def _statements(script: str) -> list[str]:
     return [statement for statement in script.split(";\n") if statement.strip()]
 
 
-def _as_passage(row: Sequence[Any]) -> dict[str, Any]:
-    _, path, title, heading, text, start_line, end_line, page, ordinal, rank = row
-    digest = hashlib.sha256(f"{path}\n{ordinal}\n{text}".encode()).hexdigest()[:16]
+def _as_passage(
+    row: Row, features: Features, closeness: Sequence[float], query: Query, about_code: bool
+) -> dict[str, Any]:
+    digest = hashlib.sha256(f"{row.path}\n{row.ordinal}\n{row.text}".encode()).hexdigest()[:16]
     return {
         "passage_id": digest,
-        "path": path,
-        "title": title,
-        "heading": heading,
-        "start_line": start_line,
-        "end_line": end_line,
-        "page": page,
-        "text": text,
-        "score": round(-rank, 6),
+        "path": row.path,
+        "title": row.title,
+        "heading": row.heading,
+        "start_line": row.start_line,
+        "end_line": row.end_line,
+        "page": row.page,
+        "text": row.text,
+        "score": round(score(features, row.kind, about_code), 5),
+        "coverage": round(features.coverage, 4),
+        "units": _judged(row, closeness, query),
     }
+
+
+def _judged(row: Row, closeness: Sequence[float], query: Query) -> list[dict[str, Any]]:
+    """The units of a passage; each speaks also of what its headings and its term or table's head say."""
+    above = frozenset(stems(f"{row.heading} {row.title} {row.path}"))
+    leads: dict[int, frozenset[str]] = {}
+    found = []
+    for (kind, text, first, last, group), close in zip(_units(row), closeness, strict=True):
+        said = frozenset(stems(text)).union(leads.get(group, above))
+        if kind in ("term", "head"):
+            leads[group] = said.union(above)
+        found.append(
+            {
+                "kind": kind,
+                "text": text,
+                "first": first,
+                "last": last,
+                "group": group,
+                "coverage": round(query.coverage(said.union(above)), 4),
+                "closeness": close,
+            }
+        )
+    return found

@@ -8,6 +8,7 @@ plan -> gather -> weigh -> answer             in the documents' own words
 from __future__ import annotations
 
 import asyncio
+import operator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -17,13 +18,13 @@ from pydantic import BaseModel, Field
 from agents.documents.listing import checked_root, corpus_id
 from agents.researcher.answering import answer_from, nothing_found
 from agents.researcher.planning import plan, refined_queries
-from agents.researcher.weighing import MODEL_COVERAGE, weigh
+from agents.researcher.weighing import weigh
 from agents.researcher.writing import answer_of_model, prompt_for
 from noesium_stream.agent import AgentContext, BaseResearcher
 from noesium_stream.errors import ConfigError
 from noesium_stream.kernel import current_step, kernel_node
 
-PASSAGES_PER_QUERY = 24
+PASSAGES_PER_QUERY = 12
 
 
 class ResearcherOptions(BaseModel):
@@ -38,17 +39,17 @@ class ResearcherOptions(BaseModel):
     )
 
 
-def merge_passages(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Passages by first appearance, each once."""
-    known = {passage["passage_id"]: passage for passage in old}
-    for passage in new:
-        known.setdefault(passage["passage_id"], passage)
-    return list(known.values())
-
-
 def merge_corpus(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """What is known of the corpus: its size, and the counts of all words that were looked up."""
     return {**old, **new, "counts": {**old.get("counts", {}), **new.get("counts", {})}}
+
+
+def by_query(queries: list[str], passages: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """What was found for each of `queries`, and then for further ones, best first."""
+    found: dict[str, list[dict[str, Any]]] = {query: [] for query in queries}
+    for passage in passages:
+        found.setdefault(passage["query"], []).append(passage)
+    return list(found.values())
 
 
 class ResearchState(TypedDict, total=False):
@@ -58,7 +59,7 @@ class ResearchState(TypedDict, total=False):
     corpus: str | None
     plan: dict[str, Any]
     queries: list[str]
-    passages: Annotated[list[dict[str, Any]], merge_passages]
+    passages: Annotated[list[dict[str, Any]], operator.add]
     about: Annotated[dict[str, Any], merge_corpus]
     weighed: dict[str, Any]
     rounds: int
@@ -69,7 +70,7 @@ class Researcher(BaseResearcher):
     """Answers a question from a folder of documents, with citations, or says that they do not say."""
 
     agent_type = "researcher"
-    version = "1.0.0"
+    version = "2.0.0"
     Options = ResearcherOptions
     companions = ("agents.librarian",)
 
@@ -100,7 +101,7 @@ class Researcher(BaseResearcher):
         return {"question": question, "corpus": input.get("corpus"), "rounds": 0}
 
     def result(self, state: dict[str, Any]) -> Any:
-        """`{"answer", "citations", "sources", "found"}`."""
+        """`{"answer", "citations", "sources", "outcome", "probability", "found"}`; see `answer_from`."""
         return state["outcome"]
 
     def get_state_class(self) -> type[Any]:
@@ -133,36 +134,31 @@ class Researcher(BaseResearcher):
         """Ask whoever offers `corpus.search`, all queries at once."""
         corpus = state.get("corpus")
         answers = await asyncio.gather(*(self.look_up(query, corpus) for query in state["queries"]))
-        passages: list[dict[str, Any]] = []
         about: dict[str, Any] = {"passages": 0, "documents": 0, "counts": {}}
         for answer in answers:
-            passages = merge_passages(passages, answer["passages"])
-            about = merge_corpus(
-                about,
-                {
-                    "passages": answer["passage_count"],
-                    "documents": answer["documents"],
-                    "counts": answer["counts"],
-                },
-            )
+            size = {"passages": answer["passage_count"], "documents": answer["documents"]}
+            about = merge_corpus(about, {**size, "counts": answer["counts"]})
+        passages = [
+            {**passage, "query": query}
+            for query, answer in zip(state["queries"], answers, strict=True)
+            for passage in answer["passages"]
+        ]
         return {"passages": passages, "about": about}
 
     async def look_up(self, query: str, corpus: str | None) -> dict[str, Any]:
         """The output of `corpus.search` for one query."""
         asked = {"query": query, "limit": PASSAGES_PER_QUERY, "corpus": corpus}
-        found: dict[str, Any] = await current_step().invoke("corpus.search", asked, version="^1")
+        found: dict[str, Any] = await current_step().invoke("corpus.search", asked, version="^2")
         return found
 
     def weigh(self, state: ResearchState) -> dict[str, Any]:
         """Judge what was gathered."""
-        return {
-            "weighed": weigh(state["plan"], state.get("passages", []), state["about"]),
-            "rounds": state["rounds"] + 1,
-        }
+        found = by_query(state["plan"]["queries"], state.get("passages", []))
+        return {"weighed": weigh(state["plan"]["queries"], found), "rounds": state["rounds"] + 1}
 
     def refine(self, state: ResearchState) -> dict[str, Any]:
-        """Further queries for what is missing; none if there is nothing else to try."""
-        return {"queries": refined_queries(state["plan"], state["weighed"]["missing"])}
+        """The queries with their names taken apart; none if there are no such names."""
+        return {"queries": refined_queries(state["plan"])}
 
     def answer(self, state: ResearchState) -> dict[str, Any]:
         """Answer in quotes."""
@@ -172,14 +168,14 @@ class Researcher(BaseResearcher):
     async def write(self, state: ResearchState) -> dict[str, Any]:
         """Let the model answer from the passages; it is not asked where there are none worth it."""
         made, weighed, about = state["plan"], state["weighed"], state["about"]
-        if self.llm is None or weighed["coverage"] < MODEL_COVERAGE:
+        if self.llm is None or weighed["outcome"] == "nothing":
             return {"outcome": nothing_found(made, weighed, about)}
         text = await self.llm.complete(prompt_for(state["question"], weighed["evidence"]))
         return {"outcome": answer_of_model(text, made, weighed, about)}
 
     def next_after_weigh(self, state: ResearchState) -> str:
         """Once more if the evidence is thin, else to the answer."""
-        if state["weighed"]["thin"] and state["rounds"] <= self.max_refinements:
+        if state["weighed"]["outcome"] != "answer" and state["rounds"] <= self.max_refinements:
             return "refine"
         return "write" if self.llm is not None else "answer"
 

@@ -1,9 +1,9 @@
-"""How well passages answer a question, and whether they do at all.
+"""What the passages that were found are worth as an answer: one order, and one probability.
 
-A passage is worth what its best unit (sentence, item, row, piece of code) is worth: which of the
-question's terms it speaks of, each by its rarity, itself or through its heading or its neighbours; and
-whether it has the form of an answer to this kind of question. Pure functions of plan, passages and
-counts: no clock, no chance, ties broken by path and line.
+The order is the librarian's. How probable it is that the first passages answer is a logistic function of the
+share of the question's words that they speak of. Its weights, and the two probabilities that part the three
+kinds of outcome, were chosen on half of the corpora of `python -m tests.bench answers --fit`, which prints
+them and the curve.
 """
 
 from __future__ import annotations
@@ -11,197 +11,125 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
-from agents.documents.words import stems
-from agents.researcher.form import form_of, is_lead, repeats
-from agents.researcher.planning import SYNONYM_CREDIT
-from agents.researcher.segments import Unit, units_of
-from agents.researcher.texts import Text
+from agents.documents.words import stems, words_of
 
-ANSWER_COVERAGE = 0.58
-"""Share of the question's weight that evidence must speak of to count as an answer."""
-MODEL_COVERAGE = 0.35
-"""The same where a model judges: it knows more synonyms."""
-KEPT = 12
-UNITS_PER_PASSAGE = 3
-SAME_TEXT = 0.75
+_ASKS_FOR_NUMBER: Final = re.compile(
+    r"\bhow (?:many|much|long|often|large|big|old|fast|high|far|deep|wide)\b|\bwhen (?:did|was|were)\b|"
+    r"\b(?:what|which) (?:year|date|version|port|percentage|size)\b",
+    re.IGNORECASE,
+)
+_NUMBER: Final = re.compile(
+    r"\d|\b(?:no|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|"
+    r"million|billion|once|twice|half|unlimited|all|every|any|never|always|forever|until)\b",
+    re.IGNORECASE,
+)
 
-_HEADING, _TITLE, _PATH = 0.8, 0.55, 0.5
-_NEXT, _NEAR = 0.6, 0.4
-_QUALIFIED = 1.0
+Outcome = Literal["answer", "close", "nothing"]
+
+KEPT: Final = 12
+SAME_TEXT: Final = 0.8
+FIRST: Final = 4
+"""So many of the first passages are looked at for the probability, and quoted."""
+
+ECHO: Final = 4
+"""Code that holds a question of at least so many words only asks it."""
+
+BIAS: Final = -4.6
+COVERAGE: Final = 6.2
+ANSWERS: Final = 0.72
+"""From this probability on the documents are said to answer."""
+COMES_CLOSE: Final = 0.05
+"""From this probability on they are said to come close."""
 
 
-def weigh(
-    plan: Mapping[str, Any], passages: Sequence[Mapping[str, Any]], corpus: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Judge `passages` against `plan`.
+def weigh(queries: Sequence[str], found: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Judge what was found for the `queries` of a plan and for those that refine them.
 
-    `corpus` has `passages` (how many there are) and `counts` (query word -> passages that have it).
+    `found` has a list for each query, best first. Of several queries the passages take turns, and the least
+    probable answer counts; a query that refines a single one takes its place if it finds better.
 
-    Returns `{"evidence": [...], "coverage", "missing": [term texts], "thin": bool}`; evidence is the best
-    passages, best first, each with `weight`, `coverage` and its best `units`.
+    Returns `{"evidence": [passages, best first], "probability", "outcome"}`.
     """
-    terms = _weighted(plan, corpus)
-    total = sum(weight for _, weight in terms) or 1.0
-    judged = [_judge(plan, terms, total, passage) for passage in passages]
-    judged = [item for item in judged if item["units"]]
-    judged.sort(key=lambda item: (-item["weight"], item["path"], item["start_line"] or 0, item["page"] or 0))
-    evidence = _distinct(judged)[:KEPT]
-    coverage = max((item["coverage"] for item in evidence[:4]), default=0.0)
-    spoken = {text for item in evidence[:3] if item["coverage"] >= coverage * 0.8 for text in item["spoken"]}
-    missing = [term["text"] for term, _ in terms if term["text"] not in spoken]
-    return {
-        "evidence": evidence,
-        "coverage": round(coverage, 4),
-        "missing": missing,
-        "thin": coverage < ANSWER_COVERAGE,
-    }
+    found = [_without_echoes(passages, queries) for passages in found]
+    if len(queries) == 1:
+        found = sorted(found, key=probability, reverse=True)[:1]
+    asked = list(zip(queries, found, strict=False))
+    least = min((probability(passages) for _, passages in asked), default=0.0)
+    outcome = outcome_of(least)
+    if outcome == "answer" and any(_lacks_number(query, passages) for query, passages in asked):
+        outcome = "close"
+    return {"evidence": _distinct(_in_turn(found)), "probability": round(least, 4), "outcome": outcome}
 
 
-def times_seen(term: Mapping[str, Any], counts: Mapping[str, int]) -> int:
-    """In how many passages of the corpus a term occurs, itself or as a word that means the same."""
-    return max(
-        (counts.get(form["text"], 0) for form in term["forms"] if form["credit"] >= SYNONYM_CREDIT), default=0
-    )
+def probability(passages: Sequence[Mapping[str, Any]]) -> float:
+    """How probable it is that an answer to their query is among the first of these passages."""
+    if not passages:
+        return 0.0
+    return 1 / (1 + math.exp(-(BIAS + COVERAGE * coverage(passages))))
 
 
-def _weighted(plan: Mapping[str, Any], corpus: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], float]]:
-    """The plan's terms with their weight: more for what is rare in the corpus, most for what is absent."""
-    size = max(int(corpus.get("passages", 0)), 1)
-    counts = corpus.get("counts", {})
-    result = []
-    for term in plan["terms"]:
-        seen = times_seen(term, counts)
-        rarity = math.log(1 + size / (1 + seen)) / math.log(1 + size)
-        result.append((term, term["weight"] * (0.3 + 0.7 * min(rarity, 1.0))))
-    return result
+def coverage(passages: Sequence[Mapping[str, Any]]) -> float:
+    """The share of the query's weight that one of the first passages speaks of, the first one twice."""
+    best = max(passage["coverage"] for passage in passages[:FIRST])
+    return float((passages[0]["coverage"] + best) / 2)
 
 
-def _judge(
-    plan: Mapping[str, Any],
-    terms: Sequence[tuple[Mapping[str, Any], float]],
-    total: float,
-    passage: Mapping[str, Any],
-) -> dict[str, Any]:
-    def share(credits: Sequence[float]) -> float:
-        return sum(credit * weight for credit, (_, weight) in zip(credits, terms, strict=True)) / total
-
-    units = units_of(passage["text"], passage["path"])
-    texts = [Text(unit.text) for unit in units]
-    headers = _headers(units)
-    context = _context(terms, passage)
-    about = share(context)
-    own = [[text.credit(term) for term, _ in terms] for text in texts]
-    scored = []
-    spoken: set[str] = set()
-    for at, unit in enumerate(units):
-        direct = share(own[at])
-        # the header of a table says something of each row, and nothing by itself
-        if headers[at] == at or at in headers or repeats(plan, unit):
-            continue
-        under = at - headers[at] < 3 and headers[at] >= 0 and share(own[headers[at]]) > 0.5
-        if direct < 0.12 and not (under and unit.kind == "prose") and not (at < 3 and about > 0.5):
-            continue
-        credits = [_credit(own, at, column, context[column], units, headers) for column in range(len(terms))]
-        coverage = share(credits)
-        lead = units[headers[at]].text if headers[at] >= 0 and unit.kind == "prose" else ""
-        weight = coverage + 0.12 * direct + form_of(plan, terms, unit, texts[at], passage, at, lead)
-        scored.append((weight, coverage, at))
-        if coverage >= ANSWER_COVERAGE * 0.8:
-            spoken |= {
-                term["text"] for credit, (term, _) in zip(credits, terms, strict=True) if credit >= 0.35
-            }
-    scored.sort(key=lambda item: (-item[0], item[2]))
-    best = scored[:UNITS_PER_PASSAGE]
-    return {
-        **passage,
-        "weight": round(scored[0][0], 6) if scored else 0.0,
-        "coverage": round(max((coverage for _, coverage, _ in scored), default=0.0), 6),
-        "units": [[at, round(weight, 6), round(coverage, 6)] for weight, coverage, at in best],
-        "spoken": sorted(spoken),
-    }
-
-
-def _context(terms: Sequence[tuple[Mapping[str, Any], float]], passage: Mapping[str, Any]) -> list[float]:
-    """Each term's credit for what stands above the passage: headings, title, path."""
-    headings = passage["heading"].split(" > ")
-    around = [
-        (Text(headings[-1]), _HEADING),
-        (Text(" ".join([passage["title"], *headings[:-1]])), _TITLE),
-        (Text(passage["path"]), _PATH),
-    ]
-    qualified = Text(_qualified(passage))
-    context = [max(text.credit(term) * share for text, share in around) for term, _ in terms]
-    for column, (term, _) in enumerate(terms):
-        # `functools.lru_cache` is the section `lru_cache` of functools.py
-        if "." in term["text"] and qualified.ends_with(term["forms"][0]["stems"]):
-            context[column] = _QUALIFIED
-    return context
-
-
-def _headers(units: Sequence[Unit]) -> list[int]:
-    """For each row of a table the position of its header; its own for header and rule; -1 elsewhere.
-
-    The header of a sentence is the one in bold that its paragraph begins with.
-    """
-    result = [-1] * len(units)
-    for at, unit in enumerate(units):
-        if unit.kind == "prose" and at and units[at - 1].group == unit.group:
-            # "**Who may.** Everyone." is a paragraph with a heading of its own
-            result[at] = result[at - 1] if result[at - 1] >= 0 else at - 1 if is_lead(units[at - 1]) else -1
-        if unit.kind != "table":
-            continue
-        first = not at or units[at - 1].group != unit.group
-        if not any(c.isalnum() for c in unit.text):
-            result[at] = at
-            if not first and result[at - 1] < 0:
-                result[at - 1] = at - 1
-        elif not first:
-            result[at] = result[at - 1] if result[at - 1] != at - 1 else max(at - 2, 0)
-    return result
-
-
-def _qualified(passage: Mapping[str, Any]) -> str:
-    path = re.sub(r"\.\w+$", "", passage["path"]).removesuffix("__init__")
-    return f"{path} {passage['heading']}"
-
-
-def _credit(
-    own: list[list[float]], at: int, column: int, context: float, units: list[Unit], headers: list[int]
-) -> float:
-    """A term's credit for unit `at`: its own, its headings', or that of units near it."""
-    best = max(own[at][column], context)
-    if headers[at] >= 0:
-        best = max(best, own[headers[at]][column] * _HEADING)
-    if best >= _NEXT:
-        return best
-    for other, credits in enumerate(own):
-        if credits[column]:
-            same_group = units[other].group == units[at].group
-            if same_group and units[at].kind == "table":
-                continue  # other rows speak of other things
-            close = abs(other - at) == 1 or same_group
-            best = max(best, credits[column] * (_NEXT if close else _NEAR))
-    return best
-
-
-def _distinct(judged: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without passages that say nearly the same as a better one."""
-    kept: list[dict[str, Any]] = []
-    sets: list[frozenset[str]] = []
-    for item in judged[: KEPT * 4]:
-        words = frozenset(stems(item["text"]))
-        if not any(same(words, other) for other in sets):
-            kept.append(item)
-            sets.append(words)
+def _without_echoes(passages: Sequence[Mapping[str, Any]], queries: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The passages without code that holds a whole question: a test or an example that asks it."""
+    asked = [" ".join(words) for query in queries if len(words := words_of(query)) >= ECHO]
+    kept: list[Mapping[str, Any]] = []
+    for passage in passages:
+        units = [unit for unit in passage["units"] if unit["kind"] != "code" or not _holds(unit, asked)]
+        if len(units) == len(passage["units"]):
+            kept.append(passage)
+        elif units:
+            covered = max(unit["coverage"] for unit in units)
+            kept.append({**passage, "units": units, "coverage": min(passage["coverage"], covered)})
     return kept
 
 
-def same(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether two sets of stems are those of nearly the same text."""
-    if not one or not other:
-        return False
-    return len(one & other) / min(len(one), len(other)) > SAME_TEXT and min(len(one), len(other)) > 0.6 * max(
-        len(one), len(other)
+def _holds(unit: Mapping[str, Any], asked: Sequence[str]) -> bool:
+    said = " ".join(words_of(unit["text"])) if asked else ""
+    return any(question in said for question in asked)
+
+
+def _lacks_number(query: str, passages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a query asks how many, how long or when, and the first passages have no number."""
+    return bool(_ASKS_FOR_NUMBER.search(query)) and not any(
+        _NUMBER.search(passage["text"]) for passage in passages[:2]
     )
+
+
+def outcome_of(probable: float) -> Outcome:
+    """The kind of outcome that a probability stands for."""
+    return "answer" if probable >= ANSWERS else "close" if probable >= COMES_CLOSE else "nothing"
+
+
+def _in_turn(found: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+    """One passage of each query after the other, each once."""
+    known: dict[str, Mapping[str, Any]] = {}
+    for rank in range(max(map(len, found), default=0)):
+        for passages in found:
+            if rank < len(passages):
+                known.setdefault(passages[rank]["passage_id"], passages[rank])
+    return list(known.values())
+
+
+def _distinct(passages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Without passages that say the same as one before them."""
+    kept: list[Mapping[str, Any]] = []
+    sets: list[frozenset[str]] = []
+    for passage in passages:
+        words = frozenset(stems(passage["text"]))
+        if not any(_same(words, other) for other in sets):
+            kept.append(passage)
+            sets.append(words)
+        if len(kept) == KEPT:
+            break
+    return kept
+
+
+def _same(one: frozenset[str], other: frozenset[str]) -> bool:
+    return len(one & other) > SAME_TEXT * max(len(one), len(other), 1)

@@ -10,6 +10,7 @@ GUIDES: Final = (
     "agent",
     "projection",
     "operate",
+    "answers",
     "test",
     "upgrade",
     "secure",

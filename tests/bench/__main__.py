@@ -1,6 +1,13 @@
-"""`python -m tests.bench log | kernel | projection | worker | prompt`: figures, each beside one's own way."""
+"""`python -m tests.bench log | kernel | projection | worker | prompt | answers`: figures of each."""
 
 from __future__ import annotations
+
+import sys
+
+if sys.argv[1:2] == ["answers"]:
+    from tests.bench.answers.command import main as answers
+
+    raise SystemExit(answers(sys.argv[2:]))
 
 from tests.bench.command import main
 

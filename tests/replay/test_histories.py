@@ -121,7 +121,7 @@ async def test_the_gate_says_which_call_of_the_researcher_a_change_makes_another
     assert difference is not None
     assert (difference.step, difference.node, difference.what) == (2, "gather", "the first call differs")
     assert difference.recorded.startswith('corpus.search {"query": "')
-    assert '"limit": 24' in difference.recorded
+    assert '"limit": 12' in difference.recorded
     assert '"limit": 20' in difference.now
 
 

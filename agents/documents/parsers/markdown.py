@@ -8,21 +8,21 @@ is too long for that is read as plain text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from agents.documents.blocks import Block, Document, lines_block
 from agents.documents.decoding import decode, split_lines
+from agents.documents.inline import plain
 from agents.documents.parsers.text import paragraphs
 
 MAX_CHARACTERS = 2_000_000
 _MAX_HEADING = 500
+_SETTING = re.compile(r"\s|#|-\s|[\]}]|[\"']?[\w.-]+[\"']?\s*:(?:\s|$)")
 _LEAD = re.compile(r"\*\*([^*]{3,80}?)(?:[.:?!]\*\*|\*\*[.:?!])(?=\s|$)")
 _STRUCTURE = MarkdownIt("commonmark").disable("inline")
-_INLINE = MarkdownIt("commonmark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +45,7 @@ def parse(data: bytes, path: str) -> Document:
         )
     reader = _Reader(lines)
     reader.read()
-    return Document(reader.title or path, reader.blocks)
-
-
-def plain(text: str) -> str:
-    """A heading without its Markdown."""
-    return "".join(_words(_INLINE.parseInline(text[:_MAX_HEADING]))).strip()
-
-
-def _words(tokens: Iterable[Token]) -> Iterator[str]:
-    for token in tokens:
-        if token.type == "inline":
-            yield from _words(token.children or ())
-        elif token.type in ("text", "text_special", "code_inline"):
-            yield token.content
-        elif token.type in ("softbreak", "hardbreak"):
-            yield " "
+    return Document(reader.title or path, reader.blocks, syntax="markdown")
 
 
 def _marks(lines: list[str], before: int) -> Iterator[_Mark]:
@@ -73,7 +58,12 @@ def _marks(lines: list[str], before: int) -> Iterator[_Mark]:
         if token.type in ("fence", "code_block"):
             yield _Mark(first, last)
         elif token.type == "heading_open" and token.level == 0:  # not one in a quote or a list
-            yield _Mark(first, last, int(token.tag[1]), plain(tokens[number + 1].content))
+            yield _Mark(first, last, int(token.tag[1]), _heading(tokens[number + 1].content))
+
+
+def _heading(text: str) -> str:
+    """A heading without its Markdown."""
+    return plain(text[:_MAX_HEADING], "markdown").replace("`", "")
 
 
 class _Reader:
@@ -103,7 +93,10 @@ class _Reader:
         self._close(len(self.lines))
 
     def _front_matter(self) -> int:
-        """The first line after a YAML header (`---` … `---`), which is read for a title only."""
+        """The first line after a YAML header (`---` … `---`), which is read for a title only.
+
+        Text between two rules is no such header.
+        """
         if not self.lines or self.lines[0].strip() != "---":
             return 1
         for number in range(2, min(len(self.lines), 60) + 1):
@@ -112,11 +105,13 @@ class _Reader:
                 self.title = line[6:].strip().strip("\"'")
             if line.strip() in ("---", "..."):
                 return number + 1
+            if line.strip() and not _SETTING.match(line):
+                return 1
         return 1
 
     def _take(self, mark: _Mark) -> None:
         if not mark.level:
-            self.blocks.append(lines_block(self.lines, mark.first, mark.last, self._headings(), code=True))
+            self.blocks.append(lines_block(self.lines, mark.first, mark.last, self._headings(), "code"))
             return
         self.title = self.title or mark.text
         while self.path and self.path[-1][0] >= mark.level:
@@ -127,7 +122,7 @@ class _Reader:
         if self.start:
             # "**What a step is.** A step ..." is a paragraph with a heading of its own
             lead = _LEAD.match(self.lines[self.start - 1])
-            headings = (*self._headings(), plain(lead.group(1))) if lead else self._headings()
+            headings = (*self._headings(), _heading(lead.group(1))) if lead else self._headings()
             self.blocks.append(lines_block(self.lines, self.start, last, headings))
         self.start = 0
 

@@ -30,7 +30,8 @@ def parse(data: bytes, path: str) -> Document:
         return Document(module, paragraphs(lines, 1, len(lines), ()), note="not valid Python, read as text")
     summary = (ast.get_docstring(tree) or "").strip().split("\n", 1)[0].rstrip(".")
     blocks = [block for block in _Scoped(lines).of(tree, (), 1, len(lines)) if any(block.lines)]
-    return Document(f"{module}: {summary}"[:160] if summary else module, blocks)
+    title = f"{module}: {summary}"[:160] if summary else module
+    return Document(title, blocks, syntax="python")
 
 
 class _Scoped:
@@ -73,8 +74,12 @@ class _Scoped:
     def _plain(self, first: int, last: int, names: tuple[str, ...]) -> list[Block]:
         blocks = paragraphs(self.lines, first, last, names)
         for block in blocks:
-            block.code = True
+            block.kind = "code" if not _is_comment(block.lines) else ""
         return blocks
+
+
+def _is_comment(lines: list[str]) -> bool:
+    return all(line.lstrip().startswith("#") for line in lines if line.strip())
 
 
 def _has_docstring(body: list[ast.stmt]) -> bool:

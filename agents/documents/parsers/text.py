@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from agents.documents.blocks import Block, Document, lines_block
 from agents.documents.decoding import decode, split_lines
+from agents.documents.parsers import asciidoc
 
 
 def parse(data: bytes, path: str) -> Document:
-    """Paragraphs, each with its lines; the title is the first line that has text."""
+    """Paragraphs, each with its lines; the title is the first line that has text.
+
+    A text that has the marks of AsciiDoc is read as such.
+    """
     lines = split_lines(decode(data))
+    if asciidoc.is_asciidoc(lines[:400]):
+        return asciidoc.parse(data, path)
     title = next((line.strip() for line in lines if any(c.isalnum() for c in line)), path)
     return Document(title[:120], paragraphs(lines, 1, len(lines), ()))
 

@@ -38,9 +38,9 @@ DOCUMENTS = {
 }
 QUESTIONS = {
     "found": "When was the spillway repaired after the flood?",
-    "asked-again": "How much does a barrier weigh and who mends it?",
+    "asked-again": "Who looks after the flood_barrier at night?",
 }
-EVENTS = {"found": 21, "asked-again": 32}
+EVENTS = {"found": 17, "asked-again": 28}
 
 
 @asynccontextmanager
@@ -85,7 +85,7 @@ async def test_a_death_at_any_event_of_the_researcher_changes_nothing(
     async with researching(tmp_path, docs) as rehearsal:
         undisturbed, history = await research(rehearsal, QUESTIONS[kind], docs)
         searches = await asked_of_the_librarian(rehearsal.client)
-    assert undisturbed["found"] is (kind == "found")
+    assert undisturbed["outcome"] == ("answer" if kind == "found" else "nothing")
     assert bool(undisturbed["citations"]) is (kind == "found")
     types = sorted(event.event_type for event in history)
     assert len(types) == EVENTS[kind]
@@ -103,7 +103,7 @@ async def test_a_death_at_any_event_of_the_researcher_changes_nothing(
 
 @pytest.mark.parametrize(
     ("number", "when"),
-    [(1, "before"), (2, "after"), (9, "before"), (14, "after"), (25, "before"), (33, "after")],
+    [(1, "before"), (2, "after"), (9, "before"), (14, "after"), (19, "before"), (22, "after")],
 )
 def test_after_sigkill_the_same_command_goes_on_to_the_same_answer(
     tmp_path: Path, docs: Path, alone: Folder, number: int, when: str

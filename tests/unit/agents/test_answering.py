@@ -1,4 +1,4 @@
-"""Planning, taking apart, weighing, quoting: the researcher's pure parts."""
+"""From a question to queries, and from passages to what is said."""
 
 from __future__ import annotations
 
@@ -13,175 +13,206 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.documents.words import stem, stems
-from agents.researcher.answering import answer_from, place_of
-from agents.researcher.planning import kind_of, plan, refined_queries
-from agents.researcher.segments import units_of
-from agents.researcher.weighing import weigh
+from agents.researcher.answering import CLOSE, NOTHING, TOO_LITTLE, answer_from
+from agents.researcher.planning import MOST_QUERIES, plan, refined_queries
+from agents.researcher.weighing import FIRST, weigh
 from tests.support.corpora import BRACKWATER, Corpus, LocalResearcher, write_files
+from tests.support.found import passage, unit
 
 
-def passage(text: str, path: str = "a.md", heading: str = "", line: int = 1) -> dict[str, Any]:
-    return {
-        "passage_id": f"{path}:{line}",
-        "path": path,
-        "title": "",
-        "heading": heading,
-        "start_line": line,
-        "end_line": line + text.count("\n"),
-        "page": None,
-        "text": text,
-        "score": 1.0,
-    }
-
-
-def ask(question: str, *passages: dict[str, Any]) -> dict[str, Any]:
-    corpus = {"passages": 100, "counts": {}}
+def ask(question: str, *passages: dict[str, Any], counts: dict[str, int] | None = None) -> dict[str, Any]:
     made = plan(question)
-    return answer_from(made, weigh(made, passages, corpus), corpus)
+    return answer_from(made, weigh(made["queries"], [passages]), {"counts": counts or {}})
 
 
 @pytest.mark.parametrize(
-    ("word", "expected"),
+    ("word", "other"),
     [
-        ("configuration", "configur"), ("configured", "configur"), ("replaying", "replai"), ("flies", "fli"),
-        ("hopping", "hop"), ("relational", "relat"), ("agreed", "agre"), ("adjustable", "adjust"),
-        ("controlling", "control"), ("ties", "ti"), ("sky", "sky"), ("happy", "happi"), ("x86", "x86"),
+        ("configuration", "configured"), ("replaying", "replays"), ("flies", "fly"), ("hopping", "hops"),
+        ("agreed", "agrees"), ("controlling", "controls"), ("ties", "tie"),
     ],
 )  # fmt: skip
-def test_stems_are_porters(word: str, expected: str) -> None:
-    assert stem(word) == expected
+def test_forms_of_a_word_have_one_stem(word: str, other: str) -> None:
+    assert stem(word) == stem(other)
 
 
-def test_names_are_taken_apart_and_accents_do_not_matter() -> None:
-    assert stems("EventEnvelope run_id Café") == [stem("event"), stem("envelope"), "run", "id", "cafe"]
+def test_names_are_taken_apart_and_kept_and_accents_do_not_matter() -> None:
+    said = stems("EventEnvelope run_id Café")
+    assert said == [stem("eventenvelope"), stem("event"), stem("envelope"), "run", "id", "cafe", "run_id"]
 
 
 @pytest.mark.parametrize(
-    ("question", "kind"),
+    "question", ["How long is the lease?", "Where are salt and pepper kept?", "lease", "Is it and why not"]
+)
+def test_a_question_is_one_query_in_its_own_words(question: str) -> None:
+    assert plan(f"  {question} ")["queries"] in ([question], [])
+
+
+@pytest.mark.parametrize(
+    ("question", "queries"),
     [
-        ("How long does it take?", "duration"), ("How many are there?", "count"),
-        ("How do I start it?", "how"),
-        ("Why is it blue?", "why"), ("When is it due?", "when"), ("Who owns it?", "who"),
-        ("What is a lease?", "what"), ("Is it safe?", "whether"), ("lease", "other"),
+        (
+            "Who owns the lease and how is the lease renewed?",
+            ["Who owns the lease", "how is the lease renewed?"],
+        ),
+        ("What is a lease? Who renews leases?", ["What is a lease? Who renews leases?"]),
+        ("What renews a lease? Who ends a lease?", ["What renews a lease?", "Who ends a lease?"]),
+        ("List all worker leases; who ends a lease?", ["List all worker leases;", "who ends a lease?"]),
     ],
-)  # fmt: skip
-def test_the_kind_of_a_question_is_recognised(question: str, kind: str) -> None:
-    assert kind_of(question) == kind
+)
+def test_a_compound_question_has_a_query_for_each_part_that_says_something(
+    question: str, queries: list[str]
+) -> None:
+    assert plan(question)["queries"] == queries
 
 
-def test_a_plan_looks_for_words_phrases_names_and_synonyms() -> None:
-    made = plan('What does kernel.node.entered mean for "dead letters" when deleting?')
-    assert "kernel.node.entered" in made["phrases"]
-    assert "dead letters" in made["phrases"]
-    assert '"kernel.node.entered"' in made["queries"][0]
-    assert any("remove" in query for query in made["queries"])
-    assert "mean" not in [term["text"] for term in made["terms"]]
-    assert refined_queries(made, ["deleting"])
+def test_a_question_of_many_parts_has_few_queries() -> None:
+    many = " ".join(f"What renews lease number{number}?" for number in range(9))
+    assert len(plan(many)["queries"]) == MOST_QUERIES
+
+
+def test_a_plan_has_the_words_that_say_something_as_they_are_written() -> None:
+    assert plan("What does the EventEnvelope of IT mean for LEASES?")["words"] == [
+        "EventEnvelope",
+        "IT",
+        "LEASES",
+    ]
+
+
+@pytest.mark.parametrize("question", ["the", "x", "who are you?", "Who am I?", "what is it for", "?"])
+def test_a_question_of_small_words_has_no_query(question: str) -> None:
+    made = plan(question)
+    assert (made["words"], made["queries"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("What does `if` do?", ["if"]),
+        ("what is “it”?", ["it"]),
+        ("What is IT?", ["IT"]),
+        ("What is C?", ["C"]),
+    ],
+)
+def test_small_words_count_where_they_are_quoted_or_acronyms(question: str, words: list[str]) -> None:
+    assert plan(question)["words"] == words
+
+
+def test_names_are_refined_by_taking_them_apart() -> None:
+    assert refined_queries(plan("How large is lru_cache of MaxAttempts?")) == ["large lru cache Max Attempts"]
+    assert refined_queries(plan("How large is it?")) == []
 
 
 @given(st.text(max_size=200))
 def test_every_question_has_a_plan_that_is_json(question: str) -> None:
     made = plan(question)
     assert json.loads(json.dumps(made)) == made
+    assert all(query.strip() for query in [*made["queries"], *refined_queries(made)])
 
 
-def test_units_are_sentences_items_rows_and_code_with_their_lines() -> None:
-    text = (
-        "One. Two is\nlonger.\n\n- item\n  goes on\n- other\n\n| a | b |\n|---|---|\n\n```\ncode\n\nmore\n```"
-    )
-    assert [(unit.kind, unit.text, unit.first, unit.last) for unit in units_of(text, "a.md")] == [
-        ("prose", "One.", 0, 0),
-        ("prose", "Two is longer.", 0, 1),
-        ("item", "- item goes on", 3, 4),
-        ("item", "- other", 5, 5),
-        ("table", "| a | b |", 7, 7),
-        ("table", "|---|---|", 8, 8),
-        ("code", "code\n\nmore", 11, 13),
-    ]
-
-
-def test_docstrings_and_comments_are_prose() -> None:
-    text = 'def f():\n    """Does it.\n\n    In steps.\n    """\n    # because\n    return 1'
-    units = units_of(text, "a.py")
-    assert [(unit.kind, unit.text) for unit in units] == [
-        ("code", "def f():"),
-        ("prose", "Does it."),
-        ("prose", "In steps."),
-        ("prose", "because"),
-        ("code", "return 1"),
-    ]
-
-
-def test_the_best_passage_comes_first_and_is_cited_by_line() -> None:
+def test_an_answer_is_quotes_citations_and_sources() -> None:
     result = ask(
         "How long is the lease?",
-        passage("The office has a door.", "b.md"),
-        passage("Some words.\n\nThe lease lasts 30 seconds.", "c.md", line=10),
+        passage(
+            unit("Some words.", 10),
+            unit("The lease lasts 30 seconds.", 12, group=1, closeness=1),
+            path="c.md",
+            title="Leases",
+            heading="Leases > Length",
+        ),
     )
-    assert result["found"]
-    assert result["citations"][0] == {
-        "n": 1, "path": "c.md", "start_line": 12, "end_line": 12, "page": None,
-        "quote": "The lease lasts 30 seconds.",
-    }  # fmt: skip
-    assert result["answer"] == "> The lease lasts 30 seconds. [1]"
-    assert result["sources"] == ["[1] c.md:12"]
-
-
-def test_the_same_text_twice_is_quoted_once() -> None:
-    text = "The lease of a worker lasts 30 seconds and is renewed every ten."
-    result = ask("How long is the lease of a worker?", passage(text, "a.md"), passage(text, "b.md"))
-    assert [citation["path"] for citation in result["citations"]] == ["a.md"]
-
-
-def test_a_sentence_that_leans_back_brings_what_it_leans_on() -> None:
-    text = "A lease is a right for a time. It names the epoch of the worker that holds the partition lease."
-    result = ask("What names the epoch of the worker?", passage(text))
-    assert result["citations"][0]["quote"].startswith("A lease is a right for a time. It names")
-
-
-def test_what_a_sentence_announces_is_quoted_with_it() -> None:
-    text = "To renew the lease do this:\n\n- knock\n- wait\n\nOther words here."
-    quote = ask("How do I renew the lease?", passage(text))["citations"][0]["quote"]
-    assert quote == "To renew the lease do this:\n- knock\n- wait"
-
-
-def test_a_row_is_quoted_with_the_header_of_its_table() -> None:
-    text = "| setting | default |\n|---|---|\n| colour | red |\n| lease | 30 s |\n| size | 3 |"
-    [citation] = ask("What is the default of the lease setting?", passage(text))["citations"]
-    assert citation["quote"] == "| setting | default |\n|---|---|\n| lease | 30 s |"
-    assert (citation["start_line"], citation["end_line"]) == (4, 4)
-
-
-def test_a_page_is_cited_as_a_page() -> None:
-    item = {
-        **passage("The lease lasts 30 seconds.", "a.pdf"),
-        "start_line": None,
-        "end_line": None,
-        "page": 7,
-    }
-    assert ask("How long is the lease?", item)["sources"] == ["[1] a.pdf p. 7"]
-    assert place_of({"path": "a.md", "start_line": 3, "end_line": 5, "page": None}) == "a.md:3-5"
-
-
-def test_what_is_not_there_is_named() -> None:
-    result = ask("Who pays the gardener?", passage("The lease lasts 30 seconds."))
     assert result == {
-        "answer": "The documents do not say.\nLooked for “pays” (nowhere), “gardener” (nowhere).",
+        "answer": "> Some words.\n> The lease lasts 30 seconds. [1]",
+        "citations": [
+            {
+                "n": 1,
+                "path": "c.md",
+                "start_line": 10,
+                "end_line": 12,
+                "page": None,
+                "quote": "Some words.\nThe lease lasts 30 seconds.",
+            }
+        ],
+        "sources": ["[1] c.md:10-12 (Length)"],
+        "outcome": "answer",
+        "probability": pytest.approx(0.832, abs=1e-3),
+        "found": True,
+    }
+
+
+def test_what_comes_close_is_told_as_that_and_is_not_found() -> None:
+    result = ask("What renews a lease?", passage("The lease is red.", coverage=0.5))
+    assert result["answer"] == f"{CLOSE}\n\n> The lease is red. [1]"
+    assert (result["outcome"], result["found"], len(result["citations"])) == ("close", False, 1)
+
+
+def test_a_few_passages_are_quoted_in_their_order_and_numbered() -> None:
+    many = [passage(f"word{number}", path=f"{number}.md") for number in range(FIRST + 3)]
+    result = ask("What renews a lease?", *many)
+    assert [(one["n"], one["path"]) for one in result["citations"]] == [
+        (number + 1, f"{number}.md") for number in range(FIRST)
+    ]
+    assert len(result["sources"]) == FIRST
+
+
+def test_a_quote_that_says_only_what_one_before_it_says_is_left_out() -> None:
+    long = passage("The lease ends.", "Then another worker takes over what it had.", path="a.md")
+    result = ask("What ends a lease?", long, passage("The lease ends.", path="b.md"))
+    assert [one["path"] for one in result["citations"]] == ["a.md"]
+
+
+def test_what_was_looked_for_is_named_with_how_often_it_occurs() -> None:
+    result = ask(
+        "Who pays the green gardener?",
+        passage("The lease lasts 30 seconds.", coverage=0.0),
+        counts={"pays": 0, "green": 1, "gardener": 1234, "other": 3},
+    )
+    assert result == {
+        "answer": f"{NOTHING}\nLooked for “pays” (nowhere), “green” (in 1 passage), "
+        "“gardener” (in 1,234 passages).",
         "citations": [],
         "sources": [],
+        "outcome": "nothing",
+        "probability": pytest.approx(0.01, abs=1e-3),
         "found": False,
     }
 
 
-async def test_thin_evidence_is_refined_once(tmp_path: Path) -> None:
-    corpus = Corpus(write_files(tmp_path / "docs", {"a.md": "Apples are red."}), tmp_path / "home")
+def test_too_little_to_look_for_is_told() -> None:
+    result = ask("Who are you?")
+    assert (result["answer"], result["outcome"]) == (TOO_LITTLE, "nothing")
+
+
+def indexed(tmp_path: Path, files: dict[str, str]) -> LocalResearcher:
+    corpus = Corpus(write_files(tmp_path / "docs", files), tmp_path / "home")
     corpus.update()
-    researcher = LocalResearcher(corpus.index)
-    await researcher.ask("How do I delete a submarine?")
-    first = plan("How do I delete a submarine?")["queries"]
-    assert researcher.asked[: len(first)] == first
-    assert len(researcher.asked) > len(first)
-    assert len(researcher.asked) == len(set(researcher.asked))
+    return LocalResearcher(corpus.index)
+
+
+async def test_a_question_that_is_answered_is_asked_once(tmp_path: Path) -> None:
+    researcher = indexed(tmp_path, {"a.md": "Apples are red."})
+    assert (await researcher.ask("Are apples red?"))["outcome"] == "answer"
+    assert researcher.asked == ["Are apples red?"]
+
+
+async def test_thin_evidence_is_refined_once_by_taking_names_apart(tmp_path: Path) -> None:
+    researcher = indexed(tmp_path, {"a.md": "The cache holds the least recent. Apples are red."})
+    await researcher.ask("How large is apple_cache?")
+    assert researcher.asked == ["How large is apple_cache?", "large apple cache"]
+
+
+async def test_thin_evidence_without_names_is_not_refined(tmp_path: Path) -> None:
+    researcher = indexed(tmp_path, {"a.md": "Apples are red."})
+    assert (await researcher.ask("Who deletes a submarine?"))["outcome"] == "nothing"
+    assert researcher.asked == ["Who deletes a submarine?"]
+
+
+async def test_both_parts_of_a_compound_question_are_answered(tmp_path: Path) -> None:
+    researcher = indexed(
+        tmp_path, {"a.md": "Apples are red.", "b.md": "Bananas grow in Ecuador.", "c.md": "Trains are late."}
+    )
+    result = await researcher.ask("Which colour red are apples and where do bananas grow?")
+    assert {one["path"] for one in result["citations"][:2]} == {"a.md", "b.md"}
 
 
 def test_answers_do_not_depend_on_the_hash_seed() -> None:

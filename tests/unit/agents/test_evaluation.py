@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from agents.documents.words import words_of
+from agents.researcher.answering import CLOSE, NOTHING
 from tests.support.corpora import BRACKWATER, Corpus, LocalResearcher
 
 QUESTIONS = json.loads((BRACKWATER.parent / "brackwater_questions.json").read_text(encoding="utf-8"))
-FIRST_CITATION_RIGHT = 0.95
-"""Share of questions whose first citation is the right one; reached: 35 of 36."""
+FIRST_RIGHT = 31
+"""So many questions have the right first citation; reached: 32 of 36."""
+CLAIMED = 28
+"""So many questions with an answer have the outcome "answer", the others "close"; reached: 29 of 36."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,7 @@ async def test_the_first_citation_is_the_right_one(researcher: LocalResearcher) 
         for item in QUESTIONS["answered"]
         if not is_right(item, await researcher.ask(item["question"]))
     ]
-    assert len(wrong) <= len(QUESTIONS["answered"]) * (1 - FIRST_CITATION_RIGHT), wrong
+    assert len(QUESTIONS["answered"]) - len(wrong) >= FIRST_RIGHT, wrong
 
 
 async def test_some_citation_is_right_for_every_question(researcher: LocalResearcher) -> None:
@@ -48,14 +52,24 @@ async def test_some_citation_is_right_for_every_question(researcher: LocalResear
         assert {citation["path"] for citation in result["citations"]} & set(item["paths"]), item["question"]
 
 
+async def test_most_answers_are_claimed_and_none_is_denied(researcher: LocalResearcher) -> None:
+    outcomes = [(await researcher.ask(item["question"]))["outcome"] for item in QUESTIONS["answered"]]
+    assert set(outcomes) <= {"answer", "close"}
+    assert outcomes.count("answer") >= CLAIMED
+
+
 @pytest.mark.parametrize("question", QUESTIONS["unanswered"])
-async def test_what_the_documents_do_not_say_is_said_to_be_so(
+async def test_what_the_documents_do_not_say_is_never_claimed(
     researcher: LocalResearcher, question: str
 ) -> None:
     result = await researcher.ask(question)
+    assert result["outcome"] in ("nothing", "close")
     assert result["found"] is False
-    assert result["citations"] == result["sources"] == []
-    assert result["answer"].startswith("The documents do not say.")
+    if result["outcome"] == "nothing":
+        assert result["citations"] == result["sources"] == []
+        assert result["answer"].startswith(NOTHING)
+    else:
+        assert result["answer"].startswith(CLOSE)
 
 
 async def test_every_quote_stands_where_its_citation_says(researcher: LocalResearcher) -> None:
@@ -66,10 +80,13 @@ async def test_every_quote_stands_where_its_citation_says(researcher: LocalResea
             if path.suffix not in (".md", ".rst", ".txt", ".py"):
                 continue
             lines = path.read_text(encoding="utf-8").split("\n")
-            cited = lines[citation["start_line"] - 1 : citation["end_line"]]
-            if citation["quote"].startswith("|"):
-                cited += lines  # a row is quoted with its header
-            assert set(citation["quote"].split()) - {"…"} <= set(" ".join(cited).replace('"""', " ").split())
+            cited = words_of(" ".join(lines[citation["start_line"] - 1 : citation["end_line"]]))
+            quoted = citation["quote"].split("\n")
+            if " | " in quoted[0] or quoted[0].endswith(":"):
+                # the head of a table, and the sentence that announces a list, may stand above
+                assert set(words_of(quoted[0])) <= set(words_of(" ".join(lines)))
+                quoted = quoted[1:]
+            assert set(words_of(" ".join(quoted))) <= set(cited), citation
             checked += 1
     assert checked > 25
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.documents.listing import Reason, checked_root, corpus_id, list_documents
+from agents.documents.listing import Reason, checked_root, corpus_id, format_of, list_documents
 from noesium_stream.errors import ConfigError
 from tests.support.corpora import write_files
 
@@ -21,9 +21,28 @@ def found(root: Path) -> list[str]:
 
 
 def test_documents_of_all_formats_are_found_in_order(tmp_path: Path) -> None:
-    names = ["b.md", "a/z.rst", "a/c.txt", "d.html", "e.py", "f.pdf", "README", "LICENSE"]
+    names = ["b.md", "a/z.rst", "a/c.txt", "d.html", "e.py", "f.pdf", "README", "LICENSE", "g.adoc", "h.1"]
     write_files(tmp_path, dict.fromkeys(names, "text"))
     assert found(tmp_path) == sorted(names)
+
+
+def test_pages_of_manuals_are_found_also_when_they_are_compressed() -> None:
+    assert {
+        name: format_of(name)
+        for name in ("ls.1", "LS.8.GZ", "a.3.gz", "a.txt.gz", "a.tar.gz", "a.9", "gz.gz")
+    } == {
+        "ls.1": "man",
+        "LS.8.GZ": "man",
+        "a.3.gz": "man",
+        "a.txt.gz": None,
+        "a.tar.gz": None,
+        "a.9": None,
+        "gz.gz": None,
+    }
+
+
+def test_asciidoc_is_known_by_its_names() -> None:
+    assert format_of("a.adoc") == format_of("a.asciidoc") == "asciidoc"
 
 
 def test_folders_of_tools_and_hidden_ones_are_left_out(tmp_path: Path) -> None:

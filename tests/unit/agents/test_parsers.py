@@ -1,4 +1,4 @@
-"""Every format gives passages with the right headings and the right places."""
+"""Python, PDF and text give units with the right headings and places; bytes become text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from agents.documents.blocks import BinaryError, DamagedError
 from agents.documents.decoding import decode
-from agents.documents.parsers import html, markdown, pdf, python, rst, text
-from agents.documents.passages import MOST_CHARACTERS, Passage, identifier_words, passages_of
+from agents.documents.parsers import pdf, python, text
+from agents.documents.passages import Passage, passages_of
 from noesium_stream.clock import VirtualClock
 from tests.support.pdf import make_pdf
 
@@ -19,152 +19,6 @@ from tests.support.pdf import make_pdf
 def one(passages: list[Passage], part: str) -> Passage:
     [passage] = [passage for passage in passages if part in passage.text]
     return passage
-
-
-def assert_lines_are_those_of_the_file(passages: list[Passage], source: str) -> None:
-    lines = source.split("\n")
-    for passage in passages:
-        assert passage.start_line is not None
-        assert passage.text == "\n".join(lines[passage.start_line - 1 : passage.end_line])
-
-
-MARKDOWN = """# Title
-
-Intro text.
-
-## First part
-
-Some words.
-
-```python
-# not a heading
-x = 1
-```
-
-### Deeper
-
-More words.
-
-Second
-------
-
-Last words.
-"""
-
-
-def test_markdown_has_heading_paths_and_exact_lines() -> None:
-    document = markdown.parse(MARKDOWN.encode(), "a.md")
-    passages = passages_of(document)
-    assert document.title == "Title"
-    assert_lines_are_those_of_the_file(passages, MARKDOWN)
-    assert one(passages, "More words").heading == "Title > First part > Deeper"
-    assert one(passages, "Last words").heading == "Title > Second"
-
-
-def test_markdown_code_is_not_split_and_its_comments_are_no_headings() -> None:
-    code = one(passages_of(markdown.parse(MARKDOWN.encode(), "a.md")), "x = 1")
-    assert "# not a heading" in code.text
-    assert code.heading == "Title > First part"
-
-
-def test_code_within_a_list_stays_whole_and_its_lines_are_exact() -> None:
-    source = "# Steps\n\n- first:\n\n  ```sh\n  # no heading\n\n  run\n  ```\n\n- second\n"
-    passages = passages_of(markdown.parse(source.encode(), "a.md"))
-    assert_lines_are_those_of_the_file(passages, source)
-    code = one(passages, "run")
-    assert "# no heading" in code.text
-    assert code.heading == "Steps"
-
-
-def test_a_markdown_heading_keeps_its_words_and_loses_its_markup() -> None:
-    headings = {
-        "# Use `snake_case` *here*": "Use snake_case here",
-        "# noesium_stream": "noesium_stream",
-        "# [The log](x.md) ##": "The log",
-        "# ![badge](x.svg) Title": "Title",
-        "Two\nlines\n===": "Two lines",
-        "# A \\* B &amp; C": "A * B & C",
-    }
-    for source, heading in headings.items():
-        assert markdown.parse(source.encode(), "a.md").title == heading
-
-
-def test_markdown_that_is_too_long_for_its_parser_is_read_as_text() -> None:
-    source = "# Title\n\nWords.\n\n" * (markdown.MAX_CHARACTERS // 16 + 1)
-    document = markdown.parse(source.encode(), "a.md")
-    assert document.note == "too long for Markdown, read as text"
-    assert document.blocks[1].lines == ["Words."]
-
-
-def test_a_markdown_header_of_settings_is_no_text() -> None:
-    document = markdown.parse(b"---\ntitle: Named\ntags: x\n---\n\nWords.\n", "a.md")
-    assert document.title == "Named"
-    assert [(p.text, p.start_line) for p in passages_of(document)] == [("Words.", 6)]
-
-
-RST = """=====
-Title
-=====
-
-Intro.
-
-.. image:: picture.png
-   :alt: hidden
-
-First
-=====
-
-It is done so::
-
-    run --fast
-
-Deeper
-------
-
-.. note:: Mind the gap.
-
-Second
-======
-
-Words with :class:`Thing`.
-"""
-
-
-def test_rst_has_section_paths_and_exact_lines() -> None:
-    document = rst.parse(RST.encode(), "a.rst")
-    passages = passages_of(document)
-    assert document.title == "Title"
-    assert_lines_are_those_of_the_file(passages, RST)
-    assert one(passages, "Mind the gap").heading == "Title > First > Deeper"
-    assert one(passages, "run --fast").text.startswith("It is done so::")
-    assert one(passages, "Thing").heading == "Title > Second"
-    assert not [passage for passage in passages if "hidden" in passage.text]
-
-
-def test_html_keeps_what_is_visible_with_its_headings_and_lines() -> None:
-    source = (
-        "<html><head><title>The title</title><style>p{}</style></head>\n<body><nav>menu</nav>\n"
-        "<h1>Top</h1>\n<p>One &amp; two<br>three</p>\n<script>evil()</script>\n<h2>Sub</h2>\n"
-        "<table><tr><th>light</th><th>meaning</th></tr>\n<tr><td>red</td><td>stop</td></tr></table>\n"
-        "<pre>a\n  b</pre></body>"
-    )
-    document = html.parse(source.encode(), "a.html")
-    passages = passages_of(document)
-    text_ = "\n".join(passage.text for passage in passages)
-    assert document.title == "The title"
-    assert "One & two\nthree" in text_
-    assert "red | stop" in text_
-    assert "  b" in text_
-    assert not [word for word in ("menu", "evil", "p{}") if word in text_]
-    assert one(passages, "One & two").start_line == 4
-    assert one(passages, "red").heading == "Top > Sub"
-
-
-@pytest.mark.parametrize(
-    "source", ["<p>never closed", "<!-- open", "</div></p>text", "<h1>x", "<a <b> c", "&#xZZ;"]
-)
-def test_broken_html_is_read_as_far_as_it_goes(source: str) -> None:
-    html.parse(source.encode(), "a.html")
 
 
 PYTHON = '''"""Tools for tides.
@@ -193,12 +47,31 @@ def test_python_has_qualified_names_and_exact_lines() -> None:
     document = python.parse(PYTHON.encode(), "tools/tides.py")
     passages = passages_of(document)
     assert document.title == "tools.tides: Tools for tides"
-    assert_lines_are_those_of_the_file(passages, PYTHON)
-    signature = one(passages, "def level")
-    assert signature.heading == "Gauge > level"
-    assert '"""The level at `when`."""' in signature.text
-    assert "return 1.0" not in signature.text
-    assert one(passages, "def helper").text.startswith("@decorated")
+    found = [(p.heading, u.kind, u.text, u.first, u.last) for p in passages for u in p.units]
+    assert found == [
+        ("", "prose", "Tools for tides.", 1, 1),
+        ("", "prose", "More about them.", 3, 3),
+        ("", "code", "LIMIT = 3", 6, 6),
+        ("Gauge", "code", "class Gauge:", 9, 9),
+        ("Gauge", "prose", "Reads levels.", 10, 10),
+        ("Gauge > level", "code", "def level(self, when: int) -> float:", 12, 12),
+        ("Gauge > level", "prose", "The level at `when`.", 13, 13),
+        ("Gauge > level", "code", "return 1.0", 14, 14),
+        ("helper", "code", "@decorated\ndef helper():", 17, 18),
+        ("helper", "code", "return 2", 19, 19),
+    ]
+    assert "return 1.0" not in one(passages, "def level").text
+
+
+def test_docstrings_lose_their_quotes_indentation_and_roles() -> None:
+    source = 'def f(a):\n\t"""Do :func:`it`.\n\n\t:param a: the ``thing``\n\n\t\t>>> f(1)\n\t"""\n'
+    passages = passages_of(python.parse(source.encode(), "a.py"))
+    assert [(u.kind, u.text, u.first, u.last) for p in passages for u in p.units] == [
+        ("code", "def f(a):", 1, 1),
+        ("prose", "Do it.", 2, 2),
+        ("item", "a: the `thing`", 4, 4),
+        ("code", ">>> f(1)", 6, 6),
+    ]
 
 
 def test_python_that_does_not_parse_is_read_as_text() -> None:
@@ -268,30 +141,13 @@ def test_bytes_that_are_no_text_are_refused(data: bytes) -> None:
         decode(data)
 
 
-def test_long_paragraphs_are_cut_at_sentences_and_keep_their_lines() -> None:
-    source = "\n".join(f"This is sentence number {n} of a long text." for n in range(100))
-    passages = passages_of(text.parse(source.encode(), "a.txt"))
-    assert_lines_are_those_of_the_file(passages, source)
-    assert all(80 <= len(passage.text.split()) <= 160 for passage in passages[:-1])
-
-
-def test_an_endless_line_is_cut_into_bounded_passages() -> None:
-    for source in ("word. Next " * 20_000, "x" * 1_000_000):
-        passages = passages_of(text.parse(source.encode(), "a.txt"))
-        assert all(len(passage.text) <= MOST_CHARACTERS for passage in passages)
-        assert all(passage.start_line == passage.end_line == 1 for passage in passages)
-
-
-@given(st.text(alphabet="ab.#`-=\n |*:>", max_size=400))
-def test_markdown_and_rst_never_lose_their_place(source: str) -> None:
-    for parser in (markdown, rst, text):
-        lines = source.split("\n")
-        for passage in passages_of(parser.parse(source.encode(), "a")):
-            assert passage.start_line is not None
-            assert passage.end_line is not None
-            cited = "\n".join(line.rstrip() for line in lines[passage.start_line - 1 : passage.end_line])
-            assert passage.text == cited
-
-
-def test_camel_case_names_are_found_by_their_words() -> None:
-    assert identifier_words("An EventEnvelope and HTTPServer, plain Words") == "Event Envelope HTTP Server"
+def test_a_text_has_its_first_line_as_title_and_paragraphs_with_their_lines() -> None:
+    document = text.parse(b"----\nThe title\n\nOne. Two\nthree.\n\n- item\n\n    code\n", "a.txt")
+    assert document.title == "The title"
+    assert [(u.kind, u.text, u.first, u.last) for p in passages_of(document) for u in p.units] == [
+        ("prose", "The title", 2, 2),
+        ("prose", "One.", 4, 4),
+        ("prose", "Two three.", 4, 5),
+        ("item", "- item", 7, 7),
+        ("code", "code", 9, 9),
+    ]

@@ -1,0 +1,1 @@
+"""`python -m tests.bench answers`: how well questions are answered from documents, beside plain search."""

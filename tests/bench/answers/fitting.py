@@ -1,0 +1,100 @@
+"""The weights of the ranking and of the probability, fitted to questions by plain gradient descent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy
+
+from agents.librarian import index, ranking
+from agents.librarian.index import POOL, CorpusIndex
+from agents.researcher import weighing
+from agents.researcher.planning import plan
+from agents.researcher.quoting import quote_of, quoted_units
+from tests.bench.answers.corpora import Question, is_told
+
+NAMES: Final = tuple(ranking.WEIGHTS)
+_STEPS: Final = 400
+_RATE: Final = 0.05
+_DECAY: Final = 1.0
+
+Asked = Mapping[str, tuple[Path, Sequence[Question]]]
+
+
+def fit(asked: Asked) -> None:
+    """Print weights that put passages with a gold text first, and the curve of what may be claimed."""
+    pools = [_pool(path, question) for path, questions in asked.values() for question in questions]
+    weights = _order(pools)
+    print("WEIGHTS:", {name: round(float(one), 2) for name, one in zip(NAMES, weights, strict=True)})
+    rows, right, answerable = [], [], []
+    for features, _, passages, wanted in pools:
+        if not passages:
+            continue
+        order = numpy.argsort(-(features @ weights), kind="stable")
+        first = [passages[at] for at in order[: weighing.FIRST]]
+        rows.append([1.0, weighing.coverage(first)])
+        quotes = [quote_of(quoted_units(passage)) for passage in first]
+        right.append(float(any(is_told(gold, quote) for gold in wanted for quote in quotes)))
+        answerable.append(bool(wanted))
+    chosen = _logistic(numpy.array(rows), numpy.array(right))
+    print("BIAS, COVERAGE:", [round(float(one), 2) for one in chosen])
+    _curve(1 / (1 + numpy.exp(-(numpy.array(rows) @ chosen))), numpy.array(right), numpy.array(answerable))
+
+
+def _pool(path: Path, question: Question) -> tuple[Any, list[bool], list[dict[str, Any]], tuple[str, ...]]:
+    """Features of all passages that are looked at for a question, and which of them hold a gold text."""
+    kept: list[ranking.Features] = []
+
+    def note(features: ranking.Features, kind: Any, about_code: bool) -> float:
+        kept.append(features)
+        return float(len(kept))
+
+    score, index.score = index.score, note  # type: ignore[attr-defined]
+    try:
+        query = plan(question.text)["queries"]
+        passages = CorpusIndex(path).search(query[0], 2 * POOL)["passages"] if query else []
+    finally:
+        index.score = score  # type: ignore[attr-defined]
+    passages = sorted(passages, key=lambda passage: passage["score"])
+    features = numpy.array([[getattr(one, name) for name in NAMES] for one in kept]).reshape(-1, len(NAMES))
+    golds = [any(is_told(gold, passage["text"]) for gold in question.gold) for passage in passages]
+    return features, golds, passages, question.gold
+
+
+def _order(pools: Sequence[tuple[Any, list[bool], Any, Any]]) -> Any:
+    """Weights by a softmax over each pool: the probability of its gold passages is to be high."""
+    taught = [(features, numpy.array(golds, dtype=float)) for features, golds, _, _ in pools if any(golds)]
+    spread = numpy.concatenate([features for features, _ in taught]).std(axis=0) + 1e-6
+    weights = numpy.zeros(len(NAMES))
+    for _ in range(_STEPS * 4):
+        slope = _DECAY * weights / len(taught)
+        for features, golds in taught:
+            scaled = features / spread
+            worth = scaled @ weights
+            chances = numpy.exp(worth - worth.max())
+            chances /= chances.sum()
+            wanted = chances * golds
+            slope -= scaled.T @ (wanted / wanted.sum() - chances) / len(taught)
+        weights -= 4 * _RATE * slope
+    return weights / spread
+
+
+def _logistic(rows: Any, right: Any) -> Any:
+    weights = numpy.zeros(rows.shape[1])
+    for _ in range(_STEPS * 100):
+        chances = 1 / (1 + numpy.exp(-(rows @ weights)))
+        weights -= 0.5 * (rows.T @ (chances - right) / len(rows) + 1e-4 * weights)
+    return weights
+
+
+def _curve(chances: Any, right: Any, answerable: Any) -> None:
+    print("claimed from   refused of none   claimed of answerable   wrong of claimed")
+    for least in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9):
+        says = chances >= least
+        none = 100 * float((~says[~answerable]).mean())
+        some = 100 * float(says[answerable].mean())
+        bad = 100 * float(1 - right[says].mean()) if says.any() else math.nan
+        print(f"{least:12.2f}{none:18.0f}{some:24.0f}{bad:19.0f}")
