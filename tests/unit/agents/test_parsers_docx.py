@@ -43,7 +43,11 @@ def test_text_lists_and_tables_lie_under_their_headings() -> None:
     assert (lights.start_line, lights.end_line, lights.page) == (None, None, None)
 
 
-@pytest.mark.parametrize("data", [b"", b"PK\x03\x04 no archive", made()[:-200], made()[200:]])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"PK\x03\x04 no archive", made()[:-200], made()[200:]],
+    ids=["empty", "no archive", "without its end", "without its head"],
+)
 def test_what_is_no_docx_is_damaged(data: bytes) -> None:
     with pytest.raises(DamagedError):
         parse(data, "a.docx")
