@@ -109,7 +109,9 @@ class DryRunJournal:
                 self._entered.setdefault(_step_key(event.payload), event)
             elif is_call(kind) and key is not None and _has_result(whole, event, key):
                 calls.add(key)
-                self._recorded.setdefault(event.payload.get("fingerprint") or key, event)
+                # The fingerprint of a question is its content's: several questions may share it.
+                called = event.payload["fingerprint"] if kind == "effect.requested" else key
+                self._recorded.setdefault(called, event)
             if kind == "run.signalled" or (key in calls and not kind.startswith(_NODE)):
                 self.history.apply(event)
 

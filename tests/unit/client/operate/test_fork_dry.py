@@ -226,6 +226,8 @@ async def test_an_answer_is_taken_from_the_record_and_a_new_question_is_not_aske
         assert (await parent.result(timeout=PATIENCE_S))["items"] == [True, 7]
         same = await tried(graph, client, parent, 1)
         assert (same.outcome, same.result["items"]) == ("completed", [True, 7])
+        [reused] = same.steps[0].reused.values()
+        assert (reused.event_type, reused.payload["question"]) == ("approval.requested", "Pay 1?")
         other = await tried(graph, client, parent, 1, n=2)
     assert other.outcome == "stopped"
     [(kind, payload)] = other.steps[0].calls
