@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import re
 from collections.abc import Collection, Mapping
+from contextvars import copy_context
 from typing import Any, Final
 
 from noesium_stream.agent import BaseAgent
@@ -60,19 +62,42 @@ async def dry_fork(parent: Run, at: int, values: Mapping[str, Any], target: Repl
     """
     check_agent(parent, target)
     recorded, ref = await _branch(parent, at, values, target)
-    agent, started = target.agent, False
-
-    async def prepare() -> None:
-        nonlocal started
-        if isinstance(agent, BaseAgent) and not started:
-            started = True
-            await agent.start()
-
+    agent = _OnceStarted(target.agent)
     try:
-        return await dry_run(target, recorded, ref, prepare)
+        return await dry_run(target, recorded, ref, agent.start)
     finally:
-        if isinstance(agent, BaseAgent) and started:
-            await agent.stop()
+        await agent.stop()
+
+
+class _OnceStarted:
+    """An agent that is started when the first of its PURE effects is called; others wait for the same start.
+
+    If the start fails, all calls fail with its error.
+    """
+
+    def __init__(self, agent: Any) -> None:
+        self._agent = agent
+        self._starting: asyncio.Task[None] | None = None
+        self._context = copy_context()
+        """Outside of any step: the start is no part of the one that needs it first."""
+
+    async def start(self) -> None:
+        """Return when the agent has started."""
+        if not isinstance(self._agent, BaseAgent):
+            return
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._agent.start(), context=self._context)
+        await asyncio.shield(self._starting)  # a caller that is cancelled leaves the start to the others
+
+    async def stop(self) -> None:
+        """Stop the agent if it has started; a start that is under way is cancelled."""
+        starting = self._starting
+        if starting is None:
+            return
+        starting.cancel()
+        await asyncio.wait([starting])
+        if not starting.cancelled() and starting.exception() is None:
+            await self._agent.stop()
 
 
 async def _branch(

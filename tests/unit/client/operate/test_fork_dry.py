@@ -327,13 +327,15 @@ async def test_a_dry_fork_is_refused_where_a_fork_is(tmp_path: Path) -> None:
 
 
 class Looking(BaseGraphicAgent):
-    """Looks something up with what `start` has made."""
+    """Looks two things up at a time, with what `start` has made."""
 
     agent_type = "looking"
 
     async def start(self) -> None:
         CALLED["start"] += 1
-        self.book = {1: "one", 2: "two", 3: "three"}
+        for _ in range(20):
+            await asyncio.sleep(0)  # what is called meanwhile finds no book
+        self.book = {1: "one", 2: "two", 3: "three", 4: "four"}
 
     async def stop(self) -> None:
         CALLED["stop"] += 1
@@ -345,29 +347,63 @@ class Looking(BaseGraphicAgent):
         return chain(look=self.look)
 
     async def look(self, state: dict[str, Any]) -> dict[str, Any]:
-        found = [
-            await current_step().effect("look", self.in_book, state["n"] + i, effect_class=PURE)
-            for i in (0, 1)
-        ]
-        return {"items": found}
+        calls = (
+            current_step().effect("look", self.in_book, state["n"] + i, effect_class=PURE) for i in (0, 1)
+        )
+        return {"items": await asyncio.gather(*calls)}
 
-    def in_book(self, n: int) -> str:
+    async def in_book(self, n: int) -> str:
         return self.book[n]
 
 
-async def test_an_agent_is_started_once_if_a_pure_effect_is_called(tmp_path: Path) -> None:
+class Unable(Looking):
+    """Starts in a worker, and not a second time."""
+
+    agent_type = "unable"
+
+    async def start(self) -> None:
+        await super().start()
+        if BROKEN:
+            raise OSError("no book")
+
+
+BROKEN: list[str] = []
+
+
+async def dry_fork_of(agent: type[Looking], tmp_path: Path, **values: Any) -> DryRun:
+    """A dry fork of a finished run, in which `CALLED` counts anew."""
     log = await open_log("memory://")
     try:
-        async with Worker(log, [Looking], home=tmp_path), Client(log) as client:
-            parent = await client.start("looking", {"n": 1, "items": []})
+        async with Worker(log, [agent], home=tmp_path), Client(log) as client:
+            parent = await client.start(agent.agent_type, {"n": 1, "items": []})
             await parent.result(timeout=PATIENCE_S)
             CALLED.clear()
-            code = agent_target(Looking, log)
-            assert (await dry_fork(parent, 0, {}, code)).outcome == "completed"
-            assert not CALLED
-            found = await dry_fork(parent, 0, {"n": 2}, code)
-            assert found.result is not None
-            assert found.result["items"] == ["two", "three"]
-            assert CALLED == {"start": 1, "stop": 1}
+            BROKEN.append("now")
+            try:
+                found = await dry_fork(parent, 0, values, agent_target(agent, log))
+            finally:
+                BROKEN.clear()
+            seen = CALLED.copy()
+        CALLED.clear()
+        CALLED.update(seen)
+        return found
     finally:
         await log.close()
+
+
+async def test_an_agent_is_not_started_if_no_pure_effect_is_called(tmp_path: Path) -> None:
+    assert (await dry_fork_of(Looking, tmp_path)).outcome == "completed"
+    assert not CALLED
+
+
+async def test_an_agent_is_started_once_before_the_first_of_several_pure_effects(tmp_path: Path) -> None:
+    found = await dry_fork_of(Looking, tmp_path, n=3)
+    assert (found.outcome, found.error) == ("completed", None)
+    assert found.result["items"] == ["three", "four"]
+    assert CALLED == {"start": 1, "stop": 1}
+
+
+async def test_an_agent_that_cannot_start_is_tried_once_and_fails_every_pure_effect(tmp_path: Path) -> None:
+    found = await dry_fork_of(Unable, tmp_path, n=3)
+    assert (found.outcome, found.error) == ("failed", "OSError: no book")
+    assert CALLED == {"start": 1}
