@@ -18,6 +18,7 @@ async def last_record(
     *,
     types: Types = None,
     before: int | None = None,
+    most: int | None = None,
 ) -> Record | None:
     """Find the last wanted record; each look reaches four times as far back as the one before.
 
@@ -27,13 +28,17 @@ async def last_record(
         is_wanted: judges the records of a look in their order.
         types: event types to look at.
         before: offset at which the search begins; default: the end of the partition.
+        most: number of offsets that are searched; default: the whole partition.
 
     Raises:
+        LogTruncatedError: retention removed records meanwhile.
         LogUnavailableError, TopicNotFoundError
     """
     topic, partition = place
     first = (await log.beginning(topic))[partition]
     end = (await log.end(topic))[partition] if before is None else before
+    if most is not None:
+        first = max(first, end - most)
     until, span = end, _FIRST_LOOK
     while until > first:
         begin = max(first, end - span)

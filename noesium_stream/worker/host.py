@@ -11,14 +11,21 @@ from typing import Any, Final, TypeVar
 
 from noesium_stream.agent import BaseAgent
 from noesium_stream.capabilities.registry import CapabilityRegistry
-from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailableError, TopicNotFoundError
+from noesium_stream.errors import (
+    CommitUnknownError,
+    EventStoreError,
+    LogFullError,
+    LogUnavailableError,
+    TopicNotFoundError,
+    brief,
+)
 from noesium_stream.event.domain_event import DomainEvent, root_event
 from noesium_stream.event.standard import AgentHeartbeat, AgentStarted, AgentStopped, PartitionStatus
 from noesium_stream.log.members import this_process
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition, Types
 from noesium_stream.log.record import Record
 from noesium_stream.worker.context import PartitionContext
-from noesium_stream.worker.failure_lines import FailureLines
+from noesium_stream.worker.failure_lines import WIDTH, FailureLines
 from noesium_stream.worker.ownership.assignment import Assignment
 from noesium_stream.worker.ownership.owner import PartitionOwner
 from noesium_stream.worker.ownership.takeovers import takeover_lines
@@ -89,6 +96,7 @@ class Host(ABC):
         self.leaving = ""
         self._moved = asyncio.Event()
         self._taken: list[PartitionContext] = []
+        self._takeovers_unknown = False
 
     async def start(self) -> None:
         """Create the topics, announce the agent, and join the group.
@@ -181,12 +189,30 @@ class Host(ABC):
         return problem is None
 
     async def _say_takeovers(self) -> None:
-        """Print from whom the partitions were taken that came since the last time."""
-        taken, self._taken = self._taken, []
-        with suppress(LogUnavailableError, TopicNotFoundError, TimeoutError):  # others say that it is away
+        """Print from whom the partitions were taken that came since the last time.
+
+        These lines are for people only: if they cannot be made, that is printed once, and the host goes on.
+        """
+        taken = self._taken.copy()
+        self._taken.clear()  # the same list: each owner adds to it for as long as it lives
+        try:
             async with asyncio.timeout(PATIENCE_S):
                 for line in await takeover_lines(self._log, taken):
                     self._context.progress(line)
+        except (LogUnavailableError, TopicNotFoundError):
+            return  # the heartbeat says that the log is away
+        except EventStoreError as error:
+            self._say_unknown_takeovers(brief(error, WIDTH))
+        except TimeoutError:
+            self._say_unknown_takeovers(f"no answer for {PATIENCE_S:.0f} s")
+
+    def _say_unknown_takeovers(self, problem: str) -> None:
+        """Print once that it is not known from whom partitions were taken over."""
+        if not self._takeovers_unknown:
+            self._takeovers_unknown = True
+            self._telling.tell(
+                f"{self.agent_type}: it is not known from whom partitions were taken: {problem}"
+            )
 
     async def _follow_if_possible(self) -> None:
         if self._subscription is None:

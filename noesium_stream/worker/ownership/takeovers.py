@@ -16,16 +16,19 @@ from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.heartbeats import last_heartbeats
 
 _SHORT_ID: Final = 13
+_LOOKED_AT: Final = 20_000
+"""How far back an earlier owner is searched, in offsets of a journal's partition; a line is worth no more."""
 
 
 async def takeover_lines(log: EventLog, taken: Iterable[PartitionContext]) -> list[str]:
     """Make a line for each previous owner: which of these partitions were taken over from it.
 
-    A partition that nobody has owned, or this process itself, is in no line. A process is named as in its
+    A partition that nobody has owned, or this process itself, is in no line, nor is one whose previous owner
+    took it more than `_LOOKED_AT` offsets before. A process is named as in its
     last heartbeat, if that is still on the log, else by the beginning of its instance id.
 
     Raises:
-        LogUnavailableError, TopicNotFoundError
+        EventStoreError: the journal or the heartbeats cannot be read.
     """
     by_owner: dict[str, list[PartitionContext]] = {}
     for context in taken:
@@ -51,10 +54,12 @@ async def _previous(log: EventLog, context: PartitionContext) -> str | None:
 
     place = await _journal_of(log, context)
     types, own = (PartitionAcquired.TYPE,), context.agent_ref.instance_id
-    latest = await last_record(log, place, is_of_partition, types=types)
+    latest = await last_record(log, place, is_of_partition, types=types, most=_LOOKED_AT)
     if latest is None or _instance_of(latest) != own:
         return None  # another one has it by now, and says so itself
-    before = await last_record(log, place, is_of_partition, types=types, before=latest.offset)
+    before = await last_record(
+        log, place, is_of_partition, types=types, before=latest.offset, most=_LOOKED_AT
+    )
     previous = None if before is None else _instance_of(before)
     return None if previous == own else previous
 

@@ -10,10 +10,21 @@ import pytest
 
 from noesium_stream.agent import BaseAgent
 from noesium_stream.client import Client
-from noesium_stream.errors import LogUnavailableError
+from noesium_stream.errors import (
+    CorruptRecordError,
+    EventValidationError,
+    FencedError,
+    LogCorruptError,
+    LogForbiddenError,
+    LogTruncatedError,
+    LogUnavailableError,
+)
 from noesium_stream.log import EventLog, open_log
 from noesium_stream.log.members import this_process
 from noesium_stream.worker import Worker, host
+from noesium_stream.worker.context import PartitionContext
+from noesium_stream.worker.heartbeats import last_heartbeats
+from noesium_stream.worker.ownership import takeovers
 from noesium_stream.worker.ownership.takeovers import _ranges
 from tests.support.handlers import Sold, Watcher, append_by_key
 from tests.support.reading import eventually
@@ -87,6 +98,83 @@ async def test_a_log_that_is_away_meanwhile_holds_nothing_up(
 
     monkeypatch.setattr(host, "takeover_lines", away)
     await at_work(log, tmp_path, Echo, [])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LogTruncatedError("t", 0, 1, 2),
+        LogCorruptError("the file is damaged"),
+        LogForbiddenError("may not read"),
+        CorruptRecordError("t", 0, 1, EventValidationError("no envelope", reason="bytes")),
+        TimeoutError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("agent", [Echo, Watcher])
+async def test_what_cannot_be_read_for_a_line_is_said_once_and_ends_no_worker(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, agent: type[BaseAgent]
+) -> None:
+    asked: list[PartitionContext] = []
+
+    async def broken(log: EventLog, taken: list[PartitionContext]) -> list[str]:
+        asked.extend(taken)
+        raise error
+
+    monkeypatch.setattr(host, "takeover_lines", broken)
+    await append_by_key(log, [("a", Sold(amount=1))])
+    said: list[str] = []
+    async with Worker(log, [agent], home=tmp_path, progress=said.append) as worker:
+        [its_host] = worker._hosts
+        await eventually(lambda: len(asked) == 4)
+        # Whoever takes a partition later, and has known the host from before, is asked for as well.
+        owner = next(iter(its_host._owners.values()))
+        owner.lose(FencedError("taken"))
+        await eventually(lambda: len(asked) == 5)
+        [beating] = worker._heartbeats
+        assert not beating.done()
+    assert [line for line in said if "taking it again" not in line] == [
+        f"{its_host.agent_type}: it is not known from whom partitions were taken: "
+        f"{'no answer for 5 s' if isinstance(error, TimeoutError) else error.args[0]}"
+    ]
+
+
+async def test_an_owner_from_long_ago_is_not_searched_for(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await at_work(log, tmp_path, Echo, [])
+    read: list[dict[int, int]] = []
+    reading = log.read
+
+    def counted(topic: str, cursor: Any, **options: Any) -> Any:
+        if topic == log.topology.journal("echo") and options["types"] == ("partition.acquired",):
+            read.append({number: end - cursor[number] for number, end in options["until"].items()})
+        return reading(topic, cursor, **options)
+
+    monkeypatch.setattr(takeovers, "_LOOKED_AT", 1)
+    async with Worker(log, [Echo], home=tmp_path) as worker:
+        await eventually(lambda: len(worker.tenures()) == 4)
+        monkeypatch.setattr(log, "read", counted)
+        assert await takeovers.takeover_lines(log, [one.context for one in worker.tenures()]) == []
+    assert read
+    assert all(count <= 1 for looked in read for count in looked.values())
+
+
+async def test_heartbeats_that_retention_removes_meanwhile_are_as_if_never_there(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await at_work(log, tmp_path, Echo, [])
+    topic, beginning = log.topology.heartbeat, log.beginning
+    assert await last_heartbeats(log)
+
+    async def removed_after(name: str) -> dict[int, int]:
+        firsts = await beginning(name)
+        await log.truncate(name, await log.end(name))
+        return firsts
+
+    monkeypatch.setattr(log, "beginning", removed_after)
+    assert await last_heartbeats(log) == []
+    assert await beginning(topic) == await log.end(topic)
 
 
 def test_partitions_are_named_in_ranges() -> None:
