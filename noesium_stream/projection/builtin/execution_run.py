@@ -10,6 +10,7 @@ from noesium_stream.event.rules.agent_calls import COMMANDS, input_of
 from noesium_stream.event.rules.labels import label_of
 from noesium_stream.event.rules.run_life import ENDINGS, evolve, executor_of
 from noesium_stream.projection.builtin.execution_state import (
+    EffectState,
     NodeCounts,
     PendingApproval,
     PendingTimer,
@@ -47,6 +48,23 @@ def task_of(run: RunState, event: EventEnvelope) -> str | None:
         if task.entered_id == event.causation_id:
             return key
     return next(reversed(run.tasks), None)
+
+
+def drop_retries(run: RunState, wanted: Callable[[EffectState], bool]) -> None:
+    """Remove these of the failed attempts of effects that wait for their next attempt."""
+    found = [key for key, one in run.open_effects.items() if one.status == "retrying" and wanted(one)]
+    for effect_id in found:
+        del run.open_effects[effect_id]
+
+
+def _drop_retries_of(run: RunState, key: str) -> None:
+    """Remove the failed attempts of a task that has ended, and of the tasks of its subgraph."""
+    drop_retries(run, lambda one: one.task == key or _path(one.task).startswith(f"{key}|"))
+
+
+def _path(key: str | None) -> str:
+    """The `task_path` in a task's key."""
+    return (key or "").partition(":")[2]
 
 
 def _waits(run: RunState) -> tuple[dict[str, set[str]], set[str]]:
@@ -101,10 +119,12 @@ def _migrated(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> N
         task.node = renamed.get(task.node, task.node)
         if "|" not in task.task_path and task.node not in payload["next"]:
             del run.tasks[key]
+            _drop_retries_of(run, key)
 
 
 def _compensating(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
     run.tasks, run.timers, run.approvals = {}, {}, {}
+    drop_retries(run, lambda one: True)
 
 
 def _ended(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -136,8 +156,10 @@ def _entered(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> No
 
 
 def _completed(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    if run.tasks.pop(f"{payload['step']}:{payload['task_path']}", None) is None:
+    key = f"{payload['step']}:{payload['task_path']}"
+    if run.tasks.pop(key, None) is None:
         return
+    _drop_retries_of(run, key)
     counts = run.nodes.setdefault(payload["node"], NodeCounts())
     counts.completed += 1
     counts.duration_ms += payload["duration_ms"]
@@ -149,6 +171,7 @@ def _failed(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> Non
     counts.error = f"{payload['error_type']}: {payload['message']}"
     task = _task_at(run, payload)
     if task is not None:
+        _drop_retries_of(run, _key(task))
         retry_in_ms = payload.get("retry_in_ms")
         task.status = "failed" if retry_in_ms is None else "retrying"
         task.due_ms = None if retry_in_ms is None else event.timestamp_ms + retry_in_ms

@@ -76,12 +76,17 @@ class CallState:
 
 @dataclass(slots=True)
 class EffectState:
-    """An effect that is `running`, `retrying` (at `due_ms`), or waits for a person (`undecided`)."""
+    """An effect that is `running`, `retrying` (at `due_ms`), or waits for a person (`undecided`).
+
+    `fingerprint` is the same for all attempts of one call; each attempt has an id of its own. A `retrying`
+    attempt goes when the next one is requested, or when its node completes or fails.
+    """
 
     name: str
     effect_class: str
     since_ms: int
     task: str | None
+    fingerprint: str
     status: str = "running"
     compensates: str | None = None
     outcome_id: str | None = None

@@ -8,7 +8,7 @@ from typing import Any, Final
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import caller_of
 from noesium_stream.event.rules.effect_ledger import awaits_decision
-from noesium_stream.projection.builtin.execution_run import task_of
+from noesium_stream.projection.builtin.execution_run import drop_retries, task_of
 from noesium_stream.projection.builtin.execution_state import (
     CIRCUIT_OPENS,
     CallState,
@@ -48,11 +48,14 @@ def _unresolved(run: RunState, event: EventEnvelope, payload: dict[str, Any]) ->
 
 def _effect_requested(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
     run.effects.setdefault(payload["name"], UseCounts()).begun += 1
+    base = payload["fingerprint"]
+    drop_retries(run, lambda failed: failed.fingerprint == base)
     run.open_effects[payload["effect_id"]] = EffectState(
         payload["name"],
         payload["effect_class"],
         event.timestamp_ms,
         task_of(run, event),
+        base,
         compensates=payload.get("compensates"),
     )
 

@@ -40,7 +40,7 @@ def known_events() -> Catalogue:
     return catalogue
 
 
-NEW_FIELDS = {"PendingApproval": ("minimum", "approved_by"), "EffectState": ("due_ms",)}
+NEW_FIELDS = {"PendingApproval": ("minimum", "approved_by"), "EffectState": ("due_ms", "fingerprint")}
 """Fields of rows that the earlier commit did not have."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypedDict
@@ -42,6 +42,17 @@ def refused() -> None:
     raise ConnectionError("busy")
 
 
+def busy_at_first() -> Callable[[], None]:
+    """A function that is refused once."""
+    refusals = [refused]
+
+    def ask() -> None:
+        if refusals:
+            refusals.pop()()
+
+    return ask
+
+
 async def act(state: State) -> dict[str, Any]:
     what, step = state["what"], current_step()
     if what == "approval":
@@ -54,6 +65,9 @@ async def act(state: State) -> dict[str, Any]:
         await step.invoke("text.echo", {"text": "x"})
     elif what == "retry":
         await step.effect("ask model", refused, retries=Retries(initial_interval=HOUR, max_interval=HOUR))
+    elif what == "retried":
+        await step.effect("ask model", busy_at_first(), retries=Retries(initial_interval=timedelta(0)))
+        await asyncio.Event().wait()
     elif what == "work":
         await asyncio.Event().wait()
     return {"done": what}
@@ -91,6 +105,7 @@ async def listed(client: Client, run: Run, **filters: Any) -> RunInfo:
 
 
 async def test_a_run_that_waits_is_shown_with_what_it_waits_for(log: EventLog, tmp_path: Path) -> None:
+    works = {"work", "retried"}
     waits = {
         "approval": "approval.requested",
         "quorum": "approval.requested",
@@ -98,6 +113,7 @@ async def test_a_run_that_waits_is_shown_with_what_it_waits_for(log: EventLog, t
         "call": "capability.invoked",
         "retry": "effect.failed",
         "work": "run.started",
+        "retried": "effect.completed",
     }
     async with Client(log) as client, Worker(log, [SAMPLE, HUNG], home=tmp_path):
         runs = {what: await client.start("sample", {"what": what}) for what in waits}
@@ -110,7 +126,7 @@ async def test_a_run_that_waits_is_shown_with_what_it_waits_for(log: EventLog, t
         until = {what: [wait.until_ms for wait in info.waits_for] for what, info in infos.items()}
         assert {what: info.status for what, info in infos.items()} == {
             **dict.fromkeys(waits, "waiting"),
-            "work": "running",
+            **dict.fromkeys(works, "running"),
         }
         assert shown["approval"][0].startswith('ann or role:auditor to answer "Pay?" until 20')
         assert shown["quorum"] == ['bob (1 of 2 have approved) to answer "Both?"']
@@ -118,14 +134,16 @@ async def test_a_run_that_waits_is_shown_with_what_it_waits_for(log: EventLog, t
         [call] = infos["call"].waits_for
         assert shown["call"] == [f"echo to answer text.echo, run {call.id}"]
         assert shown["retry"][0].startswith("the next attempt of ask model at 20")
-        assert (shown["work"], until["quorum"]) == ([], [None])
+        assert (shown["work"], shown["retried"], until["quorum"]) == ([], [], [None])
         for what, run in runs.items():
             one = await run.info()
             assert (one.status, one.waits_for) == (infos[what].status, infos[what].waits_for)
         waiting = await client.list_runs(agent_type="sample", status="waiting")
-        assert {info.run_id for info in waiting} == {run.id for what, run in runs.items() if what != "work"}
+        assert {info.run_id for info in waiting} == {
+            run.id for what, run in runs.items() if what not in works
+        }
         running = await client.list_runs(agent_type="sample", status="running")
-        assert [info.run_id for info in running] == [runs["work"].id]
+        assert {info.run_id for info in running} == {runs[what].id for what in works}
 
 
 async def test_a_run_waits_for_a_worker_where_nobody_has_its_partition(log: EventLog, tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from noesium_stream.cli.commands.runs.show import collect
 from noesium_stream.client import Client, Run
 from noesium_stream.client.views.causal_tree import RunTree, causal_tree
+from noesium_stream.client.views.waits import waits_of
 from noesium_stream.clock import VirtualClock
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
@@ -20,12 +23,16 @@ from noesium_stream.event.standard import (
     ApprovalAnswered,
     ApprovalExpired,
     ApprovalRequested,
+    CompensationStarted,
+    EffectCompleted,
     EffectFailed,
     EffectRequested,
     GraphRef,
+    NodeCompleted,
     NodeEntered,
     NodeFailed,
     NodeRetried,
+    RunMigrated,
     RunStarted,
     TimerFired,
     TimerStarted,
@@ -35,6 +42,7 @@ from noesium_stream.event.standard import (
 from noesium_stream.projection.builtin.execution import ExecutionProjection
 from noesium_stream.projection.builtin.execution_state import AgentState, RunState
 from noesium_stream.projection.engine import ProjectionEngine
+from noesium_stream.projection.state.codec import StateCodec
 from tests.support.many_runs import many_runs
 
 SHOWN = ("agent_type", "agent_version", "label", "requested_ms", "started_ms", "ended_ms", "error", "result")
@@ -288,11 +296,90 @@ def test_a_question_to_several_people_is_open_until_enough_of_them_have_decided(
         assert (run.status, run.approvals) == ("running", {})
 
 
-def test_an_effect_that_is_tried_again_waits_for_its_next_attempt_and_for_no_person() -> None:
-    call = {"run_id": "run", "effect_id": "e"}
+def attempt(number: int, base: str = "f", fails: bool = True) -> list[tuple[DomainEvent, str]]:
+    """An attempt of the effect `base`, which fails and is tried again, or has not ended."""
+    call = {"run_id": "run", "effect_id": f"{base}{number}"}
     requested = EffectRequested(
-        **call, name="ask model", effect_class="idempotent", fingerprint="f", idempotency_key="k"
+        **call,
+        name="ask model",
+        effect_class="idempotent",
+        fingerprint=base,
+        idempotency_key=f"{base}{number}",
     )
     failed = EffectFailed(**call, error_type="E", message="busy", duration_ms=1, retry_in_ms=500)
-    run = run_of(entered("act", 1, "pull:act"), (requested, "a"), (failed, "a"))
+    return [(requested, "a"), (failed, "a")] if fails else [(requested, "a")]
+
+
+ACT = entered("act", 1, "pull:act")
+
+
+def test_an_effect_that_is_tried_again_waits_for_its_next_attempt_and_for_no_person() -> None:
+    run = run_of(ACT, *attempt(0))
     assert (run.status, run.waits_for) == ("waiting", ["retry"])
+
+
+def test_an_effect_waits_no_longer_once_its_next_attempt_is_requested() -> None:
+    run = run_of(ACT, *attempt(0), *attempt(1, fails=False))
+    assert (run.status, run.waits_for, list(run.open_effects)) == ("running", [], ["f1"])
+    again = run_of(ACT, *attempt(0), *attempt(1))
+    assert (again.waits_for, list(again.open_effects), waits_of(again)[0].until_ms) == (
+        ["retry"],
+        ["f1"],
+        CLOCK.now_ms() + 500,
+    )
+    done = EffectCompleted(run_id="run", effect_id="f1", duration_ms=1), "a"
+    ended = run_of(ACT, *attempt(0), *attempt(1, fails=False), done)
+    assert (ended.status, ended.open_effects, waits_of(ended)) == ("running", {}, ())
+
+
+def test_a_wait_ends_the_same_where_the_row_was_stored_meanwhile() -> None:
+    projection, codec = ExecutionProjection(), StateCodec(ExecutionProjection())
+    row = codec.decode(codec.encode(run_of(ACT, *attempt(0))))
+    [(requested, _)] = attempt(1, fails=False)
+    [event] = events((requested, "a"))
+    after = projection.apply(row, event)
+    assert isinstance(after, RunState)
+    assert (after.status, list(after.open_effects)) == ("running", ["f1"])
+
+
+def test_a_next_attempt_ends_the_wait_of_its_own_call_alone() -> None:
+    run = run_of(ACT, *attempt(0), *attempt(0, "g"), *attempt(1, "g", fails=False))
+    assert {key: one.status for key, one in run.open_effects.items()} == {"f0": "retrying", "g1": "running"}
+
+
+OUTER = {
+    "run_id": "run",
+    "node": "outer",
+    "step": 1,
+    "task_path": "pull:outer",
+    "attempt": 1,
+    "duration_ms": 1,
+}
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        NodeCompleted(**OUTER),
+        NodeFailed(**OUTER, error_type="E", message="no"),
+        NodeFailed(**OUTER, error_type="E", message="no", retry_in_ms=500),
+    ],
+    ids=["completed", "failed", "retried"],
+)
+def test_an_effect_waits_no_longer_once_its_node_has_ended(end: DomainEvent) -> None:
+    outer, inner = entered("outer", 1, "pull:outer"), entered("inner", 1, "1:pull:outer|0|pull:inner")
+    other = entered("other", 1, "pull:outermost")
+    waits = [outer, *attempt(0, "o"), inner, *attempt(0, "i"), other, *attempt(0, "f")]
+    assert list(run_of(*waits).open_effects) == ["o0", "i0", "f0"]
+    assert list(run_of(*waits, (end, "a")).open_effects) == ["f0"]
+
+
+def test_a_run_that_is_undone_or_moved_past_a_node_has_no_effect_to_try_again() -> None:
+    undone = CompensationStarted(run_id="run", cause="failed", error_type="E", message="no"), "a"
+    assert run_of(ACT, *attempt(0), undone).open_effects == {}
+    old, new = (GraphRef(graph_id="doer", version=version, fingerprint="0") for version in ("1.0.0", "2.0.0"))
+    moved = RunMigrated(
+        run_id="run", agent_version="2.0.0", from_graph=old, to_graph=new, step=1, state={}, next=["other"]
+    )
+    run = run_of(ACT, *attempt(0), (moved, "a"))
+    assert (run.tasks, run.open_effects) == ({}, {})
