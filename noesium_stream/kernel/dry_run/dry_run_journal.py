@@ -3,7 +3,8 @@
 Its run has the id of the recorded one, so that a call of the same content at the same place has the same id:
 what came of it is in the history from the start. The steps after the fork are not: bodies run. A new call is
 noted, and the task that made it ends (`EndOfRecording`, which the graph takes for an interrupt) before
-anything is called. New effects of the class PURE are the exception: they are called.
+anything is called. New effects of the class PURE are the exception: they are called,
+up to a limit, since code that polls would go on for good.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from noesium_stream.clock import SystemClock
 from noesium_stream.event.domain_event import DomainEvent
@@ -31,6 +32,15 @@ from noesium_stream.kernel.step.position import Place, enclosing_step
 _SPINS: Final = 40
 """Turns of the event loop in which other tasks of a stopped step may come to their own calls."""
 
+MAX_CALLS: Final = 1000
+"""New PURE calls and pauses of a dry run: time does not pass in it, so that code that polls never ends."""
+
+_MAX_ROUNDS: Final = MAX_CALLS
+"""Times that a stopped step waits for the progress of others."""
+
+_MAX_REFUSALS: Final = 100
+"""Times that a stopped task is told so by an error that `except Exception` takes."""
+
 _NODE: Final = "kernel.node."
 _NOT_LOOKED_UP: Final = "unresolved"
 """The provider of a call that is not made: nobody looks it up."""
@@ -47,6 +57,7 @@ class DryStep:
         outcome: `completed`, `failed`, or `open`: it stopped, or ran when the dry run ended.
         error: the error of its last attempt.
         waits: what it waits for, besides the results of its calls.
+        polls: whether it stopped since the dry run had made `MAX_CALLS` calls and pauses.
     """
 
     key: StepKey
@@ -57,6 +68,16 @@ class DryStep:
     outcome: str = "open"
     error: str | None = None
     waits: str | None = None
+    polls: bool = False
+
+    @property
+    def lacks_result(self) -> bool:
+        """Whether it has asked for what a dry run does not have."""
+        return self.polls or self.waits is not None or any(_needs_outside(*call) for call in self.calls)
+
+
+class _Refused(BaseException):
+    """Ends a body that takes every `Exception` and tries again, for good."""
 
 
 class DryRunJournal:
@@ -87,8 +108,10 @@ class DryRunJournal:
         self.history = RunHistory()
         self._recorded: dict[str, EventEnvelope] = {}
         self._entered: dict[StepKey, EventEnvelope] = {}
-        self._stopped: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._stopped: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
+        """The tasks that have stopped, and how often each was told so."""
         self._progress = 0
+        self._calls = 0
         self._begin(parent, ref)
 
     def _begin(self, parent: RecordedRun, ref: ForkRef) -> None:
@@ -132,15 +155,14 @@ class DryRunJournal:
             EndOfRecording: the task, or one of the node that ends here, has stopped.
         """
         kind, payload = event.event_type(), event.payload()
-        self._progress += 1
         if self._is_stopped():
-            self._end()
+            self._refuse(kind)
+        self._progress += 1
         made = event.to_envelope(self.identity.agent, trace, causation_id, clock=self.clock)
         if kind.startswith(_NODE):
             made = self._node(kind, payload, made)
         elif is_call(kind):
-            self._here().calls.append((kind, payload))
-            if _needs_outside(kind, payload):
+            if not self._may_call(kind, payload):
                 self._stop_task()
                 return made
         elif not kind.startswith(("kernel.", "effect.", "approval.", "timer.")):
@@ -199,6 +221,19 @@ class DryRunJournal:
 
     # -- steps and ends ------------------------------------------------------------------------------
 
+    def _may_call(self, kind: str, payload: dict[str, Any]) -> bool:
+        """Note a new call; return whether it is made."""
+        step = self._here()
+        if _needs_outside(kind, payload):
+            step.calls.append((kind, payload))
+            return False
+        if self._calls == MAX_CALLS:
+            step.polls = True
+            return False
+        self._calls += 1
+        step.calls.append((kind, payload))
+        return True
+
     def _node(self, kind: str, payload: dict[str, Any], made: EventEnvelope) -> EventEnvelope:
         key = _step_key(payload)
         if kind == f"{_NODE}entered":
@@ -210,7 +245,7 @@ class DryRunJournal:
         if kind == f"{_NODE}retried":
             return made
         self._note_reused()
-        if step.waits is not None or any(_needs_outside(*call) for call in step.calls):
+        if step.lacks_result:
             self._end()  # it goes on without a result, as if the call had failed
         step.outcome = kind.removeprefix(_NODE)
         step.error = f"{payload['error_type']}: {payload['message']}" if "error_type" in payload else None
@@ -234,15 +269,26 @@ class DryRunJournal:
     def _stop_task(self) -> None:
         task = asyncio.current_task()
         if task is not None:
-            self._stopped.add(task)
+            self._stopped.setdefault(task, 0)
 
     async def _stop(self) -> NoReturn:
         """End the task when other tasks of the run have come to their own calls."""
         seen = -1
-        while seen != self._progress:
+        for _ in range(_MAX_ROUNDS):
+            if seen == self._progress:
+                break
             seen = self._progress
             for _ in range(_SPINS):
                 await asyncio.sleep(0)
+        self._end()
+
+    def _refuse(self, kind: str) -> NoReturn:
+        """End a stopped task that goes on, or the node that ends with it."""
+        task = asyncio.current_task()
+        if task is not None and not kind.startswith(_NODE):
+            self._stopped[task] += 1
+            if self._stopped[task] > _MAX_REFUSALS:
+                raise _Refused
         self._end()
 
     def _end(self) -> NoReturn:

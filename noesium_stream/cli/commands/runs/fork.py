@@ -26,7 +26,7 @@ from noesium_stream.client.operate.fork import dry_fork, fork, parse_setting
 from noesium_stream.clock import to_rfc3339
 from noesium_stream.event.rules.agent_calls import input_of
 from noesium_stream.kernel.dry_run.dry_run import DryRun
-from noesium_stream.kernel.dry_run.dry_run_journal import DryStep
+from noesium_stream.kernel.dry_run.dry_run_journal import MAX_CALLS, DryStep
 from noesium_stream.kernel.recording.replay_index import superstep
 from noesium_stream.kernel.verify.difference import describe_call
 from noesium_stream.redaction import hide_secrets, redacted
@@ -67,9 +67,9 @@ async def fork_command(
 
     By default a dry run in this process: nothing is written. The steps after the fork run again. A call that
     the run made as well gets what is recorded; a new one (an effect, another agent, a question) is shown and
-    not made, and the step that needs its result stops. Effects of the class PURE are called, models too. Work
-    that a node's body does directly, not through step.effect, a model, a tool or another agent, is done.
-    Exit code 1 if the fork would fail.
+    not made, and the step that needs its result stops. Effects of the class PURE are called, models too; a
+    step that polls stops after 1000 of these calls and pauses. Work that a node's body does directly, not
+    through step.effect, a model, a tool or another agent, is done. Exit code 1 if the fork would fail.
 
     With --perform: start a new run that shares the history up to the step, and print its id. A worker of the
     agent executes it, and makes all its calls, also those that the first run has made.
@@ -115,6 +115,8 @@ def _lines(found: DryRun) -> Iterator[str]:
             yield f"  would emit  {_shown(kind, payload)}"
         if step.waits is not None:
             yield f"  would wait for {step.waits}"
+        if step.polls:
+            yield f"  it polls: a dry run ends at {MAX_CALLS} new calls of PURE effects and pauses"
         if step.error is not None:
             yield f"  {redacted(shorten(step.error, _WIDTH))}"
     if found.outcome == "completed":
@@ -161,6 +163,7 @@ def _step_fields(step: DryStep) -> dict[str, Any]:
         "error": None if step.error is None else redacted(step.error),
         "as_recorded": [_call_fields(event.event_type, event.payload) for event in step.reused.values()],
         "calls": [_call_fields(*call) for call in step.calls],
+        "polls": step.polls,
         "events": [{"type": kind, "payload": hide_secrets(payload)} for kind, payload in step.events],
     }
 

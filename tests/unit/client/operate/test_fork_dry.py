@@ -21,7 +21,7 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step, graph_ref
 from noesium_stream.kernel.dry_run.dry_run import DryRun
-from noesium_stream.kernel.dry_run.dry_run_journal import DryStep
+from noesium_stream.kernel.dry_run.dry_run_journal import MAX_CALLS, DryStep
 from noesium_stream.kernel.verify.verifier import ReplayTarget
 from noesium_stream.log import open_log
 from noesium_stream.worker import Worker
@@ -263,6 +263,58 @@ async def test_a_signal_that_never_came_stops_it(tmp_path: Path) -> None:
         found = await tried(graph, client, await finished(client), 0, n=2)
     assert found.outcome == "stopped"
     assert found.steps[0].waits is not None
+
+
+async def test_a_step_that_polls_stops_at_the_limit_of_calls_and_pauses(tmp_path: Path) -> None:
+    ended: list[str] = []
+
+    async def work(state: dict[str, Any]) -> dict[str, Any]:
+        step = current_step()
+        for _ in range(MAX_CALLS if state["n"] > 1 else 0):  # for good, if nothing stops it
+            await step.effect("look", outside, "look", state["n"], effect_class=PURE)
+            await step.sleep(60)
+        ended.append("work")
+        return {}
+
+    graph = chain(work=work)
+    async with running(graph, tmp_path) as client:
+        parent = await finished(client)
+        ended.clear()
+        found = await dry_fork(parent, 0, {"n": 2}, target(graph))
+    assert (found.outcome, ended) == ("stopped", [])
+    [step] = found.steps
+    assert (step.outcome, step.polls, step.waits) == ("open", True, None)
+    assert Counter(names(step)) == {"look": MAX_CALLS // 2, "timer.started": MAX_CALLS // 2}
+    assert CALLED == {"look": MAX_CALLS // 2}
+
+
+async def test_a_node_that_tries_again_after_every_error_stops(tmp_path: Path) -> None:
+    tries: list[int] = []
+
+    async def pay_somehow(n: int) -> str:
+        for attempt in range(5_000):  # for good, if nothing stops it
+            tries.append(attempt)
+            try:
+                return str(await current_step().effect("pay", outside, "pay", n))
+            except Exception:
+                await asyncio.sleep(0)
+        return "never"
+
+    async def alone(state: dict[str, Any]) -> dict[str, Any]:
+        return {"value": await pay_somehow(state["n"])}
+
+    async def beside(state: dict[str, Any]) -> dict[str, Any]:
+        look = current_step().signal("go") if state["n"] > 1 else asyncio.sleep(0)
+        return {"items": await asyncio.gather(pay_somehow(state["n"]), look)}
+
+    for graph in (chain(work=alone), chain(work=beside)):
+        async with running(graph, tmp_path) as client:
+            parent = await finished(client)
+            tries.clear()
+            found = await tried(graph, client, parent, 0, n=2)
+        assert found.outcome == "stopped"
+        assert names(found.steps[0]) == ["pay"]
+        assert len(tries) < 200
 
 
 async def test_a_fork_that_would_fail_says_so_after_its_attempts(tmp_path: Path) -> None:

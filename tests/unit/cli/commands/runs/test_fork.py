@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,3 +44,12 @@ def test_a_failing_fork_is_exit_code_1_and_its_error_is_told_without_secrets(
         _show_dry_run(PARENT, 2, DryRun("failed", (), error="ValueError: password=hunter22"), False)
     assert ended.value.exit_code == 1
     assert capsys.readouterr().out == "failed  ValueError: password=***\n"
+
+
+def test_a_step_that_polls_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    found = DryRun("stopped", (DryStep((3, "pull:pay"), "pay", polls=True),))
+    _show_dry_run(PARENT, 2, found, False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "  it polls: a dry run ends at 1000 new calls of PURE effects and pauses"
+    _show_dry_run(PARENT, 2, found, True)
+    assert json.loads(capsys.readouterr().out)["steps"][0]["polls"] is True
