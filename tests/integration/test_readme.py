@@ -55,8 +55,8 @@ def the_two_commands(reader: Reader) -> None:
     assert done.stdout.startswith("> ")
     first_source = done.stdout.partition("Sources\n")[2].splitlines()[0]
     assert re.match(r"\s*\[1\] (README|noesium_stream/guides/\w+)\.md:", first_source)
-    assert "When a process dies" in done.stdout
-    assert "researcher 1.0.0 begins" in done.stderr
+    assert "process dies" in done.stdout
+    assert "researcher 2.0.0 begins" in done.stderr
     # The first command installs a wheel, the second one the folder itself.
     assert reader.shell("noesium guide agent").stdout.startswith("# "), "the wheel lacks the guides"
     share_packages(reader.path / ".venv")
