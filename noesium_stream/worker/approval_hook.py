@@ -3,7 +3,11 @@
 Decision record: the question is on the log before anybody is told, and no run waits for the telling. So a
 hook that fails, hangs or is slow costs nothing but its own line on standard error. A process that dies
 between the two tells nobody; `noesium approvals` lists the question all the same. Telling twice is worse than
-that: only what has certainly failed is tried again.
+that: only what has certainly told nobody is tried again, and only where that may help. That is a command that
+could not be started, a webhook that was not reached before anything was written to it, and its answers 429
+and 503. After that nothing is certain: a command may tell somebody and then fail, and a server may do so and
+then reset the connection or answer 500. That is not repeated, and the line says that somebody may have been
+told.
 """
 
 from __future__ import annotations
@@ -27,10 +31,13 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.labels import shortened, summary_of
 
 TIMEOUT_S: Final = 10.0
-"""Longest time for one command or one request, in seconds; then it is ended."""
+"""Longest time for one command, one connection and one answer, in seconds; then it is ended."""
+
+STDERR_S: Final = 0.5
+"""How long the rest of a failed command's standard error is waited for once it has ended, in seconds."""
 
 PAUSES_S: Final = (1.0, 5.0)
-"""Pauses before further attempts after a failure, in seconds."""
+"""Pauses before further attempts after a failure that has certainly told nobody, in seconds."""
 
 AT_ONCE: Final = 4
 MOST_WAITING: Final = 10_000
@@ -41,10 +48,20 @@ _LISTED: Final = "noesium approvals lists what is asked"
 _LONGEST_QUESTION: Final = 16_000
 _MOST_SAID: Final = 2_000
 _SHOWN: Final = 200
+_STDERR: Final = 2
+_BUSY: Final = frozenset({"429", "503"})
 
 
-class _Failed(NoesiumError):
-    """Nobody was told, so that it can be tried again."""
+class _UntoldError(NoesiumError):
+    """Nobody was told; `again`: another attempt may help."""
+
+    def __init__(self, message: str, *, again: bool) -> None:
+        super().__init__(message)
+        self.again = again
+
+
+class _UncertainError(NoesiumError):
+    """Somebody may have been told."""
 
 
 class ApprovalHook:
@@ -114,7 +131,7 @@ class ApprovalHook:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if left:
             what = "message about a question was" if left == 1 else "messages about questions were"
-            self._progress(f"{left} {what} not sent: {_LISTED}")
+            self._progress(f"{left} {what} given up, and may not have been sent: {_LISTED}")
 
     async def _work(self) -> None:
         while self._waiting:
@@ -126,17 +143,24 @@ class ApprovalHook:
     async def _tell(self, name: str, send: Callable[[bytes], Any], body: bytes) -> None:
         for pause_s in (*PAUSES_S, None):
             try:
-                async with asyncio.timeout(TIMEOUT_S):
-                    await send(body)
+                await send(body)
                 return
-            except TimeoutError:
-                problem = f"it did not end in {TIMEOUT_S:g} s"
-                break  # it may have told somebody
-            except (_Failed, OSError, ValueError, asyncio.IncompleteReadError) as error:
-                problem = str(error) or type(error).__name__
-            if pause_s is not None:
+            except _UntoldError as error:
+                line = f"nobody was told of a question by {name}: {shortened(error.message, _SHOWN)}"
+                if not error.again or pause_s is None:
+                    break
                 await self._clock.sleep(pause_s)
-        self._progress(f"nobody was told of a question by {name}: {shortened(problem, _SHOWN)}")
+            except _UncertainError as error:
+                line = _uncertain(name, error.message)
+                break
+            except TimeoutError:
+                line = _uncertain(name, f"it did not end in {TIMEOUT_S:g} s")
+                break
+        self._progress(line)
+
+
+def _uncertain(name: str, problem: str) -> str:
+    return f"somebody may have been told of a question by {name}, or nobody: {shortened(problem, _SHOWN)}"
 
 
 def message_about(event: EventEnvelope, log: str) -> bytes:
@@ -205,48 +229,73 @@ def _command(text: str) -> list[str]:
     return argv
 
 
+class _Command(asyncio.SubprocessProtocol):
+    """A running command: the beginning of its standard error, and when the process itself has ended.
+
+    Not `Process.wait`: it also waits for the pipes, which a child in the background may hold for ever.
+    """
+
+    def __init__(self) -> None:
+        self.said = b""
+        self.exited = asyncio.Event()
+        self.silent = asyncio.Event()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Keep the beginning of standard error."""
+        self.said += data[: max(0, _MOST_SAID - len(self.said))]
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """Note the end of standard error."""
+        if fd == _STDERR:
+            self.silent.set()
+
+    def process_exited(self) -> None:
+        """Note the end of the process."""
+        self.exited.set()
+
+
 async def _run(argv: list[str], body: bytes) -> None:
     """Run the command in a group of its own, and end the whole group if it is not done in time."""
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stdin is not None, "it was asked for"
-    assert process.stderr is not None, "it was asked for"
     try:
-        said, _, code = await asyncio.gather(
-            _beginning(process.stderr), _feed(process.stdin, body), process.wait()
+        transport, command = await asyncio.get_running_loop().subprocess_exec(
+            _Command, *argv, stdout=asyncio.subprocess.DEVNULL, start_new_session=True
         )
-    except BaseException:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        raise
-    if code != 0:
-        lines = said.decode(errors="replace").strip().splitlines()
-        raise _Failed(f"exit code {code}" + (f": {lines[-1]}" if lines else ""))
+    except (OSError, ValueError) as error:
+        raise _UntoldError(str(error), again=True) from None
+    stdin = transport.get_pipe_transport(0)
+    assert isinstance(stdin, asyncio.WriteTransport), "it was asked for"
+    try:
+        stdin.write(body)
+        stdin.close()  # once all is written; a command need not read it
+        async with asyncio.timeout(TIMEOUT_S):
+            await command.exited.wait()
+        code = transport.get_returncode()
+        if code != 0:
+            raise _UncertainError(f"exit code {code}" + await _last_line(command))
+    finally:
+        if transport.get_returncode() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(transport.get_pid(), signal.SIGKILL)
+        if stdin.get_write_buffer_size():
+            stdin.abort()  # a child in the background holds it open, unread
+        transport.close()
 
 
-async def _feed(stream: asyncio.StreamWriter, body: bytes) -> None:
-    with suppress(ConnectionError):  # a command need not read it
-        stream.write(body)
-        await stream.drain()
-    stream.close()
-
-
-async def _beginning(stream: asyncio.StreamReader) -> bytes:
-    """Read to the end, and keep the beginning."""
-    found = b""
-    while chunk := await stream.read(_MOST_SAID):
-        if len(found) < _MOST_SAID:
-            found += chunk
-    return found
+async def _last_line(command: _Command) -> str:
+    with suppress(TimeoutError):  # a child in the background may hold it open
+        async with asyncio.timeout(STDERR_S):
+            await command.silent.wait()
+    lines = command.said.decode(errors="replace").strip().splitlines()
+    return f": {lines[-1]}" if lines else ""
 
 
 async def _post(url: SplitResult, body: bytes) -> None:
-    """Post the body; only an answer of the class 2xx counts, and redirections are not followed."""
+    """Post the body; only an answer of the class 2xx counts, and redirections are not followed.
+
+    Raises:
+        _UntoldError: nothing was written, or the server has refused it.
+        _UncertainError, TimeoutError: the server may have dealt with it.
+    """
     encrypted = url.scheme == "https"
     host, port = url.hostname or "", url.port or (443 if encrypted else 80)
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
@@ -254,13 +303,33 @@ async def _post(url: SplitResult, body: bytes) -> None:
         f"POST {target} HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nUser-Agent: noesium\r\nConnection: close\r\n\r\n"
     )
-    reader, writer = await asyncio.open_connection(host, port, ssl=encrypted or None)
     try:
-        writer.write(head.encode("ascii") + body)
-        await writer.drain()
-        words = (await reader.readline()).split(maxsplit=2)
+        async with asyncio.timeout(TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port, ssl=encrypted or None)
+    except TimeoutError:
+        raise _UntoldError(f"it did not take the connection in {TIMEOUT_S:g} s", again=True) from None
+    except (OSError, ValueError) as error:  # refused, no such host, no trusted certificate
+        raise _UntoldError(str(error) or type(error).__name__, again=True) from None
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            writer.write(head.encode("ascii") + body)
+            await writer.drain()
+            _judge((await reader.readline()).split(maxsplit=2))
+    except TimeoutError:
+        raise
+    except (OSError, ValueError) as error:
+        raise _UncertainError(str(error) or type(error).__name__) from None
     finally:
         writer.close()
+
+
+def _judge(words: list[bytes]) -> None:
+    """Check the first line of an answer."""
     status = words[1].decode(errors="replace") if len(words) > 1 else "nothing"
-    if len(status) != 3 or not status.startswith("2"):
-        raise _Failed(f"it answered {status}")
+    kind = status[0] if len(status) == 3 else ""
+    if kind == "2":
+        return
+    problem = f"it answered {status}"
+    if status in _BUSY or kind == "4":
+        raise _UntoldError(problem, again=status in _BUSY)
+    raise _UncertainError(problem)
