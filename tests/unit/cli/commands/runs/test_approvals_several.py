@@ -56,9 +56,10 @@ def runs(url: str, tmp_path: Path) -> list[str]:
 
     async def begin() -> list[str]:
         async with Worker(url, [ASKER], home=tmp_path), Client(url) as client:
-            begun = [await client.start("asker", dict(given)) for given in INPUTS]
-            for run in begun:
-                await reached(run, "approval.requested")
+            begun = []
+            for given in INPUTS:  # one after the other: questions are listed by the time of asking
+                begun.append(await client.start("asker", dict(given)))
+                await reached(begun[-1], "approval.requested")
             return [run.id for run in begun]
 
     return asyncio.run(begin())
