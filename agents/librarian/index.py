@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from agents.documents.kinds import Kind, asks_for_code
+from agents.documents.kinds import PRIOR, Kind, asks_for_code
 from agents.documents.listing import Reason, Skipped
 from agents.documents.words import names_of, stems, telling, words_of
 from agents.librarian.meaning import Vectors, packed, unpacked, vectors_of
 from agents.librarian.ranking import Features, Query, place, score
 from noesium_stream.private_files import make_file, make_folder
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Raise it with every change of the tables, a parser, the cutting of passages, or the model of meaning."""
 
 BUSY_MS = 60_000
@@ -64,10 +64,14 @@ _WEIGHTS = "0.5, 1.0, 2.0, 1.0, 0.5"
 _BY_WORDS = f"""
 SELECT terms.rowid FROM terms CROSS JOIN passages ON passages.id = terms.rowid
 CROSS JOIN files ON files.id = passages.file_id
-WHERE terms MATCH ? ORDER BY round(bm25(terms, {_WEIGHTS}), 6), files.path, ordinal LIMIT ?
+WHERE terms MATCH ?
+ORDER BY round(bm25(terms, {_WEIGHTS}) * {{worth}}, 6), files.path, ordinal LIMIT ?
 """
+_WHENS = " ".join(f"WHEN '{kind}' THEN {prior}" for kind, prior in PRIOR.items())
+_WORTH = f"CASE kind {_WHENS} END"
 _VECTORS = """
-SELECT passages.id, vector FROM passages JOIN files ON files.id = passages.file_id ORDER BY path, ordinal
+SELECT passages.id, vector, kind FROM passages JOIN files ON files.id = passages.file_id
+ORDER BY path, ordinal
 """
 _READ = """
 SELECT passages.id, path, title, heading, text, start_line, end_line, page, ordinal, units, kind
@@ -204,13 +208,19 @@ class CorpusIndex:
         db: sqlite3.Connection,
         query: str,
         pieces: list[str],
-        rows: list[tuple[int, bytes]],
+        rows: list[tuple[int, bytes, Kind]],
     ) -> list[dict[str, Any]]:
         asked = vectors_of([query])[0]
-        said = db.execute(_BY_WORDS, (" OR ".join(map(_quoted, pieces)), POOL)).fetchall()
+        about_code = asks_for_code(query)
+        statement = _BY_WORDS.format(worth="1.0" if about_code else _WORTH)
+        said = db.execute(statement, (" OR ".join(map(_quoted, pieces)), POOL)).fetchall()
         by_words = {row[0]: rank for rank, row in enumerate(said)}
-        meanings = unpacked([vector for _, vector in rows]) @ asked
-        nearest = sorted(range(len(rows)), key=lambda at: (-round(float(meanings[at]), 5), at))[:POOL]
+        meanings = unpacked([row[1] for row in rows]) @ asked
+        worths = [
+            float(one) * (1.0 if about_code else PRIOR[row[2]])
+            for one, row in zip(meanings, rows, strict=True)
+        ]
+        nearest = sorted(range(len(rows)), key=lambda at: (-round(worths[at], 5), at))[:POOL]
         by_meaning = {rows[at][0]: rank for rank, at in enumerate(nearest)}
         cosines = dict(zip((row[0] for row in rows), map(float, meanings), strict=True))
         ids = sorted({*by_words, *by_meaning})
@@ -228,7 +238,7 @@ class CorpusIndex:
                 coverage=weighed.coverage(above.union(stems(row.text))),
                 heading=weighed.coverage(above),
             )
-            ranked.append(_as_passage(row, features, scores, weighed, asks_for_code(query)))
+            ranked.append(_as_passage(row, features, scores, weighed, about_code))
         ranked.sort(
             key=lambda item: (-item["score"], item["path"], item["start_line"] or 0, item["passage_id"])
         )

@@ -25,7 +25,7 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "coverage": 9.4,
     "heading": 3.5,
 }
-_KIND: Final = 12.0
+_KIND: Final = 8.0
 """What a passage of no prose loses, times what its kind counts less (`PRIOR`)."""
 
 

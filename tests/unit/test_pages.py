@@ -29,6 +29,11 @@ def test_every_block_is_named_and_each_page_with_commands_is_followed(page: Path
         assert (ROOT / "tests" / "integration" / "guides" / f"test_{page.stem}.py").exists()
 
 
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_no_page_has_marks_of_a_merge(page: Path) -> None:
+    assert not re.search(r"^(?:<{7}|>{7}) ", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_the_readme_is_short_and_its_two_commands_are_one_line_each() -> None:
     assert README.read_text(encoding="utf-8").count("\n") <= 250
     bodies = {block.name: block.body for block in blocks(README)}
