@@ -73,8 +73,8 @@ def load(place: Path, files: dict[str, str], *references: str) -> list[str]:
 def test_they_are_found_where_nothing_else_is(place: Path) -> None:
     said = load(place, {}, "agents.researcher", "agents.librarian")
     assert said == [
-        "agents.researcher agents.researcher.agent 1.0.0",
-        "agents.librarian agents.librarian.agent 1.0.0",
+        "agents.researcher agents.researcher.agent 2.0.0",
+        "agents.librarian agents.librarian.agent 2.0.0",
     ]
 
 
@@ -110,7 +110,7 @@ def test_folders_that_have_nothing_to_do_with_them_hide_nothing(place: Path) -> 
     assert said[0] == "There is no agent module 'agents.examples.refund'."
     assert said[-2:] == [
         "agents.examples.mine agents.examples.mine 7.0.0",
-        "agents.researcher agents.researcher.agent 1.0.0",
+        "agents.researcher agents.researcher.agent 2.0.0",
     ]
 
 
