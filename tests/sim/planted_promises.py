@@ -150,7 +150,7 @@ def serve_the_first_tenant_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CommandQueue, "_circle", circle)
 
 
-@planted("turn", first=180)
+@planted("turn", first=420)
 def begin_beside_in_one_order(patch: pytest.MonkeyPatch) -> None:
     """Who began last where no slot was free is forgotten.
 
