@@ -10,7 +10,7 @@ import re
 from itertools import pairwise
 from typing import Final
 
-from agents.documents.blocks import Block, Document
+from agents.documents.blocks import Block, BlockKind, Document
 from agents.documents.decoding import decode, split_lines
 from agents.documents.inline import substituted
 
@@ -199,8 +199,8 @@ class _Reader:
         if self.term:
             term_at = first if self.explained else self.term_at
             shown, at, first = [self.term, *shown], (term_at, *at), term_at
-        kind = "term" if self.term else "item" if item else "prose"
-        self.blocks.append(Block(shown, first, last, self._headings(), kind=kind, at=at))  # type: ignore[arg-type]
+        kind: BlockKind = "term" if self.term else "item" if item else "prose"
+        self.blocks.append(Block(shown, first, last, self._headings(), kind=kind, at=at))
         self.explained = True
 
     def _goes_on(self, number: int, in_item: bool) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from agents.documents.blocks import Block, Document, lines_block
+from agents.documents.blocks import Block, BlockKind, Document, lines_block
 from agents.documents.decoding import decode, split_lines
 from agents.documents.inline import plain
 
@@ -130,8 +130,8 @@ class _Reader:
                 part = lines[first - number : end - number + 1]
                 is_term = end > first and self._indent(first + 1) > self._indent(number)
                 is_term = is_term and not _BULLET.match(part[0]) and not part[0].startswith(_NO_TERM)
-                kind = "term" if is_term else ""
-                self.blocks.append(Block(part, first, end, tuple(self.path), kind=kind))  # type: ignore[arg-type]
+                kind: BlockKind = "term" if is_term else ""
+                self.blocks.append(Block(part, first, end, tuple(self.path), kind=kind))
         return self._literal(last, self._indent(number)) if text.endswith("::") else last
 
     def _goes_on(self, number: int, first: int) -> bool:
