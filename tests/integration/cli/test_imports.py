@@ -13,7 +13,7 @@ from noesium_stream.cli.app import COMMANDS
 from tests.support.command import Folder
 from tests.support.reading_commands import READING, arguments, prepare
 
-SLOW = {"aiokafka", "anyio", "confluent_kafka", "langchain", "langchain_core", "langgraph", "nodesemver"}
+SLOW = {"aiokafka", "anyio", "confluent_kafka", "langchain", "langchain_core", "langgraph"}
 """Libraries that take long to import, and that no command needs which only reads a log on SQLite."""
 NOT_FOR_TEXTS = SLOW | {"asyncio", "cryptography", "fastavro", "pydantic"}
 TEXTS = {("--help",), ("--version",), ("guide",), ("guide", "agent")}
