@@ -39,6 +39,8 @@ class Mark:
     tags: tuple[str, ...]
     priority: int
     weight: int
+    required_roles: tuple[str, ...]
+    required_scopes: tuple[str, ...]
 
 
 @overload
@@ -57,6 +59,8 @@ def capability(
     tags: Sequence[str] = (),
     priority: int = 0,
     weight: int = 1,
+    required_roles: Sequence[str] = (),
+    required_scopes: Sequence[str] = (),
 ) -> Callable[[F], F]: ...
 
 
@@ -71,6 +75,8 @@ def capability(
     tags: Sequence[str] = (),
     priority: int = 0,
     weight: int = 1,
+    required_roles: Sequence[str] = (),
+    required_scopes: Sequence[str] = (),
 ) -> Any:
     """Offer a function or a method as a capability; its schemas are derived from its annotations.
 
@@ -96,6 +102,8 @@ def capability(
         tags: words that it is found by.
         priority: providers of higher priority are chosen first.
         weight: among those of one priority.
+        required_roles: a run that calls it must act with all of these (see the guide `secure`).
+        required_scopes: and with all of these.
 
     The function itself stays unchanged.
 
@@ -107,7 +115,17 @@ def capability(
         return capability()(id)
     chosen = None if side_effects is None else SideEffectClass(side_effects)
     mark = Mark(
-        id, version, description, chosen, determinism_class, latency_class, tuple(tags), priority, weight
+        id,
+        version,
+        description,
+        chosen,
+        determinism_class,
+        latency_class,
+        tuple(tags),
+        priority,
+        weight,
+        tuple(required_roles),
+        tuple(required_scopes),
     )
 
     def annotate(function: F) -> F:
@@ -220,6 +238,8 @@ def _capability(
             tags=list(mark.tags),
             priority=mark.priority,
             weight=mark.weight,
+            required_roles=list(mark.required_roles),
+            required_scopes=list(mark.required_scopes),
         )
     except ValidationError as error:
         first = error.errors()[0]

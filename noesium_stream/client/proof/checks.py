@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from noesium_stream.client.proof.findings import ASKED, Findings
+from noesium_stream.client.proof.grant_chain import GrantChain
 from noesium_stream.client.proof.proof_file import FileRecord, Head, Line, Seal, Tail, read_lines
 from noesium_stream.errors import ConfigError, EventValidationError, SignatureError, UnknownSchemaError
 from noesium_stream.event.codec.codec import EnvelopeCodec
@@ -46,6 +47,7 @@ class OfflineVerdict:
         unsigned: number of records without a signature.
         exporter: id of the key whose signature of the whole file holds; None: there is none.
         findings: what the records say.
+        grants: what it acted with, and what it handed on.
         problems: where something is wrong, and what.
         more: number of further problems.
     """
@@ -57,6 +59,7 @@ class OfflineVerdict:
     unsigned: int = 0
     exporter: str | None = None
     findings: Findings = field(default_factory=Findings)
+    grants: GrantChain = field(default_factory=GrantChain)
     problems: list[tuple[str, str]] = field(default_factory=list)
     more: int = 0
 
@@ -253,6 +256,9 @@ class _Check:
         key = self._sender(record, event) if asked and signed_by is not None else None
         if is_known and (event.event_type not in ENDINGS or event.payload["run_id"] == record.key):
             findings.take(event, record.at_ms, received=asked, key=None if key is None else key.key_id)
+            problem = self.verdict.grants.take(event, received=asked)
+            if problem is not None:
+                raise EventValidationError("payload.grant", problem)
         if asked and signed_by is not None and key is None:
             raise SignatureError(
                 SENDER, "the sender's own signature is missing: only the agent says who it was"

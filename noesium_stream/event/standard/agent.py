@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.effect import Compensated
@@ -160,6 +160,21 @@ class ReplyTo(BaseModel, defer_build=True):
     call_id: Identifier
 
 
+class Grant(BaseModel, defer_build=True):
+    """The roles and scopes that a run acts with (RFC-0005): those of `principal`, or fewer.
+
+    `parent` is the hash of the grant that it was narrowed from, the calling run's; None: it comes from the
+    policy itself. See `event/trust/grants.py`.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    principal: Identifier
+    roles: Names = Field(default_factory=list)
+    scopes: Names = Field(default_factory=list)
+    parent: Name | None = None
+
+
 class GraphRef(BaseModel, defer_build=True):
     """The graph that a run is pinned to: its id, semantic version and fingerprint."""
 
@@ -208,10 +223,10 @@ class RunStarted(StandardEvent, event_type="run.started"):
     whose journal holds the shared history. `on_failure`: the reference of the last compensation of a run that
     ends without a result, as `compensation` in `effect.requested`. `deadline_ms` is the command's.
     `waited_ms`: how old a command with a `ttl_ms` is, from when the log took it. `refused`: why the policy
-    does not allow the command; the run ends at once.
+    does not allow the command; the run ends at once. `grant`: what it acts with; None: nobody limits it.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "waited_ms", "refused")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "waited_ms", "refused", "grant")
 
     run_id: Identifier
     agent_type: AgentType
@@ -224,6 +239,7 @@ class RunStarted(StandardEvent, event_type="run.started"):
     deadline_ms: Whole | None = Field(default=None, ge=0)
     waited_ms: Whole | None = Field(default=None, ge=0)
     refused: Text | None = None
+    grant: Grant | None = None
 
 
 class RunMigrated(StandardEvent, event_type="run.migrated"):

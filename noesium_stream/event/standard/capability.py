@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from noesium_stream.event.standard.agent import ReplyTo
+from noesium_stream.event.standard.agent import Grant, ReplyTo
 from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import (
     AgentType,
@@ -116,9 +116,10 @@ class CapabilityInvoked(StandardEvent, event_type="capability.invoked"):
 
     `run_id` is the run that the provider will create for it; `registry_offset` is the registry position that
     the choice is based on. `deadline_ms` is the caller's own: the called run must have ended by then, too.
+    `grant` is what the called run may act with, narrowed from the caller's.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "grant")
 
     run_id: Identifier
     capability_id: Name
@@ -132,6 +133,7 @@ class CapabilityInvoked(StandardEvent, event_type="capability.invoked"):
     reply_to: ReplyTo
     attempt: Whole = Field(default=1, ge=1)
     deadline_ms: Whole | None = Field(default=None, ge=0)
+    grant: Grant | None = None
 
 
 class CapabilityCompleted(StandardEvent, event_type="capability.completed"):

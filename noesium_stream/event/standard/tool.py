@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from noesium_stream.event.standard.agent import ReplyTo
+from noesium_stream.event.standard.agent import Grant, ReplyTo
 from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import (
     AgentType,
@@ -80,7 +80,7 @@ class ToolInvocationRequested(StandardEvent, event_type="tool.invocation.request
     §12.1 have the same meaning as there. Without these fields it is not a valid inbox event.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "grant")
 
     call_id: Identifier
     toolkit_name: Name
@@ -97,6 +97,7 @@ class ToolInvocationRequested(StandardEvent, event_type="tool.invocation.request
     reply_to: ReplyTo | None = None
     attempt: Whole = Field(default=1, ge=1)
     deadline_ms: Whole | None = Field(default=None, ge=0)
+    grant: Grant | None = None
 
 
 class ToolInvocationCompleted(StandardEvent, event_type="tool.invocation.completed"):

@@ -3,12 +3,16 @@
     [roles]
     auditor = ["alice", "bob"]
 
+    [scopes]
+    "ledger:read" = ["role:auditor", "carol"]
+
     [[allow]]
     who = ["alice", "role:auditor", "agent:clerk"]
     may = ["start", "cancel"]
     agents = ["librarian"]
 
-What no rule allows is refused. The owner of a run judges by the policy of its own process, and records what
+A scope has members, as a role has: they may pass it on to the runs that they start (see `grants`). What no
+rule allows is refused. The owner of a run judges by the policy of its own process, and records what
 it decided: no replay asks a policy. Without a policy everybody may ask everything, unless signatures are
 required. A key that speaks for everybody is an operator's, who may ask everything.
 """
@@ -84,16 +88,24 @@ class Rule(BaseModel):
 
 
 class Policy(BaseModel):
-    """A policy: roles with their members, and rules. The empty policy allows nothing."""
+    """A policy: roles and scopes with their members, and rules. The empty policy allows nothing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     roles: dict[_Name, _Names] = Field(default_factory=dict, max_length=1_000)
+    scopes: dict[_Name, _Names] = Field(default_factory=dict, max_length=1_000)
     allow: list[Rule] = Field(default_factory=list, max_length=10_000)
 
     def roles_of(self, principal: str) -> frozenset[str]:
         """The roles of a name, without `role:`."""
         return self._roles.get(principal, frozenset())
+
+    def scopes_of(self, principal: str) -> frozenset[str]:
+        """The scopes of a name: its own, and those of its roles."""
+        names = {principal, *(ROLE + role for role in self.roles_of(principal))}
+        return frozenset(
+            scope for scope, members in self.scopes.items() if ANY in members or not names.isdisjoint(members)
+        )
 
     def rule_for(self, request: Request) -> str | None:
         """The name of the first rule that allows a request; None: no rule does."""

@@ -6,7 +6,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,19 +15,25 @@ from noesium_stream.errors import CapabilityError, StateError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.agent_calls import capability_call, output_of, tool_call, tool_capability_id
-from noesium_stream.event.standard import CapabilityUnresolved, ReplyTo
+from noesium_stream.event.standard import CapabilityUnresolved, Grant, ReplyTo
+from noesium_stream.event.trust.grants import grant_in, narrowed
 from noesium_stream.kernel.journal import Destination
 from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.kernel.step.position import Place
 
 
 class _Call(NamedTuple):
-    """A request and its provider; `kind` is part of the call's id, `event` makes its event."""
+    """A request and its provider; `kind` is part of the call's id, `event` makes its event.
+
+    `roles` and `scopes`: those of the run's grant that the call hands on; None: all.
+    """
 
     kind: str
     capability_id: str
     version: str | None
     event: Callable[[Mapping[str, Any], dict[str, Any]], DomainEvent]
+    roles: Collection[str] | None = None
+    scopes: Collection[str] | None = None
 
 
 class Delegation:
@@ -37,10 +43,17 @@ class Delegation:
         self._place = place
 
     async def invoke(
-        self, capability_id: str, arguments: Mapping[str, Any], *, version: str | None = None
+        self,
+        capability_id: str,
+        arguments: Mapping[str, Any],
+        *,
+        version: str | None = None,
+        roles: Collection[str] | None = None,
+        scopes: Collection[str] | None = None,
     ) -> Any:
         """See `Step.invoke`."""
-        return await self._ask(_Call("invoke", capability_id, version, capability_call), arguments)
+        call = _Call("invoke", capability_id, version, capability_call, roles, scopes)
+        return await self._ask(call, arguments)
 
     async def call_tool(
         self, toolkit: str, tool: str, arguments: Mapping[str, Any], *, version: str | None = None
@@ -60,11 +73,12 @@ class Delegation:
                 hint="Give a mapping: the arguments by their names.",
             )
         check_size(sent, "arguments", f"The call of {capability_id}")
+        grant = self._grant(call)
         base = self._place.call_id(call.kind, capability_id, sent)
         await self._place.before_call(base, f"another call of {capability_id}")
         call_id = self._call_to_make(base)
         if call_id not in self._place.history.invoked:
-            await self._send(call_id, call, sent)
+            await self._send(call_id, call, sent, grant)
         history = self._place.history
         await self._place.journal.until(lambda: call_id in history.answered)
         answer = history.answered[call_id].payload
@@ -89,7 +103,13 @@ class Delegation:
                 return made
         return call_id
 
-    async def _send(self, call_id: str, call: _Call, sent: dict[str, Any]) -> None:
+    def _grant(self, call: _Call) -> Grant | None:
+        """What the called run may act with: the run's own grant, or the part of it that the call hands on."""
+        started = self._place.journal.history.started
+        own = None if started is None else grant_in(started.payload)
+        return None if own is None else narrowed(own, call.roles, call.scopes)
+
+    async def _send(self, call_id: str, call: _Call, sent: dict[str, Any], grant: Grant | None) -> None:
         journal, run_id = self._place.journal, self._place.run_id
         try:
             provider = await journal.resolve(call.capability_id, call.version)
@@ -111,6 +131,7 @@ class Delegation:
             "target_agent_type": provider.agent_type,
             "registry_offset": provider.registry_offset,
             "deadline_ms": journal.history.deadline_ms,
+            "grant": grant,
             "reply_to": ReplyTo(agent_type=identity.agent.agent_type, run_id=run_id, call_id=call_id),
         }
         journal.stage(

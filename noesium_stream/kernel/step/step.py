@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -82,18 +82,28 @@ class Step:
         self._place.emitted.append(event)
 
     async def invoke(
-        self, capability_id: str, arguments: Mapping[str, Any], *, version: str | None = None
+        self,
+        capability_id: str,
+        arguments: Mapping[str, Any],
+        *,
+        version: str | None = None,
+        roles: Collection[str] | None = None,
+        scopes: Collection[str] | None = None,
     ) -> Any:
         """Delegate to a provider of `capability_id` and wait for the answer (RFC-0005, RFC-1001 §10.3).
 
         The chosen provider is recorded with the call; a second execution takes the same one and waits for the
-        same answer.
+        same answer. The called run acts with this run's grant: with all of its roles and scopes, or with
+        those that are given here.
 
         Raises:
             CapabilityNotFoundError: there is no provider in this version range.
             CapabilityError: the provider answered with an error.
+            PermissionDeniedError: the run has not all of these roles and scopes itself.
         """
-        return await Delegation(self._place).invoke(capability_id, arguments, version=version)
+        return await Delegation(self._place).invoke(
+            capability_id, arguments, version=version, roles=roles, scopes=scopes
+        )
 
     async def call_tool(
         self,

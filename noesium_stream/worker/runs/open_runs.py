@@ -20,6 +20,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.standard import RunDeadlinePassed, RunStarted
+from noesium_stream.event.trust.grants import given_to
 from noesium_stream.kernel.failure_of_code import failure_of_code
 from noesium_stream.log.headers import DEADLINE
 from noesium_stream.log.port import Outgoing
@@ -187,6 +188,7 @@ class OpenRuns:
         release = self._releases.beginning(command) or newest
         payload = command.payload
         fork = payload.get("fork") or {}
+        grant = given_to(self.context.policy, command)
         try:
             return RunStarted(
                 run_id=record.key,
@@ -199,7 +201,8 @@ class OpenRuns:
                 on_failure=release.on_failure,
                 deadline_ms=payload.get("deadline_ms"),
                 waited_ms=waited_ms(record, command, self.clock.now_ms()),
-                refused=command_refusal(self.context.policy, record),
+                refused=command_refusal(self.context.policy, record, grant, release.agent.capabilities),
+                grant=grant,
             )
         except ValidationError as error:  # an integer in JSON may be too large for the field
             raise EventValidationError("payload", brief(error, 200)) from error

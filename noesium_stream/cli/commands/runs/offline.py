@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from noesium_stream.cli.output import out, shorten
 from noesium_stream.cli.table import table
 from noesium_stream.client.proof.checks import OfflineVerdict
 from noesium_stream.clock import to_rfc3339
+from noesium_stream.event.trust.grants import grant_hash
 
 _WIDTH = 80
 
@@ -18,7 +19,7 @@ def show(verdict: OfflineVerdict) -> None:
     head = verdict.head
     out(f"run {shorten(head.run_id, 256)} of {shorten(head.agent_type, 64)}, namespace {head.namespace[:64]}")
     table(("", "who", "key", "when", "what"), list(_rows(verdict)))
-    for line in _signatures(verdict):
+    for line in (*_grant(verdict), *_signatures(verdict)):
         out(line)
     for where, what in verdict.problems:
         out(f"{where}: {what}")
@@ -42,6 +43,20 @@ def _rows(verdict: OfflineVerdict) -> Iterator[tuple[str, str, str, str, str]]:
     else:
         end = f"{findings.status}" + (f": {findings.message}" if findings.message else "")
         yield "ended", "", "", to_rfc3339(findings.ended_ms), shorten(end, 2 * _WIDTH)
+
+
+def _grant(verdict: OfflineVerdict) -> Iterator[str]:
+    grant = verdict.grants.own
+    if grant is not None:
+        held = f"roles: {_names(grant.roles)}; scopes: {_names(grant.scopes)}"
+        chain = f"grant {grant_hash(grant)[:16]}"
+        if grant.parent is not None:
+            chain += f", narrowed from {shorten(grant.parent, 16)}"
+        yield f"acts for {shorten(grant.principal, _WIDTH)}, {held} ({chain})"
+
+
+def _names(names: Sequence[str]) -> str:
+    return shorten(", ".join(names), _WIDTH) if names else "none"
 
 
 def _signatures(verdict: OfflineVerdict) -> Iterator[str]:
@@ -68,6 +83,7 @@ def as_fields(verdict: OfflineVerdict) -> dict[str, Any]:
         "said": [_fields(said) for said in findings.said],
         "done": [_fields(done) for done in findings.done.values()],
         "forked_from": findings.forked_from,
+        "grant": None if verdict.grants.own is None else verdict.grants.own.model_dump(mode="json"),
         "status": findings.status,
         "ended_ms": findings.ended_ms,
         "message": findings.message,

@@ -16,6 +16,7 @@ from noesium_stream.cli.session import asynchronous, json_option, log_option, op
 from noesium_stream.client import Client
 from noesium_stream.client.operate.replay import verify, verify_open
 from noesium_stream.client.proof.checks import verify_file
+from noesium_stream.client.proof.grant_chain import broken_links
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.signing import Verifier
 from noesium_stream.kernel.verify.verifier import Verdict
@@ -33,7 +34,9 @@ from noesium_stream.log import EventLog
     "exported",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Check the signatures of a run that `noesium export` wrote; no log and no code is needed.",
+    multiple=True,
+    help="Check the signatures of a run that `noesium export` wrote; no log and no code is needed. Several "
+    "times for the runs of a tree: the grants that they hand on are checked as well.",
 )
 @click.option(
     "--public-keys",
@@ -52,7 +55,7 @@ async def verify_command(
     run_ids: tuple[str, ...],
     all_open: bool,
     agent_type: str | None,
-    exported: Path | None,
+    exported: tuple[Path, ...],
     public_keys: tuple[Path, ...],
     graph: str | None,
     options: tuple[str, ...],
@@ -71,9 +74,11 @@ async def verify_command(
     """
     if any(not run_id.strip() for run_id in run_ids):
         raise click.UsageError("A run id is empty.")
-    if exported is not None:
+    if exported:
         if all_open or agent_type is not None or graph is not None or options or len(run_ids) > 1:
             raise click.UsageError("--offline takes one run id at most, --public-keys and --json.")
+        if run_ids and len(exported) > 1:
+            raise click.UsageError("A run id goes with one --offline.")
         return _offline(exported, public_keys, run_ids[0] if run_ids else None, as_json)
     if public_keys:
         raise click.UsageError("--public-keys goes with --offline.")
@@ -94,17 +99,24 @@ async def verify_command(
     return None
 
 
-def _offline(exported: Path, public_keys: Sequence[Path], run_id: str | None, as_json: bool) -> None:
+def _offline(
+    exported: Sequence[Path], public_keys: Sequence[Path], run_id: str | None, as_json: bool
+) -> None:
     verifier = Verifier() if public_keys else Verifier.from_file(settings().noesium.public_keys)
     for path in public_keys:
         for key in Verifier.from_file(path).keys.values():
             verifier.trust(key)
-    verdict = verify_file(exported, verifier, run_id)
+    verdicts = [verify_file(path, verifier, run_id) for path in exported]
+    by_run = {verdict.head.run_id: verdict for verdict in verdicts}
+    for run, problem in broken_links((run, verdict.grants) for run, verdict in by_run.items()):
+        by_run[run].wrong("the grant", problem)
     if as_json:
-        out_json(offline.as_fields(verdict))
+        fields = [offline.as_fields(verdict) for verdict in verdicts]
+        out_json(fields if len(fields) > 1 else fields[0])
     else:
-        offline.show(verdict)
-    if not verdict.is_proven:
+        for verdict in verdicts:
+            offline.show(verdict)
+    if not all(verdict.is_proven for verdict in verdicts):
         raise click.exceptions.Exit(FAILED)
 
 
