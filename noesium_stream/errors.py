@@ -48,7 +48,15 @@
     │   ├── EffectDecisionError         this effect needs no decision, or does not allow this one
     │   └── RunTimeoutError             no outcome within the caller's timeout        (retriable)
     ├── AgentError
-    │   └── AgentLoadError              an agent's module cannot be imported or holds no agent
+    │   ├── AgentLoadError              an agent's module cannot be imported or holds no agent
+    │   └── SubagentError               a command-line sub-agent did not do what it was asked for
+    │       ├── SubagentStartError      its program cannot be started, or has failed too often
+    │       ├── SubagentBusyError       too many calls wait for it already             (retriable)
+    │       ├── SubagentTimeoutError    it did not answer in time, and was killed
+    │       ├── SubagentExitedError     it ended before it answered
+    │       ├── SubagentProtocolError   it printed what is no answer to the request, and was killed
+    │       ├── SubagentAnswerError     it answered with an error
+    │       └── SubagentStateError      its state does not allow what was asked of its adapter
     ├── ProjectionError                 a projection cannot be folded, stored or read
     │   ├── ProjectionLoadError         a projection's module cannot be imported or holds none
     │   ├── StateFileError              a state file is damaged, foreign or another's: replay
@@ -387,6 +395,40 @@ class AgentError(NoesiumError):
 
 class AgentLoadError(AgentError):
     """An agent's module cannot be imported, or holds no agent."""
+
+
+class SubagentError(AgentError):
+    """A command-line sub-agent did not do what it was asked for."""
+
+
+class SubagentStartError(SubagentError):
+    """The program of a sub-agent cannot be started, or has failed too often to be started again."""
+
+
+class SubagentBusyError(SubagentError):
+    """Too many calls wait for a sub-agent already: nothing was sent to it."""
+
+    retriable = True
+
+
+class SubagentTimeoutError(SubagentError):
+    """A sub-agent did not answer in time; it was killed, and may have done what it was asked for."""
+
+
+class SubagentExitedError(SubagentError):
+    """A sub-agent ended before it answered; it may have done what it was asked for."""
+
+
+class SubagentProtocolError(SubagentError):
+    """A sub-agent printed what is no answer to the request; it was killed, and may have done its work."""
+
+
+class SubagentAnswerError(SubagentError):
+    """A sub-agent answered with an error; the message is its own."""
+
+
+class SubagentStateError(SubagentError):
+    """The state of a sub-agent does not allow what was asked of its adapter."""
 
 
 class ProjectionError(NoesiumError):

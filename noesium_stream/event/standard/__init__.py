@@ -72,6 +72,7 @@ from noesium_stream.event.standard.kernel import (
 )
 from noesium_stream.event.standard.projection import MigratedTopic, ProjectionMigrated
 from noesium_stream.event.standard.request import RequestParked, RequestResumed
+from noesium_stream.event.standard.subagent import SubagentStateChanged
 from noesium_stream.event.standard.system import (
     DeadLetterDropped,
     DeadLetterRedriven,
@@ -168,6 +169,7 @@ __all__ = [
     "RunSignalled",
     "RunStarted",
     "SideEffectClass",
+    "SubagentStateChanged",
     "TaskCompleted",
     "TaskRequested",
     "TimerFired",
