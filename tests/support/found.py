@@ -22,9 +22,9 @@ def unit(text: str, line: int = 1, kind: str = "prose", group: int = 0, **more: 
 def passage(
     *units: dict[str, Any] | str, path: str = "a.md", coverage: float = 1.0, **more: Any
 ) -> dict[str, Any]:
-    """A passage of `units`; a text is a unit on a line and in a group of its own."""
+    """A passage of `units`; a text is a unit on a line and in a group of its own, and covers as much."""
     made = [
-        unit(one, number, group=number) if isinstance(one, str) else one
+        unit(one, number, group=number, coverage=coverage) if isinstance(one, str) else one
         for number, one in enumerate(units, 1)
     ]
     text = "\n".join(one["text"] for one in made)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,8 +13,9 @@ from agents.librarian import index, ranking
 from agents.librarian.index import POOL, CorpusIndex
 from agents.researcher import weighing
 from agents.researcher.planning import plan
-from agents.researcher.quoting import quote_of, quoted_units
 from tests.bench.answers.corpora import Question, is_told
+from tests.bench.answers.measuring import Result, claimed, refused, results_of, wrong
+from tests.bench.answers.searchers import product
 
 NAMES: Final = tuple(ranking.WEIGHTS)
 _STEPS: Final = 400
@@ -25,23 +26,23 @@ Asked = Mapping[str, tuple[Path, Sequence[Question]]]
 
 
 def fit(asked: Asked) -> None:
-    """Print weights that put passages with a gold text first, and the curve of what may be claimed."""
+    """Print weights that put passages with a gold text first, those of the probability, and its curve.
+
+    The probability is that of the product as it is, so copy the weights and call it again for the next.
+    """
     pools = [_pool(path, question) for path, questions in asked.values() for question in questions]
     weights = _order(pools)
     print("WEIGHTS:", {name: round(float(one), 2) for name, one in zip(NAMES, weights, strict=True)})
-    rows, right, answerable = [], [], []
-    for features, _, passages, wanted in pools:
-        if not passages:
-            continue
-        order = numpy.argsort(-(features @ weights), kind="stable")
-        first = [passages[at] for at in order[: weighing.FIRST]]
-        rows.append([1.0, weighing.coverage(first)])
-        quotes = [quote_of(quoted_units(passage)) for passage in first]
-        right.append(float(any(is_told(gold, quote) for gold in wanted for quote in quotes)))
-        answerable.append(bool(wanted))
-    chosen = _logistic(numpy.array(rows), numpy.array(right))
-    print("BIAS, COVERAGE:", [round(float(one), 2) for one in chosen])
-    _curve(1 / (1 + numpy.exp(-(numpy.array(rows) @ chosen))), numpy.array(right), numpy.array(answerable))
+    results = [one for path, questions in asked.values() for one in results_of(product(path), questions)]
+    found = [one for one in results if one.said.weighed["evidence"]]
+    right = numpy.array([float(one.place is not None) for one in found])
+    signs = [
+        [1.0, weighing.coverage(evidence), weighing.sentence(evidence)]
+        for evidence in (one.said.weighed["evidence"] for one in found)
+    ]
+    chosen = _logistic(numpy.array(signs), right)
+    print("BIAS, COVERAGE, SENTENCE:", [round(float(one), 2) for one in chosen])
+    _curve(results)
 
 
 def _pool(path: Path, question: Question) -> tuple[Any, list[bool], list[dict[str, Any]], tuple[str, ...]]:
@@ -90,11 +91,15 @@ def _logistic(rows: Any, right: Any) -> Any:
     return weights
 
 
-def _curve(chances: Any, right: Any, answerable: Any) -> None:
+def _curve(results: Sequence[Result]) -> None:
     print("claimed from   refused of none   claimed of answerable   wrong of claimed")
-    for least in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9):
-        says = chances >= least
-        none = 100 * float((~says[~answerable]).mean())
-        some = 100 * float(says[answerable].mean())
-        bad = 100 * float(1 - right[says].mean()) if says.any() else math.nan
-        print(f"{least:12.2f}{none:18.0f}{some:24.0f}{bad:19.0f}")
+    for least in (step / 20 for step in range(1, 20)):
+        judged = [
+            replace(one, said=replace(one.said, outcome="answer" if _claims(one, least) else "close"))
+            for one in results
+        ]
+        print(f"{least:12.2f}{refused(judged):18.0f}{claimed(judged):24.0f}{wrong(judged):19.1f}")
+
+
+def _claims(result: Result, least: float) -> bool:
+    return float(result.said.weighed["probability"]) >= least

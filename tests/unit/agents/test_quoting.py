@@ -161,7 +161,7 @@ def test_sentences_of_a_paragraph_flow_and_all_else_has_lines_of_its_own() -> No
 
 def test_a_quote_is_shown_with_a_mark_on_each_line_and_its_number() -> None:
     made = plan(QUESTION)
-    found = passage(unit("End it so:", 1, closeness=1), unit("a\n\nb", 2, "code", 1))
+    found = passage(unit("End it so:", closeness=1, coverage=1), unit("a\n\nb", 2, "code", 1))
     result = answer_from(made, weigh(made["queries"], [[found]]), {})
     assert result["answer"] == "> End it so:\n> a\n>\n> b [1]"
 

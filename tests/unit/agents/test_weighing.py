@@ -13,6 +13,7 @@ from agents.researcher.weighing import (
     coverage,
     outcome_of,
     probability,
+    sentence,
     weigh,
 )
 from tests.support.found import passage, unit
@@ -85,6 +86,15 @@ def test_more_coverage_is_never_less_probable() -> None:
     assert 0 < found[0] < COMES_CLOSE < ANSWERS < found[-1] < 1
 
 
+def test_words_that_one_sentence_speaks_of_are_more_probable_than_scattered_ones() -> None:
+    scattered = passage(unit("Ends.", coverage=0.5), unit("The lease.", 2, coverage=0.5), coverage=1.0)
+    together = passage(unit("It ends.", coverage=0.5), unit("The lease ends.", 2, coverage=1.0), coverage=1.0)
+    assert sentence([scattered]) == 0.5
+    assert sentence([together, scattered]) == 1.0, "only the first passage's counts"
+    assert outcome_of(probability([scattered])) == "close"
+    assert outcome_of(probability([together])) == "answer"
+
+
 def test_nothing_found_is_nothing() -> None:
     for found in ([], [[]], [[], []]):
         weighed = weigh([QUERY], found)
@@ -112,6 +122,12 @@ def test_a_question_for_a_number_is_at_most_close_without_one(question: str) -> 
     assert outcome(question, "It ends with the lease.", "It is red.", "It has 30.") == "close"
     assert outcome(question, "It ends with the lease.", "It lasts 30 seconds.") == "answer"
     assert outcome(question, "It lasts thirty, and never more than forever.") == "answer"
+
+
+def test_without_a_number_that_was_asked_for_an_answer_is_barely_probable() -> None:
+    red, other = passage("It is red.", coverage=1.0), passage("It is an apple.", coverage=0.0)
+    assert weigh(["How many are red?"], [[red]])["probability"] == COMES_CLOSE
+    assert weigh(["How many are red?"], [[other]])["probability"] < COMES_CLOSE
 
 
 def test_one_question_for_a_number_without_one_makes_all_of_them_close() -> None:
