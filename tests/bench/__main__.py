@@ -1,4 +1,4 @@
-"""`python -m tests.bench log | kernel | projection | worker | prompt | answers`: figures of each."""
+"""`python -m tests.bench log | kernel | projection | worker | prompt | delegation | answers`: figures."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@
     python -m tests.bench projection [--events 100000] [--keys 1000000] [--only fold,...] [--json]
     python -m tests.bench worker [--events 300000] [--runs 20000] [--only handler,graph,...] [--json]
     python -m tests.bench prompt [--repetitions 9] [--json]
+    python -m tests.bench delegation [--trips 60] [--callers 1000] [--only trip,...] [--json]
 
 Figures are reported, not asserted: the exit code is 0 when all could be measured, 1 when one could not. A run
 of everything at full size adds a line to `history.jsonl`.
@@ -27,7 +28,7 @@ from typing import Any
 import pytest
 
 from noesium_stream.log.url import parse_url
-from tests.bench import append, kernel, projection, projection_state, prompt, read, sqlite, tail
+from tests.bench import append, delegation, kernel, projection, projection_state, prompt, read, sqlite, tail
 from tests.bench.harness import HISTORY, Figure, history_line, keep, progress
 from tests.bench.projection_settings import ProjectionSettings
 from tests.bench.settings import Settings
@@ -143,12 +144,25 @@ def _prompt(asked: argparse.Namespace, folder: Path) -> Outcome:
     return figures, failed, {"repetitions": settings.repetitions}, full
 
 
+def _delegation(asked: argparse.Namespace, folder: Path) -> Outcome:
+    default = delegation.DelegationSettings(folder)
+    sizes = {name: getattr(asked, name) for name in asdict(default) if name != "folder"}
+    settings = replace(default, **sizes)
+    described: dict[str, Any] = dict(sizes)
+    with ExitStack() as stack:
+        kafka = _told_broker(stack, folder, asked.bootstrap, described)
+        figures, failed = _measured(asked.only, lambda name: delegation.OF_DELEGATION[name](settings, kafka))
+    full = settings == default and not failed and len(asked.only) == len(delegation.OF_DELEGATION)
+    return figures, failed, described, full
+
+
 MEASURE: dict[str, Callable[[argparse.Namespace, Path], Outcome]] = {
     "log": _log,
     "kernel": _kernel,
     "projection": _projection,
     "worker": _worker,
     "prompt": _prompt,
+    "delegation": _delegation,
 }
 
 
@@ -276,12 +290,19 @@ def _parser() -> argparse.ArgumentParser:
     works.add_argument("--bootstrap", help="a broker that is there; without one, one is started")
     prompts = commands.add_parser("prompt", help="processor time of the commands that only read")
     prompts.add_argument("--repetitions", type=_positive, default=prompt.PromptSettings.repetitions)
+    calls = commands.add_parser("delegation", help="calls between agents: a round trip, many callers")
+    default = delegation.DelegationSettings
+    calls.add_argument("--repetitions", type=_positive, default=default.repetitions)
+    calls.add_argument("--trips", type=_positive, default=default.trips, help="calls of a round")
+    calls.add_argument("--callers", type=_positive, default=default.callers, help="runs of a round")
+    calls.add_argument("--bootstrap", help="a broker that is there; without one, one is started")
     known = (
         (log, GROUPS),
         (steps, tuple(OF_KERNEL)),
         (folds, tuple(OF_PROJECTION)),
         (works, tuple(OF_WORKER)),
         (prompts, tuple(OF_PROMPT)),
+        (calls, tuple(delegation.OF_DELEGATION)),
     )
     for bench, groups in known:
         some = partial(_groups, groups)

@@ -3,6 +3,7 @@
     python -m tests.bench.worker_child handler '{"url": …, "name": …, "topic": …, "until": {…}, "home": …}'
     python -m tests.bench.worker_child work    '{"url": …, "agent": …, "home": …, "at_once": …}'
     python -m tests.bench.worker_child bare    '{"runs": …, "at_once": …}'
+    python -m tests.bench.worker_child direct  '{"runs": …, "at_once": …}'
 
 `handler`: from joining the group until all of `until` is handled and committed; prints one line of JSON.
 `work`: until it is killed or standard input ends; prints a line when it has joined its group and what became
@@ -11,11 +12,13 @@ many records of the journal were read). Each line that it is given says how its 
 printed once they do: `{"open": 5, "rests": [3]}`, five are open, and at least three are known to rest
 (`_standing`).
 `bare`: the graph of two nodes with LangGraph's own saver in memory, so many at once.
+`direct`: the same of a graph that calls another one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
 import time
@@ -24,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
@@ -37,6 +41,7 @@ from noesium_stream.worker.state.journal_entry import Entry
 from noesium_stream.worker.state.partition_state import PartitionState
 from noesium_stream.worker.state.state_keeper import StateKeeper
 from noesium_stream.worker.tenure import RunPartition, RunPartitionOwner, RunTenure
+from tests.bench.delegation_agents import CREWS, caller_graph, provider_graph
 from tests.bench.events import catalogue
 from tests.bench.worker_agents import AGENTS, summing, two_nodes
 
@@ -125,10 +130,10 @@ async def work(asked: Mapping[str, Any], log: EventLog) -> None:
     PartitionState.evolve = counted  # type: ignore[method-assign]
     for kind, name in _CHANGES:
         _tells(kind, name, changed)
-    agent = AGENTS[asked["agent"]]
+    agents = CREWS.get(asked["agent"]) or [AGENTS[asked["agent"]]]
     home = Path(asked["home"])
     tune_process()
-    async with Worker(log, [agent], home=home, concurrency=asked["at_once"]) as worker:
+    async with Worker(log, agents, home=home, concurrency=asked["at_once"]) as worker:
         spare_what_is_loaded()  # as `noesium worker` does
         _say({"joined": True})
         while line := await asyncio.to_thread(sys.stdin.readline):
@@ -173,20 +178,37 @@ def _is_so(wanted: Mapping[str, Any], standing: Mapping[str, int]) -> bool:
 
 
 async def bare(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs per second of the graph of two nodes, so many at once."""
+    """Seconds of so many runs of the graph of two nodes, so many at once."""
     graph = two_nodes().compile(checkpointer=InMemorySaver())
-    numbers = iter(range(asked["runs"]))
+    return {"seconds": await _direct(graph, asked["runs"], asked["at_once"], adds=2)}
+
+
+async def direct(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a graph that calls another graph."""
+    called = provider_graph().compile(checkpointer=InMemorySaver())
+    numbers = itertools.count()
+
+    async def call(n: int) -> int:
+        config: Any = {"configurable": {"thread_id": f"called {next(numbers)}"}}
+        return int((await called.ainvoke({"n": n}, config))["n"])
+
+    graph = caller_graph(call).compile(checkpointer=InMemorySaver())
+    return {"seconds": await _direct(graph, asked["runs"], asked["at_once"], adds=1)}
+
+
+async def _direct(graph: CompiledStateGraph[Any, Any, Any, Any], runs: int, at_once: int, adds: int) -> float:
+    numbers = iter(range(runs))
 
     async def one_after_the_other() -> None:
         for number in numbers:
             config: Any = {"configurable": {"thread_id": str(number)}}
             state = await graph.ainvoke({"n": number}, config)
-            assert state["n"] == number + 2
+            assert state["n"] == number + adds
 
     await graph.ainvoke({"n": 0}, {"configurable": {"thread_id": "first"}})
     began = time.perf_counter()
-    await asyncio.gather(*(one_after_the_other() for _ in range(asked["at_once"])))
-    return {"seconds": time.perf_counter() - began}
+    await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
+    return time.perf_counter() - began
 
 
 def _say(what: Mapping[str, Any]) -> None:
@@ -195,8 +217,8 @@ def _say(what: Mapping[str, Any]) -> None:
 
 async def main(what: str, asked: Mapping[str, Any]) -> None:
     """Do it; print what was found."""
-    if what == "bare":
-        return _say(await bare(asked))
+    if what in ("bare", "direct"):
+        return _say(await (bare if what == "bare" else direct)(asked))
     log = await open_log(asked["url"], catalogue=catalogue())
     try:
         if what == "handler":
