@@ -287,7 +287,8 @@ class Run:
         """Return the first request to cancel the run, accepted or still in the inbox; None: there is none."""
         async with aclosing(self._records(follow=False, types=_CANCEL)) as records:
             async for record in records:
-                return record.unchecked
+                if record.unchecked.payload.get("run_id") == self.id:  # and no run that it has called
+                    return record.unchecked
         async with aclosing(self._in_inbox(_CANCEL)) as requests:
             async for event in requests:
                 return event

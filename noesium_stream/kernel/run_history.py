@@ -35,6 +35,7 @@ class RunHistory(EffectLedger, RunLife):
         spent: numbers of the calls that failed attempts of a step have made; the next attempt makes its own.
         answers: the accepted answers of each question, in order.
         requested_by: the name in which the run was asked for; None: it is not known here.
+        cancelled: the requests to end runs that it has called, by run id.
         undoing: the part that each compensation undoes, by the id in the task paths of its graph's nodes.
         stop: why it is to end without a result: a cancellation request, or a passed deadline; the first
             counts.
@@ -73,6 +74,7 @@ class RunHistory(EffectLedger, RunLife):
     last_checkpoint: str | None = None
     invoked: dict[str, EventEnvelope] = field(default_factory=dict)
     answered: dict[str, EventEnvelope] = field(default_factory=dict)
+    cancelled: dict[str, EventEnvelope] = field(default_factory=dict)
     calls: dict[str, dict[str, EventEnvelope]] = field(default_factory=dict)
     signals: dict[str, list[EventEnvelope]] = field(default_factory=dict)
     heard: set[tuple[str, str, str]] = field(default_factory=set)
@@ -149,7 +151,14 @@ class RunHistory(EffectLedger, RunLife):
         if self.migrated is not None and self.migrated.event_id in event_ids:
             # The graph is not executed here any more: the next owner reads the log.
             self.migrated, self.pinned = None, None
-        for found in (self.entered, self.completed, self.requested, self.outcomes, self.invoked):
+        for found in (
+            self.entered,
+            self.completed,
+            self.requested,
+            self.outcomes,
+            self.invoked,
+            self.cancelled,
+        ):
             _drop(found, event_ids)
         for calls in self.calls.values():
             _drop(calls, event_ids)
@@ -216,7 +225,11 @@ def _migrated(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]
 
 
 def _stop(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    history.stop = history.stop or event
+    own = history.started is None or payload["run_id"] == history.started.payload["run_id"]
+    if own:
+        history.stop = history.stop or event
+    else:
+        history.cancelled.setdefault(payload["run_id"], event)
 
 
 def _entered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:

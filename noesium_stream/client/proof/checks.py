@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from noesium_stream.client.proof.findings import ASKED, Findings
+from noesium_stream.client.proof.findings import Findings, is_asked
 from noesium_stream.client.proof.grant_chain import GrantChain
 from noesium_stream.client.proof.proof_file import FileRecord, Head, Line, Seal, Tail, read_lines
 from noesium_stream.errors import ConfigError, EventValidationError, SignatureError, UnknownSchemaError
@@ -252,7 +252,7 @@ class _Check:
         if signed_by is not None:
             _refuse(speaker_problem(signed_by, record.topic, event))
         received = any(name == SOURCE for name, _ in record.headers)
-        asked = received or event.event_type in ASKED or _number(record) == 0
+        asked = received or is_asked(event, record.key) or _number(record) == 0
         key = self._sender(record, event) if asked and signed_by is not None else None
         if is_known and (event.event_type not in ENDINGS or event.payload["run_id"] == record.key):
             findings.take(event, record.at_ms, received=asked, key=None if key is None else key.key_id)

@@ -21,6 +21,14 @@ ASKED: Final = frozenset(
 _SHOWN: Final = 200
 
 
+def is_asked(event: EventEnvelope, run_id: str) -> bool:
+    """Whether only a sender makes such an event in the journal of this run.
+
+    A request to cancel another run is what the run itself has sent to one that it has called.
+    """
+    return event.event_type in ASKED and event.payload.get("run_id", run_id) == run_id
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """What somebody asked of the run.
@@ -83,7 +91,7 @@ class Findings:
     def take(self, event: EventEnvelope, at_ms: int, *, received: bool, key: str | None) -> None:
         """Add a record whose payload is valid by its schema; `key` signed the sender's record."""
         kind, payload = event.event_type, event.payload
-        if received or kind in ASKED:
+        if received:
             self._received(event, Said(_verb(event), decider_of(event), key, at_ms))
         elif kind in ENDINGS:
             self.status, self.ended_ms = ENDINGS[kind], at_ms

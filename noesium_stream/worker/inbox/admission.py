@@ -259,10 +259,11 @@ class Admission:
         if self._successor.partitions is not None:
             return 0
         batch, count = Batch(), 0
-        view = self._decider.view(batch)
+        view, cancelled = self._decider.view(batch), Batch.cancelled(records)
         for record in records:
             if self._is_new(record):
-                if decide(view, record).action is not Action.START:
+                # A run that is cancelled in the same batch starts as cancelled: it does no work.
+                if record.key in cancelled or decide(view, record).action is not Action.START:
                     break
                 batch.queue(record, fairness_key(record.envelope))
                 record.release()

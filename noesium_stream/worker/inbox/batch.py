@@ -97,6 +97,13 @@ class Batch:
         return again
 
     @staticmethod
+    def cancelled(records: Sequence[Record]) -> frozenset[str]:
+        """The runs that these records cancel, as far as their headers say that."""
+        return frozenset(
+            record.key for record in records if header_value(record.raw_headers, CE_TYPE) == _CANCEL
+        )
+
+    @staticmethod
     def until_cancelled(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
         """Cut where a run is cancelled of which something comes before: that has to be committed first."""
         first, runs = 0, set[str]()

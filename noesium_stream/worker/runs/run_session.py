@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from noesium_stream.clock import Clock
-from noesium_stream.errors import EventValidationError, LogClosedError, RecordTooLargeError
+from noesium_stream.errors import EventValidationError, KernelError, LogClosedError, RecordTooLargeError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.rules.agent_calls import CALLS, FAIRNESS_KEY
@@ -228,6 +228,11 @@ class RunSession:
     ) -> EventEnvelope:
         """See `RunJournal.stage`."""
         self._check_open(ended=self.history.terminal is not None)  # nothing follows the terminal event
+        if self.cancelling and self.history.compensation is None and event.event_type() in CALLS:
+            raise KernelError(
+                f"Run {self.run_id} is ending and calls nobody any more.",
+                hint="Leave what remains to be done to a compensation, which may call other agents.",
+            )
         envelope = event.to_envelope(
             self.identity.agent,
             trace,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.clock import to_rfc3339
@@ -32,6 +33,15 @@ from noesium_stream.worker.runs.pinned_graph import move
 from noesium_stream.worker.runs.refused_commands import refused_command
 from noesium_stream.worker.runs.run_session import RunSession
 from noesium_stream.worker.runs.time_to_live import expiry
+
+_SAID: Final = {
+    "failed": "failed",
+    "cancelled": "was cancelled",
+    RunFailed.TYPE: "failed",
+    RunCancelled.TYPE: "was cancelled",
+    RunCompleted.TYPE: "has ended without its answer",
+}
+"""How a run ends, or what its compensation is for, as those are told whose answers it does not wait for."""
 
 
 async def run_to_end(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef) -> bool:
@@ -127,6 +137,10 @@ async def _end_without_result(
         return await _stop(agent, session)
     if not must_compensate(session.history):
         return await _end_for(agent, session, why, [])
+    children = await _open_children(session)
+    if _is_to_stop(session):
+        return await _stop(agent, session)
+    _cancel(session, children, why.cause, caused_by)  # compensation may take long, and may call others
     started = CompensationStarted(run_id=session.run_id, **why._asdict())
     trace = session.identity.trace.child(session.clock.token(8))
     key = f"{session.run_id}/compensation"
@@ -196,27 +210,42 @@ async def _stop(agent: BaseGraphicAgent, session: RunSession) -> bool:
         if stop is None:
             raise ValueError("nothing asks for the run to end")
         if stop.event_type == RunDeadlinePassed.TYPE:
-            # Runs that it has called have the same deadline and end by themselves.
             said = f"the run had not ended by {to_rfc3339(stop.payload['deadline_ms'])}, its deadline"
             why = _Why("failed", DeadlineExceededError.__name__, said)
             return await _end_without_result(agent, session, why, stop.event_id)
-        for call_id, invoked in session.history.invoked.items():
-            if call_id not in session.history.answered:
-                await _cancel_child(session, call_id, invoked.payload["target_agent_type"], stop.event_id)
         why = _Why("cancelled", "RunCancelledError", "the run was cancelled")
         return await _end_without_result(agent, session, why, stop.event_id)
     except NO_LONGER_OWNER:
         return False
 
 
-async def _cancel_child(session: RunSession, call_id: str, agent_type: str, cause: str) -> None:
-    await session.learn_inbox(agent_type)
-    session.stage(
-        RunCancelRequested(run_id=call_id, reason=f"its caller {session.run_id} was cancelled"),
-        trace=session.identity.trace.child(session.clock.token(8)),
-        causation_id=cause,
-        to=Destination(agent_type, call_id),
-    )
+async def _open_children(session: RunSession) -> list[EventEnvelope]:
+    """The open calls of a run that it has not cancelled yet, once their inboxes are known."""
+    history = session.history
+    known: set[str] = set()
+    while True:
+        waiting = [call for call_id, call in history.invoked.items() if call_id not in history.answered]
+        calls = [call for call in waiting if call.payload["run_id"] not in history.cancelled]
+        unknown = {call.payload["target_agent_type"] for call in calls} - known
+        if not unknown:
+            return calls
+        for agent_type in unknown:
+            await session.learn_inbox(agent_type)  # meanwhile one may be answered, and another one called
+        known |= unknown
+
+
+def _cancel(session: RunSession, calls: Sequence[EventEnvelope], how: str, cause: str | None) -> None:
+    """Cancel the runs of these calls: nobody waits for their answers any more."""
+    for call in calls:
+        payload = call.payload
+        child = payload["run_id"]
+        session.stage(
+            RunCancelRequested(run_id=child, reason=f"its caller {session.run_id} {_SAID[how]}"),
+            trace=session.identity.trace.child(session.clock.token(8)),
+            causation_id=cause,
+            idempotency_key=f"{child}/cancel",
+            to=Destination(payload["target_agent_type"], child),
+        )
 
 
 async def _end(
@@ -238,8 +267,11 @@ async def _end(
     reply_to = started.payload.get("reply_to")
     if reply_to is not None:
         await session.learn_inbox(reply_to["agent_type"])
+    children = await _open_children(session)
     if _is_to_stop(session):
         return await _stop(agent, session)
+    # No run ends before those that it has called are told: one commit, nothing of the run comes between.
+    _cancel(session, children, event.event_type(), terminal_cause)
     if reply_to is not None:
         answer = answer_to(
             session.command,

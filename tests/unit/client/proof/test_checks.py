@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from noesium_stream.client import Client
 from noesium_stream.client.proof.checks import MAX_PROBLEMS, OfflineVerdict, verify_file
 from noesium_stream.client.proof.export import export_run
 from noesium_stream.client.proof.proof_file import MAX_LINE
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import ConfigError
+from noesium_stream.errors import ConfigError, RunFailedError
 from noesium_stream.event.record_proofs import PROOF, RecordSigner
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.event.trust.trusted_key import TrustedKey
@@ -25,6 +26,7 @@ from noesium_stream.log.open import open_log
 from noesium_stream.worker import Worker
 from tests.support.proofs import ANYTHING, KEYS, REQUIRED, SIGNERS, clerk, exported, rechained
 from tests.support.reading import eventually, stored
+from tests.support.tree_agents import Leaf, Root, calling
 
 Lines = list[bytes]
 Check = Callable[..., OfflineVerdict]
@@ -369,4 +371,25 @@ async def test_a_run_whose_command_was_deferred_and_forwarded_is_proven(tmp_path
     lines = (tmp_path / "file").read_bytes().splitlines()
     assert json.loads(lines[1])["topic"] == f"{journal}.g2"
     for one in logs.values():
+        await one.close()
+
+
+async def test_a_run_that_has_cancelled_one_that_it_called_is_proven(tmp_path: Path) -> None:
+    """The request is what the run has sent: nobody else has signed it, and it says nothing of the run."""
+    signer = Signer(Ed25519PrivateKey.generate(), "tree-1")
+    names = frozenset({"agent:root", "agent:leaf"})
+    verifier = Verifier({**KEYS, "tree-1": TrustedKey("tree-1", signer.public_key, names)}, required=True)
+    url = "memory://tree"
+    alice = await open_log(url, signer=SIGNERS["alice-1"], verifier=verifier)
+    log = await open_log(url, signer=signer, verifier=verifier)
+    options: Any = {"home": tmp_path, "policy": ANYTHING}
+    async with Client(alice, agent_id="alice") as client, Worker(log, [Root, Leaf], **options):
+        run = await client.start("root", calling("leaf", ending="fails"))
+        with pytest.raises(RunFailedError):
+            await run.result()
+        await export_run(run, tmp_path / "file", SystemClock())
+    verdict = verify_file(tmp_path / "file", verifier)
+    assert verdict.problems == []
+    assert [said.what for said in verdict.findings.said] == ["asked"]
+    for one in (alice, log):
         await one.close()
