@@ -74,6 +74,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "projections.snapshot",
         "Push projections' states to a folder or an object store, or pull them.",
     ),
+    "a2a": ("a2a", "Open agents to others by A2A."),
     "topics": ("topics", "List the topics of the log."),
     "keys": ("keys", "Make keys for signatures, and say which of them a log trusts."),
     "doctor": ("doctor", "Examine settings, machine and log, and say what to do."),

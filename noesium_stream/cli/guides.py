@@ -10,6 +10,7 @@ GUIDES: Final = (
     "agent",
     "projection",
     "operate",
+    "a2a",
     "answers",
     "test",
     "upgrade",

@@ -100,6 +100,8 @@ class Client:
         fairness_key: str | None = None,
         deadline: Duration | datetime | None = None,
         version: str | None = None,
+        capability: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Run:
         """Start a run of an agent type with `input`; return as soon as the command is on the log.
 
@@ -116,6 +118,9 @@ class Client:
 
         `version` is a range of the agent's versions, such as `^2` or `>=1.2 <2`. The run starts with a
         version in the range, and is deferred until a worker carries one.
+
+        `capability` is the id of one of the agent's capabilities, for an agent that offers several.
+        `metadata` are further fields of the command's metadata, JSON values by name.
 
         Raises:
             StateError: the input has no JSON form.
@@ -137,6 +142,7 @@ class Client:
             fork=fork,
             deadline_ms=self._moment_ms(deadline),
             agent_version=version,
+            capability_id=capability,
         )
         envelope = root_event(
             requested,
@@ -146,7 +152,11 @@ class Client:
             partition_key=run_id,
             idempotency_key=idempotency_key,
             ttl_ms=None if ttl is None else _ttl_ms(ttl),
-            metadata={"to": agent_type, **({} if fairness_key is None else {FAIRNESS_KEY: fairness_key})},
+            metadata={
+                **(metadata or {}),
+                "to": agent_type,
+                **({} if fairness_key is None else {FAIRNESS_KEY: fairness_key}),
+            },
         )
         newest = await self._newest(agent_type)
         if idempotency_key is not None:

@@ -98,7 +98,7 @@ class Run:
         waits = timeout_s != 0
         try:
             async with asyncio.timeout(timeout_s if waits else None):
-                async with aclosing(self._records(follow=waits, types=ENDINGS)) as records:
+                async with aclosing(self.records(follow=waits, types=ENDINGS)) as records:
                     async for record in records:
                         return _outcome(record.unchecked)
             if not waits:
@@ -119,13 +119,8 @@ class Run:
             async for record in records:
                 yield record.unchecked
 
-    async def records(self, *, follow: bool = True) -> AsyncGenerator[Record, None]:
-        """Yield the run's journal as `events` does, with positions and headers."""
-        async with aclosing(self._records(follow=follow)) as records:
-            async for record in records:
-                yield record
-
-    async def _records(self, *, follow: bool, types: Types = None) -> AsyncGenerator[Record, None]:
+    async def records(self, *, follow: bool = True, types: Types = None) -> AsyncGenerator[Record, None]:
+        """Yield the run's journal as `events` does, with positions and headers; None: of all types."""
         reader = RunReader(self._log, self.agent_type, self.id, types, self._since, self._index)
         async with aclosing(reader.read(follow=follow)) as records:
             async for record in records:
@@ -156,11 +151,12 @@ class Run:
 
     async def commands(self) -> AsyncGenerator[EventEnvelope, None]:
         """Yield the commands in the inbox that start this run: its only trace before it has started."""
-        async with aclosing(self._in_inbox(COMMANDS)) as commands:
+        async with aclosing(self.requests(COMMANDS)) as commands:
             async for event in commands:
                 yield event
 
-    async def _in_inbox(self, types: Types) -> AsyncGenerator[EventEnvelope, None]:
+    async def requests(self, types: Types) -> AsyncGenerator[EventEnvelope, None]:
+        """Yield the events of these types in the inbox that are for this run and were not refused."""
         refused: dict[Position, str] | None = None
         for generation in await generations(self._log, self.agent_type):
             async with aclosing(self._own(generation.inbox, types)) as records:
@@ -205,7 +201,7 @@ class Run:
 
     async def _asked(self) -> AsyncGenerator[EventEnvelope, None]:
         """Yield the run's commands: the journal copy of the accepted one, then those in the inbox."""
-        async with aclosing(self._records(follow=False, types=COMMANDS)) as records:
+        async with aclosing(self.records(follow=False, types=COMMANDS)) as records:
             async for record in records:
                 if record.unchecked.payload.get("run_id") == self.id:
                     yield record.unchecked
@@ -285,11 +281,11 @@ class Run:
 
     async def cancel_request(self) -> EventEnvelope | None:
         """Return the first request to cancel the run, accepted or still in the inbox; None: there is none."""
-        async with aclosing(self._records(follow=False, types=_CANCEL)) as records:
+        async with aclosing(self.records(follow=False, types=_CANCEL)) as records:
             async for record in records:
                 if record.unchecked.payload.get("run_id") == self.id:  # and no run that it has called
                     return record.unchecked
-        async with aclosing(self._in_inbox(_CANCEL)) as requests:
+        async with aclosing(self.requests(_CANCEL)) as requests:
             async for event in requests:
                 return event
         return None
@@ -303,7 +299,12 @@ class Run:
         return (await read_questions(self._log, self.agent_type, self.id)).all()
 
     async def approve(
-        self, approval_id: str | None = None, *, value: Any = None, by: str | None = None
+        self,
+        approval_id: str | None = None,
+        *,
+        value: Any = None,
+        by: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Approval:
         """Answer a question of the run with yes; the run goes on in its worker.
 
@@ -311,6 +312,7 @@ class Run:
             approval_id: id of the question or a prefix of it; optional if only one question is open.
             value: JSON value that the question asks for; None: no value.
             by: the person or program that answers; default: this client's agent id.
+            idempotency_key: of the event that is sent; it tells answers apart, and drops none.
 
         Raises:
             RunEndedError: the run has ended.
@@ -319,20 +321,27 @@ class Run:
                 far as that is known now.
             EventValidationError: the value does not match the question's schema; the error names the field.
         """
-        return await self._answer(approval_id, True, value, by)
+        return await self._answer(approval_id, True, value, by, idempotency_key)
 
     async def reject(
-        self, approval_id: str | None = None, *, value: Any = None, by: str | None = None
+        self,
+        approval_id: str | None = None,
+        *,
+        value: Any = None,
+        by: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Approval:
         """Answer a question of the run with no; see `approve`."""
-        return await self._answer(approval_id, False, value, by)
+        return await self._answer(approval_id, False, value, by, idempotency_key)
 
-    async def _answer(self, approval_id: str | None, approved: bool, value: Any, by: str | None) -> Approval:
+    async def _answer(
+        self, approval_id: str | None, approved: bool, value: Any, by: str | None, key: str | None
+    ) -> Approval:
         questions = await read_questions(self._log, self.agent_type, self.id)
         now_ms = self._clock.now_ms()
         question = question_to_answer(questions, self.agent_type, self.id, approval_id, now_ms)
         event = question.answer(approved, to_json(value, "value"), by or self._producer.agent_id)
-        answer_id = await self._send(event, question.event_id)
+        answer_id = await self._send(event, question.event_id, key=key)
         # Others may have answered between the two: each is told whose answer counts.
         sent = await read_questions(self._log, self.agent_type, self.id)
         sent.require_counted(question, answer_id, now_ms)

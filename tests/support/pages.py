@@ -62,7 +62,7 @@ class Reader(Folder):
     """Follows one page: saves each file and runs each command where the page has it, and skips nothing.
 
     A test names the commands in the order of the page; files are saved on the way. One thing differs from
-    what is printed: a local broker and its address get a free port.
+    what is printed: a local broker, an A2A server and their addresses get a free port.
     """
 
     def __init__(self, page: Path, path: Path) -> None:
@@ -138,7 +138,7 @@ class Reader(Folder):
         path.write_text(self._text(block), encoding="utf-8")
 
     def _text(self, block: Snippet) -> str:
-        text = block.body.replace("localhost:9092", f"localhost:{self.port}")
+        text = block.body.replace("localhost:9092", f"localhost:{self.port}").replace("9999", str(self.port))
         return text.replace("noesium broker up", f"noesium broker up --port {self.port}")
 
     def output(self, beginning: str) -> str:

@@ -202,10 +202,11 @@ class RunRequested(StandardEvent, event_type="run.requested"):
 
     With `fork` the run shares another one's history and begins where that one was. A run that has not ended
     by `deadline_ms` (milliseconds since the epoch) is ended then. `agent_version` is a range of the agent's
-    versions (`^2`): only a worker that carries one of them starts the run.
+    versions (`^2`): only a worker that carries one of them starts the run. `capability_id`: which of the
+    agent's capabilities is asked for.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "agent_version")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "agent_version", "capability_id")
 
     run_id: Identifier
     agent_type: AgentType
@@ -214,6 +215,7 @@ class RunRequested(StandardEvent, event_type="run.requested"):
     fork: ForkRef | None = None
     deadline_ms: Whole | None = Field(default=None, ge=0)
     agent_version: Version | None = None
+    capability_id: Name | None = None
 
 
 class RunStarted(StandardEvent, event_type="run.started"):

@@ -1,0 +1,141 @@
+"""`noesium a2a`: opens agents to others by A2A."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+from pathlib import Path
+
+import click
+
+from noesium_stream.cli.output import note, out
+from noesium_stream.cli.session import (
+    asynchronous,
+    must_exist,
+    open_configured,
+    projections_folder,
+    settings,
+    shared_log_option,
+)
+from noesium_stream.cli.signals import synchronous
+from noesium_stream.client import Client
+from noesium_stream.errors import ConfigError
+from noesium_stream.event.trust.policy import read_policy
+
+
+@click.group("a2a")
+def a2a_command() -> None:
+    """Open agents to others by A2A 1.0; it needs the extra a2a.
+
+    Nodes call others' agents by step.invoke("a2a:URL#SKILL", ...).
+    """
+
+
+@a2a_command.command("serve")
+@click.argument("agent_types", metavar="[AGENT_TYPE]...", nargs=-1)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9999,
+    show_default=True,
+    help="The port to listen at; 0 takes a free one.",
+)
+@click.option("--url", metavar="URL", help="How clients reach it, if there is a proxy: for the agent card.")
+@click.option(
+    "--tokens",
+    "tokens_path",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Who may ask: hashes of bearer tokens and the names of their bearers (noesium a2a token).",
+)
+@click.option("--insecure", is_flag=True, help="Let everybody ask who reaches the address.")
+@shared_log_option
+@asynchronous
+async def serve_command(
+    agent_types: tuple[str, ...],
+    host: str,
+    port: int,
+    url: str | None,
+    tokens_path: Path | None,
+    insecure: bool,
+    log_url: str | None,
+) -> None:
+    """Serve the capabilities of agents to A2A clients until Ctrl-C or SIGTERM.
+
+    Workers in other processes execute the runs. Without AGENT_TYPE the live capabilities of all agents are
+    open; the agent card is at /.well-known/agent-card.json. The server has no state of its own: it may be
+    killed, and there may be several on one log.
+    """
+    require_library()
+    from noesium_stream.a2a.server import Address, Server, quiet_libraries  # noqa: PLC0415 - an extra
+    from noesium_stream.a2a.tokens import read_tokens  # noqa: PLC0415
+
+    loaded = settings(log_url)
+    if loaded.noesium.log.startswith("memory:"):
+        raise ConfigError(
+            "A log in memory is seen by its own process alone: no worker could answer.",
+            hint="Give a log that several processes see with --log: sqlite:///PATH or kafka://HOST:PORT.",
+        )
+    must_exist(loaded)
+    tokens = None if tokens_path is None else await asyncio.to_thread(read_tokens, tokens_path)
+    policy_path = loaded.noesium.policy
+    policy = None if policy_path is None else await asyncio.to_thread(read_policy, policy_path)
+    quiet_libraries()
+    log = await open_configured(loaded)
+    try:
+        async with Client(log) as client:
+            known = await client.agent_types()
+        for name in agent_types:
+            if name not in known:
+                raise ConfigError(
+                    f"There is no agent {name} on {log.url}.",
+                    hint=f"There are: {', '.join(known) or 'none yet'}. Start a worker of it first.",
+                )
+        server = Server(
+            log,
+            agent_types,
+            Address(host, port, url),
+            tokens=tokens,
+            insecure=insecure,
+            policy=policy,
+            index=projections_folder(loaded, None),
+        )
+        async with server:
+            who = "everybody who reaches it" if tokens is None else f"{len(set(tokens.values()))} bearers"
+            note(f"serving A2A at {server.url} to {who}, process {os.getpid()}; Ctrl-C ends it")
+            await server.wait()
+    finally:
+        await log.close()
+
+
+@a2a_command.command("token")
+@click.argument("name", metavar="NAME")
+@synchronous
+def token_command(name: str) -> None:
+    """Make a bearer token for NAME: print the token, and the line that --tokens FILE has for it.
+
+    The token goes to its bearer and is shown once; the file has its hash alone.
+    """
+    from noesium_stream.a2a.tokens import check_name, new_token, token_hash  # noqa: PLC0415 - an extra
+
+    check_name(name)
+    token = new_token()
+    out(token)
+    note("for the file of --tokens, in the table [tokens]:")
+    out(f'"{token_hash(token)}" = "{name}"')
+
+
+def require_library() -> None:
+    """Check that the extra is installed.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    for name in ("a2a", "starlette", "sse_starlette", "uvicorn"):
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError(
+                f"`noesium a2a serve` needs {name}, which is not installed.",
+                hint="Install the extra: pip install 'noesium-stream[a2a]'",
+            )
