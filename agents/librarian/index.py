@@ -7,29 +7,25 @@ the next run goes on from there. Two processes may write at once; the second fin
 
 from __future__ import annotations
 
-import hashlib
-import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
-from agents.documents.kinds import PRIOR, Kind, asks_for_code
 from agents.documents.listing import Reason, Skipped
-from agents.documents.words import names_of, stems, telling, words_of
-from agents.librarian.meaning import Vectors, packed, unpacked, vectors_of
-from agents.librarian.ranking import Features, Query, place, score
+from agents.librarian.meaning import packed, vectors_of
+from agents.librarian.ranking import score
+from agents.librarian.searching import Score, found_in
 from noesium_stream.private_files import make_file, make_folder
 
 SCHEMA_VERSION = 5
 """Raise it with every change of the tables, a parser, the cutting of passages, or the model of meaning."""
 
 BUSY_MS = 60_000
-MOST_TERMS = 32
 
 _TABLES = """
 CREATE TABLE corpus (root TEXT NOT NULL);
@@ -58,44 +54,6 @@ _DROPS = (
     "DROP TABLE IF EXISTS corpus",
 )
 _COLUMNS = "path, title, heading, text, words"
-# path, title, heading, text, words: a heading says what a passage is about
-_WEIGHTS = "0.5, 1.0, 2.0, 1.0, 0.5"
-# equals in the order of their places, so that an answer depends on the documents alone
-_BY_WORDS = f"""
-SELECT terms.rowid FROM terms CROSS JOIN passages ON passages.id = terms.rowid
-CROSS JOIN files ON files.id = passages.file_id
-WHERE terms MATCH ?
-ORDER BY round(bm25(terms, {_WEIGHTS}) * {{worth}}, 6), files.path, ordinal LIMIT ?
-"""
-_WHENS = " ".join(f"WHEN '{kind}' THEN {prior}" for kind, prior in PRIOR.items())
-_WORTH = f"CASE kind {_WHENS} END"
-_VECTORS = """
-SELECT passages.id, vector, kind FROM passages JOIN files ON files.id = passages.file_id
-ORDER BY path, ordinal
-"""
-_READ = """
-SELECT passages.id, path, title, heading, text, start_line, end_line, page, ordinal, units, kind
-FROM passages JOIN files ON files.id = passages.file_id WHERE passages.id IN ({}) ORDER BY passages.id
-"""
-POOL = 60
-"""So many passages by words and as many by meaning are looked at more closely."""
-_PHRASE = re.compile(r'"([^"]{1,200})"')
-
-
-class Row(NamedTuple):
-    """A passage as it is stored."""
-
-    id: int
-    path: str
-    title: str
-    heading: str
-    text: str
-    start_line: int | None
-    end_line: int | None
-    page: int | None
-    ordinal: int
-    units: str
-    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,66 +141,13 @@ class CorpusIndex:
             rows = db.execute("SELECT path, reason, note FROM files WHERE reason IS NOT NULL ORDER BY path")
             return [Skipped(path, Reason(reason), note) for path, reason, note in rows]
 
-    def search(self, query: str, limit: int) -> dict[str, Any]:
+    def search(self, query: str, limit: int, score: Score = score) -> dict[str, Any]:
         """The output of `corpus.search`, but for the corpus: the best passages for `query`, best first.
 
         Equal scores are ordered by path and place, so the answer depends on the documents alone.
         """
-        pieces = query_pieces(query)
         with self._connection() as db:
-            documents = db.execute("SELECT count(*) FROM files WHERE reason IS NULL").fetchone()[0]
-            skipped = db.execute("SELECT count(*) FROM files WHERE reason IS NOT NULL").fetchone()[0]
-            rows = db.execute(_VECTORS).fetchall()
-            counts = _counts(db, pieces)
-            passages = self._ranked(db, query, pieces, rows)[:limit] if pieces else []
-        return {
-            "documents": documents,
-            "passage_count": len(rows),
-            "skipped": skipped,
-            "counts": counts,
-            "passages": passages,
-        }
-
-    def _ranked(
-        self,
-        db: sqlite3.Connection,
-        query: str,
-        pieces: list[str],
-        rows: list[tuple[int, bytes, Kind]],
-    ) -> list[dict[str, Any]]:
-        asked = vectors_of([query])[0]
-        about_code = asks_for_code(query)
-        statement = _BY_WORDS.format(worth="1.0" if about_code else _WORTH)
-        said = db.execute(statement, (" OR ".join(map(_quoted, pieces)), POOL)).fetchall()
-        by_words = {row[0]: rank for rank, row in enumerate(said)}
-        meanings = unpacked([row[1] for row in rows]) @ asked
-        worths = [
-            float(one) * (1.0 if about_code else PRIOR[row[2]])
-            for one, row in zip(meanings, rows, strict=True)
-        ]
-        nearest = sorted(range(len(rows)), key=lambda at: (-round(worths[at], 5), at))[:POOL]
-        by_meaning = {rows[at][0]: rank for rank, at in enumerate(nearest)}
-        cosines = dict(zip((row[0] for row in rows), map(float, meanings), strict=True))
-        ids = sorted({*by_words, *by_meaning})
-        found = [Row(*row) for row in db.execute(_READ.format(", ".join("?" * len(ids))), ids)]
-        words = dict.fromkeys(word for piece in pieces for word in (*words_of(piece), *names_of(piece)))
-        weighed = Query(_counts(db, list(words)), len(rows))
-        ranked = []
-        for row, scores in zip(found, _unit_scores(found, asked), strict=True):
-            above = frozenset(stems(f"{row.heading} {row.title} {row.path}"))
-            features = Features(
-                words_place=place(by_words.get(row.id)),
-                meaning=cosines[row.id],
-                meaning_place=place(by_meaning.get(row.id)),
-                closest_unit=max(scores, default=0.0),
-                coverage=weighed.coverage(above.union(stems(row.text))),
-                heading=weighed.coverage(above),
-            )
-            ranked.append(_as_passage(row, features, scores, weighed, about_code))
-        ranked.sort(
-            key=lambda item: (-item["score"], item["path"], item["start_line"] or 0, item["passage_id"])
-        )
-        return ranked
+            return found_in(db, query, limit, score)
 
     def _prepare(self, root: Path) -> None:
         make_file(self.path)
@@ -327,85 +232,5 @@ def is_damage(error: sqlite3.Error) -> bool:
     )
 
 
-def query_pieces(query: str) -> list[str]:
-    """The words that `query` is about and its "phrases", each once, without what FTS5 cannot find anyway."""
-    query = query.replace("\0", " ")
-    phrases = [phrase for phrase in _PHRASE.findall(query) if any(c.isalnum() for c in phrase)]
-    return list(dict.fromkeys([*phrases, *telling(_PHRASE.sub(" ", query))] or telling(query)))[:MOST_TERMS]
-
-
-def _counts(db: sqlite3.Connection, pieces: list[str]) -> dict[str, int]:
-    """In how many passages each piece occurs."""
-    statement = "SELECT count(*) FROM terms WHERE terms MATCH ?"
-    return {piece: int(db.execute(statement, (_quoted(piece),)).fetchone()[0]) for piece in pieces}
-
-
-def _unit_scores(rows: Sequence[Row], asked: Vectors) -> list[list[float]]:
-    """For each passage the cosines of its units with the query."""
-    units = [_units(row) for row in rows]
-    flat = [
-        f"{row.heading.rpartition(' > ')[2]} {unit[1]}"
-        for row, of in zip(rows, units, strict=True)
-        for unit in of
-    ]
-    cosines = [round(float(one), 4) for one in vectors_of(flat) @ asked]
-    result, at = [], 0
-    for of in units:
-        result.append(cosines[at : at + len(of)])
-        at += len(of)
-    return result
-
-
-def _units(row: Row) -> list[list[Any]]:
-    found: list[list[Any]] = orjson.loads(row.units)
-    return found
-
-
-def _quoted(piece: str) -> str:
-    return f'"{piece}"'
-
-
 def _statements(script: str) -> list[str]:
     return [statement for statement in script.split(";\n") if statement.strip()]
-
-
-def _as_passage(
-    row: Row, features: Features, closeness: Sequence[float], query: Query, about_code: bool
-) -> dict[str, Any]:
-    digest = hashlib.sha256(f"{row.path}\n{row.ordinal}\n{row.text}".encode()).hexdigest()[:16]
-    return {
-        "passage_id": digest,
-        "path": row.path,
-        "title": row.title,
-        "heading": row.heading,
-        "start_line": row.start_line,
-        "end_line": row.end_line,
-        "page": row.page,
-        "text": row.text,
-        "score": round(score(features, row.kind, about_code), 5),
-        "coverage": round(features.coverage, 4),
-        "units": _judged(row, closeness, query),
-    }
-
-
-def _judged(row: Row, closeness: Sequence[float], query: Query) -> list[dict[str, Any]]:
-    """The units of a passage; each speaks also of what its headings and its term or table's head say."""
-    above = frozenset(stems(f"{row.heading} {row.title} {row.path}"))
-    leads: dict[int, frozenset[str]] = {}
-    found = []
-    for (kind, text, first, last, group), close in zip(_units(row), closeness, strict=True):
-        said = frozenset(stems(text)).union(leads.get(group, above))
-        if kind in ("term", "head"):
-            leads[group] = said.union(above)
-        found.append(
-            {
-                "kind": kind,
-                "text": text,
-                "first": first,
-                "last": last,
-                "group": group,
-                "coverage": round(query.coverage(said.union(above)), 4),
-                "closeness": close,
-            }
-        )
-    return found

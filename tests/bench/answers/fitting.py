@@ -9,8 +9,10 @@ from typing import Any, Final
 
 import numpy
 
-from agents.librarian import index, ranking
-from agents.librarian.index import POOL, CorpusIndex
+from agents.documents.kinds import Kind
+from agents.librarian import ranking
+from agents.librarian.index import CorpusIndex
+from agents.librarian.searching import POOL
 from agents.researcher import weighing
 from agents.researcher.planning import plan
 from tests.bench.answers.corpora import Question, is_told
@@ -49,16 +51,12 @@ def _pool(path: Path, question: Question) -> tuple[Any, list[bool], list[dict[st
     """Features of all passages that are looked at for a question, and which of them hold a gold text."""
     kept: list[ranking.Features] = []
 
-    def note(features: ranking.Features, kind: Any, about_code: bool) -> float:
+    def note(features: ranking.Features, kind: Kind, about_code: bool) -> float:
         kept.append(features)
         return float(len(kept))
 
-    score, index.score = index.score, note  # type: ignore[attr-defined]
-    try:
-        query = plan(question.text)["queries"]
-        passages = CorpusIndex(path).search(query[0], 2 * POOL)["passages"] if query else []
-    finally:
-        index.score = score  # type: ignore[attr-defined]
+    query = plan(question.text)["queries"]
+    passages = CorpusIndex(path).search(query[0], 2 * POOL, note)["passages"] if query else []
     passages = sorted(passages, key=lambda passage: passage["score"])
     features = numpy.array([[getattr(one, name) for name in NAMES] for one in kept]).reshape(-1, len(NAMES))
     golds = [any(is_told(gold, passage["text"]) for gold in question.gold) for passage in passages]

@@ -11,11 +11,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agents.documents import parsing, reading
 from agents.documents.listing import Found, Reason
+from agents.librarian import searching
 from agents.librarian.index import SCHEMA_VERSION, CorpusIndex
 from agents.librarian.indexing import skipped_lines
 from noesium_stream.clock import SystemClock
@@ -375,6 +377,27 @@ def test_results_name_each_passage_once_and_for_good(corpus: Corpus) -> None:
     corpus.index.discard()
     corpus.update()
     assert corpus.index.search("red yellow", 5) == first
+
+
+def test_another_score_orders_all_candidates_otherwise_and_only_the_wanted_ones_are_made(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus.update()
+    everything = corpus.index.search("red apples, yellow", 50)["passages"]
+    made = []
+    judged = searching._judged
+
+    def count(row: searching.Row, *rest: Any) -> Any:
+        made.append(row.path)
+        return judged(row, *rest)
+
+    monkeypatch.setattr(searching, "_judged", count)
+    least = min(everything, key=lambda passage: float(passage["coverage"]))
+    found = corpus.index.search(
+        "red apples, yellow", 1, lambda features, kind, about_code: -features.coverage
+    )
+    assert [one["passage_id"] for one in found["passages"]] == [least["passage_id"]]
+    assert made == [least["path"]], "the units of others are not judged"
 
 
 def test_progress_is_told_during_long_work(tmp_path: Path) -> None:
