@@ -10,7 +10,6 @@ it. Capabilities are always registered, and events always carry trace context.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import tomllib
@@ -28,26 +27,10 @@ from noesium_stream.redaction import HIDDEN, hide_secrets, redacted_url
 
 DEFAULT: Final = "default"
 PREFIX: Final = "NOESIUM_"
-_CLOSE: Final = 0.88
-_OTHER_VARIABLES: Final = (
-    "NOESIUM_CACHE",
-    "NOESIUM_CERTIFICATES",
-    "NOESIUM_DEBUG",
-    "NOESIUM_KEY_PASSWORD",
-    *(
-        f"NOESIUM_KAFKA_{name}"
-        for name in (
-            *("SECURITY", "MECHANISM", "USERNAME", "PASSWORD", "TOKEN_URL", "SCOPE", "CA", "CERT", "KEY"),
-            *("KEY_PASSWORD", "NEW_PASSWORD", "REPLICATION", "IMAGE", "PORT", "MTLS_PORT", "SASL_PORT"),
-        )
-    ),
-    *(f"NOESIUM_SCHEMA_REGISTRY_{name}" for name in ("CA", "CERT", "KEY", "USERNAME", "PASSWORD")),
-)
-"""Variables that are no settings: secrets, and those of deployments."""
 _URLS: Final = ("log", "schema_registry")
 _SECRET_URLS: Final = ("approval_webhook",)
 """URLs whose paths are secrets: whoever has one may post there."""
-_PATHS: Final = ("public_keys", "signing_key", "signatures")
+_PATHS: Final = ("public_keys", "signing_key", "signatures", "a2a_tokens")
 
 
 class ExecutionMode(StrEnum):
@@ -132,6 +115,21 @@ class NoesiumConfig(_Redacted):
         None, min_length=1, description="URL to which a worker posts the same JSON."
     )
 
+    a2a_allow: tuple[str, ...] = Field(
+        (), description="Hosts that nodes may call by A2A, beside this machine: HOST or HOST:PORT, by commas."
+    )
+    a2a_tokens: Path | None = Field(
+        None, description="TOML file with the bearer tokens for these hosts, in a table [tokens]."
+    )
+
+    @field_validator("a2a_allow", mode="before")
+    @classmethod
+    def _listed(cls, hosts: object) -> object:
+        found = hosts.split(",") if isinstance(hosts, str) else hosts
+        if not isinstance(found, list | tuple) or not all(isinstance(host, str) for host in found):
+            return found
+        return tuple(host.strip().lower() for host in found if host.strip())
+
     @field_validator("home")
     @classmethod
     def _absolute(cls, home: Path) -> Path:
@@ -214,6 +212,8 @@ VARIABLES: Final[Mapping[str, str]] = {
     "policy": "NOESIUM_POLICY",
     "on_approval": "NOESIUM_ON_APPROVAL",
     "approval_webhook": "NOESIUM_APPROVAL_WEBHOOK",
+    "a2a_allow": "NOESIUM_A2A_ALLOW",
+    "a2a_tokens": "NOESIUM_A2A_TOKENS",
     "agent.llm_provider": "NOESIUM_LLM_PROVIDER",
     "agent.llm_model": "NOESIUM_LLM_MODEL",
     "agent.llm_config": "NOESIUM_LLM_CONFIG",
@@ -300,21 +300,6 @@ def load_all(
     noesium = _validated(NoesiumConfig, "", values, sources)
     agent = _validated(AgentConfig, "agent.", values, sources)
     return Loaded(noesium, agent, sources)
-
-
-def misspelt_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an environment that nothing reads and whose names are close to one that is read.
-
-    Returns that name by the variable's. Others may belong to an agent or a deployment.
-    """
-    known = {*VARIABLES.values(), *_OTHER_VARIABLES}
-    found = {}
-    for name in sorted(env):
-        if name.startswith(PREFIX) and name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
-            if close and not name.startswith(f"{close[0]}_"):
-                found[name] = close[0]
-    return found
 
 
 def _read_file(folder: Path) -> tuple[str, dict[str, Any]]:

@@ -35,6 +35,7 @@
     │       └── GraphError              a graph whose outcome depends on undeclared inputs (problems)
     ├── EffectFailedError               an effect failed by a person's decision or an earlier record
     │   └── RemoteError                 with an error whose class the agent's code does not name
+    ├── OutcomeUnknownError             raised by an effect's function: the effect may have been done
     ├── RunError
     │   ├── RunNotFoundError            no run with this id
     │   ├── InputDiffersError           the run with this idempotency key has another input
@@ -333,6 +334,13 @@ class RemoteError(EffectFailedError):
         super().__init__(message, effect_id=effect_id)
         self.recorded = recorded
         self.error_class = error_class
+
+
+class OutcomeUnknownError(NoesiumError):
+    """Raised by the function of an effect that cannot tell whether the effect was done.
+
+    An external effect is then of unknown outcome, as if its process had died: a person decides.
+    """
 
 
 class RunError(NoesiumError):

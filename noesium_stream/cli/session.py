@@ -20,11 +20,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from noesium_stream.cli.misspelt import misspelt_variables
 from noesium_stream.cli.output import LogFormatter, note
 from noesium_stream.cli.signals import begins
 from noesium_stream.client import Client, Run
 from noesium_stream.client.client import CLIENT_TYPE
-from noesium_stream.config import DEFAULT, Loaded, load_all, misspelt_variables
+from noesium_stream.config import DEFAULT, Loaded, load_all
 from noesium_stream.errors import LogUnavailableError, NoesiumError, RunNotFoundError
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.envelope import AgentRef

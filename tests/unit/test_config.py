@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from noesium_stream.cli.misspelt import misspelt_variables
 from noesium_stream.config import (
     VARIABLES,
     AgentConfig,
     NoesiumConfig,
     load_all,
     load_config,
-    misspelt_variables,
 )
 from noesium_stream.errors import ConfigError
 from noesium_stream.redaction import hide_secrets

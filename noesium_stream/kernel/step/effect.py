@@ -22,6 +22,7 @@ from noesium_stream.errors import (
     EffectFailedError,
     FencedError,
     LogClosedError,
+    OutcomeUnknownError,
     RecordTooLargeError,
     StateError,
     brief,
@@ -264,6 +265,8 @@ class Effect:
                 perhaps = f"it had not ended after {self.timeout}"
             elif perhaps is not None:
                 perhaps = f"{perhaps}: {brief(error)}"
+            elif isinstance(error, OutcomeUnknownError):
+                perhaps = brief(error)
             if perhaps is not None and self.effect_class is SideEffectClass.EXTERNAL:
                 self._stage_unknown(effect_id, perhaps)
             else:
@@ -385,7 +388,7 @@ class Effect:
                 heir.report(about(outcome="completed", result=self._result(ended.value)))
             return
         error = failure_of_code(raised, None)
-        if error is None or ended.expired or isinstance(error, _NO_LONGER_OWNER):
+        if error is None or ended.expired or isinstance(error, (*_NO_LONGER_OWNER, OutcomeUnknownError)):
             return
         error_type, message = failure_of(error)
         kind = recorded_name(type(raised))

@@ -28,6 +28,7 @@ from noesium_stream.kernel.run_context import current_run
 from noesium_stream.kernel.step.answer import Answer
 from noesium_stream.kernel.step.delegation import Delegation
 from noesium_stream.kernel.step.effects import Effects
+from noesium_stream.kernel.step.foreign import Foreign, is_foreign
 from noesium_stream.kernel.step.position import Place, this_step
 from noesium_stream.kernel.step.waits import Waits
 
@@ -89,6 +90,7 @@ class Step:
         version: str | None = None,
         roles: Collection[str] | None = None,
         scopes: Collection[str] | None = None,
+        side_effects: SideEffectClass | None = None,
     ) -> Any:
         """Delegate to a provider of `capability_id` and wait for the answer (RFC-0005, RFC-1001 §10.3).
 
@@ -96,11 +98,20 @@ class Step:
         same answer. The called run acts with this run's grant: with all of its roles and scopes, or with
         those that are given here.
 
+        An id `a2a:https://HOST/PATH#SKILL` calls an agent of another system by A2A, as an effect of the class
+        `side_effects` (default: external), with everything that `effect` says of these. Its host has to be
+        one of the setting `a2a_allow`. Grants do not reach it.
+
         Raises:
             CapabilityNotFoundError: there is no provider in this version range.
             CapabilityError: the provider answered with an error.
             PermissionDeniedError: the run has not all of these roles and scopes itself.
         """
+        if is_foreign(capability_id):
+            self._require_effects(capability_id)
+            return await Foreign(self._place).invoke(
+                capability_id, arguments, version=version, side_effects=side_effects
+            )
         return await Delegation(self._place).invoke(
             capability_id, arguments, version=version, roles=roles, scopes=scopes
         )
@@ -172,12 +183,7 @@ class Step:
             KernelError: `compensate` cannot be found by its name, or does not accept its arguments.
             Exception: the error of `function`, after it is recorded as `effect.failed`.
         """
-        if current_mode() is ExecutionMode.STRICT:
-            raise StrictModeError(
-                f"The node {self.node} calls {name} by itself, which STRICT mode does not allow.",
-                hint="Let another agent do it: offer it there as a tool (agent_from_tools) and call it with "
-                "step.call_tool, or as a capability and call it with step.invoke.",
-            )
+        self._require_effects(name)
         return await Effects(self._place).perform(
             name,
             function,
@@ -188,6 +194,14 @@ class Step:
             compensate=compensate,
             **kwargs,
         )
+
+    def _require_effects(self, name: str) -> None:
+        if current_mode() is ExecutionMode.STRICT:
+            raise StrictModeError(
+                f"The node {self.node} calls {name} by itself, which STRICT mode does not allow.",
+                hint="Let another agent do it: offer it there as a tool (agent_from_tools) and call it with "
+                "step.call_tool, or as a capability and call it with step.invoke.",
+            )
 
     def run_sync(self, call: Coroutine[Any, Any, T]) -> T:
         """Make one of this step's calls from a sync node, or from a thread, and wait for it there.

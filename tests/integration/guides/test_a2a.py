@@ -24,11 +24,12 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
             asked = reader.bash("desk asked").stdout.splitlines()
             assert asked[:2] == ["9 to 17", "Refund 70?"]
             assert "70" in "".join(asked[2:])
+            token, line = reader.bash("token").stdout.splitlines()
+            assert len(token) > 40
+            assert line.endswith('" = "alice"')
+            assert '"closed"' in reader.bash("visitor").stdout
             server.signal()
             assert server.wait() == INTERRUPTED
         worker.signal()
         assert worker.wait() == INTERRUPTED
-    token, line = reader.bash("token").stdout.splitlines()
-    assert len(token) > 40
-    assert line.endswith('" = "alice"')
     reader.end()
