@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ def _how(event_type: str, payload: dict[str, Any]) -> str | None:
         return f"noesium effect resolve {payload['run_id']} {payload['effect_id'][:SHORT_ID]} --help"
     if event_type == "approval.requested":
         return f"noesium approve {payload['run_id']} {payload['approval_id'][:SHORT_ID]}"
+    if event_type == "kernel.signal.awaited":
+        return f"noesium signal {payload['run_id']} {shlex.quote(shorten(payload['name'], 100))} [VALUE]"
     return None
 
 
@@ -96,6 +99,10 @@ def _asked(payload: dict[str, Any], run_id: str) -> str:
     return f"  {payload['node']:<10} asks: {shorten(text, 100)} (approve or reject)"
 
 
+def _awaited(payload: dict[str, Any], run_id: str) -> str:
+    return f"  {payload['node']:<10} waits for the signal {shorten(payload['name'], 100)}"
+
+
 def _decided(payload: dict[str, Any], run_id: str) -> str:
     return f"  {payload['answered_by']} {'approved' if payload['approved'] else 'rejected'}"
 
@@ -124,6 +131,7 @@ _LINES: Final[dict[str, Callable[[dict[str, Any], str], str | None]]] = {
     **dict.fromkeys(CALLS, _invoked),
     **dict.fromkeys(ANSWERS, _answered),
     "approval.requested": _asked,
+    "kernel.signal.awaited": _awaited,
     "approval.answered": _decided,
     "effect.failed": _effect_failed,
     "effect.outcome.unknown": _effect_unknown,

@@ -20,6 +20,9 @@ from noesium_stream.event.rules.run_life import ENDINGS, RunLife, evolve
 
 StepKey = tuple[int, str]
 
+SIGNAL_AWAITED: Final = "kernel.signal.awaited"
+"""The type of a step's note that it waits for a signal; a replay neither repeats nor compares it."""
+
 _STRANDING: Final = frozenset({"run.parked", "run.resumed"})
 
 
@@ -30,6 +33,7 @@ class RunHistory(EffectLedger, RunLife):
     Attributes:
         subcalls: calls of subgraphs, by the id of the calling step and their number: hashes of the input of
             the first nodes of a call, by the path of the node.
+        awaited: the steps' waits for signals, by the id of the wait.
         heard: what tells a repeated signal: its producer's agent id with its event id, and with its
             idempotency key.
         spent: numbers of the calls that failed attempts of a step have made; the next attempt makes its own.
@@ -77,6 +81,7 @@ class RunHistory(EffectLedger, RunLife):
     cancelled: dict[str, EventEnvelope] = field(default_factory=dict)
     calls: dict[str, dict[str, EventEnvelope]] = field(default_factory=dict)
     signals: dict[str, list[EventEnvelope]] = field(default_factory=dict)
+    awaited: dict[str, EventEnvelope] = field(default_factory=dict)
     heard: set[tuple[str, str, str]] = field(default_factory=set)
     approvals: dict[str, EventEnvelope] = field(default_factory=dict)
     answers: dict[str, list[EventEnvelope]] = field(default_factory=dict)
@@ -160,6 +165,7 @@ class RunHistory(EffectLedger, RunLife):
             self.cancelled,
         ):
             _drop(found, event_ids)
+        _drop(self.awaited, event_ids)
         for calls in self.calls.values():
             _drop(calls, event_ids)
         self.undoable = [event for event in self.undoable if event.event_id not in event_ids]
@@ -293,6 +299,10 @@ def _signalled(history: RunHistory, event: EventEnvelope, payload: dict[str, Any
     history.heard.update(_marks(event))
 
 
+def _awaited(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.awaited.setdefault(payload["wait_id"], event)
+
+
 def _marks(signal: EventEnvelope) -> list[tuple[str, str, str]]:
     agent_id, key = signal.producer.agent_id, signal.idempotency_key
     marks = [(agent_id, "event", signal.event_id)]
@@ -332,6 +342,7 @@ _HANDLERS: dict[str, Callable[[RunHistory, EventEnvelope, dict[str, Any]], None]
     "run.cancel.requested": _stop,
     "run.deadline.passed": _stop,
     "run.signalled": _signalled,
+    SIGNAL_AWAITED: _awaited,
     "kernel.node.entered": _entered,
     "kernel.node.completed": _completed,
     "kernel.node.failed": _failed,

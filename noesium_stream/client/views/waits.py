@@ -33,13 +33,13 @@ class Wait:
     """A reason for which an open run does not go on.
 
     Attributes:
-        kind: `approval`, `timer`, `call` (the answer of another agent), `effect` (a person decides about its
-            outcome), `retry` (the next attempt of a node or an effect), `worker` (nobody owns the run's
-            partition) or `slot` (the partition's owner has not begun the run yet).
+        kind: `approval`, `timer`, `signal`, `call` (the answer of another agent), `effect` (a person decides
+            about its outcome), `retry` (the next attempt of a node or an effect), `worker` (nobody owns the
+            run's partition) or `slot` (the partition's owner has not begun the run yet).
         whom: who has to act: the people who may answer, an agent type, or the owning process; empty: a person
-            for `effect`, nobody for `timer` and `retry`.
-        what: the question, capability, effect or node; for `worker` the number of the partition.
-        id: id of the question, timer, effect or called run.
+            for `effect`, nobody for `timer`, `signal` and `retry`.
+        what: the question, signal, capability, effect or node; for `worker` the number of the partition.
+        id: id of the question, timer, wait for a signal, effect or called run.
         node: the waiting node.
         until_ms: when it ends by itself: a deadline, or the time of a timer or attempt.
     """
@@ -59,6 +59,8 @@ class Wait:
             return f"{self.whom} to answer {self.what}" + (f" until{at}" if at else "")
         if self.kind == "timer":
             return f"a timer of {self.what} until{at}"
+        if self.kind == "signal":
+            return f"the signal {self.what}"
         if self.kind == "call":
             return f"{self.whom} to answer {self.what}, run {self.id}"
         if self.kind == "effect":
@@ -135,6 +137,8 @@ def _waits(run: RunState) -> Iterator[Wait]:
         yield Wait("approval", _people(question), asked, approval_id, question.node, question.deadline_ms)
     for timer_id, timer in run.timers.items():
         yield Wait("timer", "", timer.node, timer_id, timer.node, timer.due_ms)
+    for wait_id, awaited in run.awaited.items():
+        yield Wait("signal", "", one_line(awaited.name), wait_id, awaited.node)
     for child in run.open_calls:
         call = run.calls[child]
         yield Wait("call", call.agent_type, call.capability_id, child, _node(run, call.task))

@@ -69,6 +69,7 @@ from noesium_stream.event.standard.kernel import (
     NodeEntered,
     NodeFailed,
     NodeRetried,
+    SignalAwaited,
 )
 from noesium_stream.event.standard.projection import MigratedTopic, ProjectionMigrated
 from noesium_stream.event.standard.request import RequestParked, RequestResumed
@@ -169,6 +170,7 @@ __all__ = [
     "RunSignalled",
     "RunStarted",
     "SideEffectClass",
+    "SignalAwaited",
     "SubagentStateChanged",
     "TaskCompleted",
     "TaskRequested",

@@ -75,6 +75,20 @@ class NodeFailed(StandardEvent, event_type="kernel.node.failed"):
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("hint", "where", "traceback")
 
 
+class SignalAwaited(StandardEvent, event_type="kernel.signal.awaited"):
+    """A step waits for a signal: the run goes on after `missing` more of this name.
+
+    It is for those who look at a run. Nothing that a run does depends on it, and no replay repeats it: a step
+    that finds its signal on the log does not wait.
+    """
+
+    run_id: Identifier
+    wait_id: Identifier
+    node: Name
+    name: Name
+    missing: Whole = Field(ge=1)
+
+
 class NodeRetried(StandardEvent, event_type="kernel.node.retried"):
     """A failed node starts again on the same input state (RFC-0003 §9).
 

@@ -20,7 +20,7 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import ANSWERS
 from noesium_stream.kernel.compensation.plan import Undoing
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, call_key, is_call
-from noesium_stream.kernel.run_history import RunHistory, StepKey, nested_in, step_id, undo_id
+from noesium_stream.kernel.run_history import SIGNAL_AWAITED, RunHistory, StepKey, nested_in, step_id, undo_id
 
 _LIFE: Final = ("run.", "command.")
 SERVED: Final = frozenset(
@@ -185,6 +185,8 @@ class ReplayIndex:
                 continue
             elif kind.startswith(_NODE):
                 self._node(index, event)
+            elif kind == SIGNAL_AWAITED:
+                continue  # a note for people: a signal that is on the log by now is not waited for
             elif kind == "kernel.checkpoint.created":
                 self.checkpoints.setdefault(event.payload["step"], event)
             elif item.received or kind in SERVED:

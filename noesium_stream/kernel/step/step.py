@@ -224,13 +224,10 @@ class Step:
     async def signal(self, name: str) -> Any:
         """Wait for the next signal of this name to this run and return its value.
 
-        Signals are counted within a node: the first call takes the first signal that came, and so on.
+        Signals are counted within a node: the first call takes the first signal that came, and so on. If it
+        has not come yet, the wait is on the log, where `noesium runs` sees it.
         """
-        self._place.check_open()
-        history = self._place.history
-        index = self._place.occurrence(f"signal:{name}")
-        await self._place.journal.until(lambda: len(history.signals.get(name, ())) > index)
-        return history.signals[name][index].payload.get("value")
+        return await Waits(self._place).signal(name)
 
     async def interrupt(
         self,

@@ -1,4 +1,4 @@
-"""Waiting for people and for time, on the log: for days, and across processes.
+"""Waiting for people, signals and time, on the log: for days, and across processes.
 
 A question is identified by its content, a timer by its length or its end, both with the number of equal ones
 before them in the step. The first execution records it; every later one waits for the same answer, until the
@@ -19,7 +19,13 @@ from noesium_stream.errors import ApprovalExpiredError, KernelError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.canonical import canonical_json
 from noesium_stream.event.payload.value import to_json
-from noesium_stream.event.standard import ApprovalExpired, ApprovalRequested, TimerFired, TimerStarted
+from noesium_stream.event.standard import (
+    ApprovalExpired,
+    ApprovalRequested,
+    SignalAwaited,
+    TimerFired,
+    TimerStarted,
+)
 from noesium_stream.event.standard.human import MAX_MINIMUM
 from noesium_stream.event.trust.trusted_key import ROLE
 from noesium_stream.kernel.state.typed_json import check_size, said_of
@@ -28,7 +34,7 @@ from noesium_stream.kernel.step.position import INTERRUPT, Place
 
 
 class Waits:
-    """The questions and timers of one step."""
+    """The questions, signals and timers of one step."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -92,6 +98,28 @@ class Waits:
         the body.
         """
         return (await self.ask(question, schema=schema, kind=INTERRUPT)).value
+
+    async def signal(self, name: str) -> Any:
+        """See `Step.signal`. The record of the wait is in the commit after which it waits."""
+        place = self._place
+        place.check_open()
+        signals = place.history.signals
+        index = place.occurrence(f"signal:{name}")
+        missing = index + 1 - len(signals.get(name, ()))
+        if missing > 0:
+            self._note_wait(name, index, missing)
+        await place.journal.until(lambda: len(signals.get(name, ())) > index)
+        return signals[name][index].payload.get("value")
+
+    def _note_wait(self, name: str, index: int, missing: int) -> None:
+        """Stage that this attempt of the node waits for a signal, unless an earlier execution of it did."""
+        place = self._place
+        wait_id = place.derived("signal", name, str(index), str(place.attempt))
+        if wait_id not in place.history.awaited:
+            event = SignalAwaited(
+                run_id=place.run_id, wait_id=wait_id, node=place.node, name=name, missing=missing
+            )
+            place.stage(event, key=wait_id)
 
     async def sleep(self, duration: Duration) -> None:
         """See `Step.sleep`."""

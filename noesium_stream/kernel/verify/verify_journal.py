@@ -25,7 +25,7 @@ from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock, while_others_go_on
 from noesium_stream.kernel.recording.recorded_run import call_key, is_call
 from noesium_stream.kernel.recording.replay_index import SERVED, RecordedStep, ReplayIndex, superstep
-from noesium_stream.kernel.run_history import RunHistory, StepKey
+from noesium_stream.kernel.run_history import SIGNAL_AWAITED, RunHistory, StepKey
 from noesium_stream.kernel.step.position import Place, this_step
 from noesium_stream.kernel.verify.compare_step import (
     Found,
@@ -143,7 +143,7 @@ class VerifyJournal:
                 raise KernelError(f"A replay made {kind}, which the recording alone can have.")
             else:
                 found = None
-                if home is not None:
+                if home is not None and kind != SIGNAL_AWAITED:
                     self._now[home].events.append(event)
                     self._staged.append(self._now[home].events)
         if found is None:

@@ -13,6 +13,7 @@ from noesium_stream.projection.builtin.execution_state import (
     EffectState,
     NodeCounts,
     PendingApproval,
+    PendingSignal,
     PendingTimer,
     RunState,
     Task,
@@ -62,6 +63,12 @@ def _drop_retries_of(run: RunState, key: str) -> None:
     drop_retries(run, lambda one: one.task == key or _path(one.task).startswith(f"{key}|"))
 
 
+def _drop_awaited_of(run: RunState, key: str) -> None:
+    """Remove the waits for signals of an attempt that has ended."""
+    for wait_id in [wait_id for wait_id, one in run.awaited.items() if one.task == key]:
+        del run.awaited[wait_id]
+
+
 def _path(key: str | None) -> str:
     """The `task_path` in a task's key."""
     return (key or "").partition(":")[2]
@@ -71,7 +78,7 @@ def _waits(run: RunState) -> tuple[dict[str, set[str]], set[str]]:
     """The reasons that each open task waits for, and the tasks that also do something else."""
     waits: dict[str, set[str]] = {}
     busy: set[str] = set()
-    for kind, found in (("approval", run.approvals), ("timer", run.timers)):
+    for kind, found in (("approval", run.approvals), ("timer", run.timers), ("signal", run.awaited)):
         for one in found.values():
             waits.setdefault(one.task or "", set()).add(kind)
     for asking in run.open_calls.values():
@@ -120,15 +127,16 @@ def _migrated(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> N
         if "|" not in task.task_path and task.node not in payload["next"]:
             del run.tasks[key]
             _drop_retries_of(run, key)
+            _drop_awaited_of(run, key)
 
 
 def _compensating(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    run.tasks, run.timers, run.approvals = {}, {}, {}
+    run.tasks, run.timers, run.approvals, run.awaited = {}, {}, {}, {}
     drop_retries(run, lambda one: True)
 
 
 def _ended(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    run.tasks, run.timers, run.approvals = {}, {}, {}
+    run.tasks, run.timers, run.approvals, run.awaited = {}, {}, {}, {}
     run.open_effects = {
         effect_id: effect for effect_id, effect in run.open_effects.items() if effect.status == "undecided"
     }
@@ -140,6 +148,15 @@ def _cancel_requested(run: RunState, event: EventEnvelope, payload: dict[str, An
 
 def _signalled(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
     run.signals += payload["run_id"] == run.run_id
+    for wait_id, awaited in list(run.awaited.items()):
+        awaited.missing -= awaited.name == payload["name"]
+        if awaited.missing < 1:
+            del run.awaited[wait_id]
+
+
+def _awaited(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    awaited = PendingSignal(payload["node"], payload["name"], payload["missing"], task_of(run, event))
+    run.awaited.setdefault(payload["wait_id"], awaited)
 
 
 def _entered(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -160,6 +177,7 @@ def _completed(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> 
     if run.tasks.pop(key, None) is None:
         return
     _drop_retries_of(run, key)
+    _drop_awaited_of(run, key)
     counts = run.nodes.setdefault(payload["node"], NodeCounts())
     counts.completed += 1
     counts.duration_ms += payload["duration_ms"]
@@ -172,6 +190,7 @@ def _failed(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> Non
     task = _task_at(run, payload)
     if task is not None:
         _drop_retries_of(run, _key(task))
+        _drop_awaited_of(run, _key(task))
         retry_in_ms = payload.get("retry_in_ms")
         task.status = "failed" if retry_in_ms is None else "retrying"
         task.due_ms = None if retry_in_ms is None else event.timestamp_ms + retry_in_ms
@@ -240,6 +259,7 @@ _OF_LIFE: Final[Mapping[str, _Fold]] = {
 HANDLERS: Final[Mapping[str, _Fold]] = {
     "run.cancel.requested": _cancel_requested,
     "run.signalled": _signalled,
+    "kernel.signal.awaited": _awaited,
     "kernel.node.entered": _entered,
     "kernel.node.completed": _completed,
     "kernel.node.failed": _failed,

@@ -118,6 +118,16 @@ class PendingTimer:
 
 
 @dataclass(slots=True)
+class PendingSignal:
+    """A wait for a signal, which ends after `missing` more of this name."""
+
+    node: str
+    name: str
+    missing: int
+    task: str | None
+
+
+@dataclass(slots=True)
 class Circuit:
     """Consecutive failures of an effect, tool or capability; removed at its next success.
 
@@ -136,13 +146,14 @@ class RunState(RunLife):
     """One run.
 
     `status` is `requested`, `running`, `waiting` (each open task waits for an answer, a timer, another agent,
-    a person's decision or its next attempt), `stranded` (`reason` says why), `compensating`, `completed`,
-    `failed`, `cancelled` or `expired`. `waits_for` lists the reasons: `approval`, `call`, `effect` (a person
-    decides about its outcome), `retry` (the next attempt of a node or an effect), `timer`.
+    a signal, a person's decision or its next attempt), `stranded` (`reason` says why), `compensating`,
+    `completed`, `failed`, `cancelled` or `expired`. `waits_for` lists the reasons: `approval`, `call`,
+    `effect` (a person decides about its outcome), `retry` (the next attempt of a node or an effect),
+    `signal`, `timer`.
 
     Keys: `nodes` by name, `tasks` by `step:task_path`, `calls` and `open_calls` (the waiting task) by the
-    child run's id, `effects` and `tools` by name, `open_effects`, `approvals` and `timers` by id, `circuits`
-    by `effect:NAME`, `tool:NAME` or `capability:ID`.
+    child run's id, `effects` and `tools` by name, `open_effects`, `approvals`, `timers` and `awaited`
+    (signals) by id, `circuits` by `effect:NAME`, `tool:NAME` or `capability:ID`.
     """
 
     kind: Literal["run"] = "run"
@@ -177,6 +188,7 @@ class RunState(RunLife):
     approvals: dict[str, PendingApproval] = field(default_factory=dict)
     timers: dict[str, PendingTimer] = field(default_factory=dict)
     timers_fired: int = 0
+    awaited: dict[str, PendingSignal] = field(default_factory=dict)
     circuits: dict[str, Circuit] = field(default_factory=dict)
 
 

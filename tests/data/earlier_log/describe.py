@@ -40,7 +40,11 @@ def known_events() -> Catalogue:
     return catalogue
 
 
-NEW_FIELDS = {"PendingApproval": ("minimum", "approved_by"), "EffectState": ("due_ms", "fingerprint")}
+NEW_FIELDS = {
+    "PendingApproval": ("minimum", "approved_by"),
+    "EffectState": ("due_ms", "fingerprint"),
+    "RunState": ("awaited",),
+}
 """Fields of rows that the earlier commit did not have."""
 
 

@@ -12,6 +12,7 @@ from noesium_stream.event.standard import (
     ApprovalAnswered,
     ApprovalRequested,
     ReplyTo,
+    SignalAwaited,
     ToolInvocationCompleted,
     ToolInvocationRequested,
 )
@@ -40,6 +41,15 @@ def test_a_question_is_shown_with_the_command_that_answers_it() -> None:
         f"    noesium approve {RUN} 780e5dae-5878",
     ]
     assert '{"amount": 3}' in asked({"amount": 3})
+
+
+def test_a_wait_for_a_signal_is_shown_with_the_command_that_sends_it() -> None:
+    awaited = {"run_id": RUN, "wait_id": "w1", "node": "send", "missing": 1}
+    assert said(SignalAwaited(**awaited, name="verdict")).splitlines() == [
+        "  send       waits for the signal verdict",
+        f"    noesium signal {RUN} verdict [VALUE]",
+    ]
+    assert said(SignalAwaited(**awaited, name="a\nb;c")).endswith(f"noesium signal {RUN} 'a b;c' [VALUE]")
 
 
 def test_an_answer_is_shown_with_who_gave_it() -> None:

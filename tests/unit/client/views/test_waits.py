@@ -61,6 +61,14 @@ async def act(state: State) -> dict[str, Any]:
         await step.interrupt("Both?", approvers=["ann", "bob"], minimum=2)
     elif what == "timer":
         await step.sleep(HOUR)
+    elif what == "signal":
+        await step.signal("verdict")
+    elif what == "second signal":
+        await step.signal("first")
+        await step.signal("first")
+    elif what == "signalled":
+        await step.signal("first")
+        await asyncio.Event().wait()
     elif what == "call":
         await step.invoke("text.echo", {"text": "x"})
     elif what == "retry":
@@ -105,11 +113,14 @@ async def listed(client: Client, run: Run, **filters: Any) -> RunInfo:
 
 
 async def test_a_run_that_waits_is_shown_with_what_it_waits_for(log: EventLog, tmp_path: Path) -> None:
-    works = {"work", "retried"}
+    works = {"work", "retried", "signalled"}
     waits = {
         "approval": "approval.requested",
         "quorum": "approval.requested",
         "timer": "timer.started",
+        "signal": "kernel.signal.awaited",
+        "second signal": "kernel.signal.awaited",
+        "signalled": "kernel.signal.awaited",
         "call": "capability.invoked",
         "retry": "effect.failed",
         "work": "run.started",
@@ -121,6 +132,10 @@ async def test_a_run_that_waits_is_shown_with_what_it_waits_for(log: EventLog, t
             await reached(runs[what], event_type)
         await runs["quorum"].approve(by="ann")
         await reached(runs["quorum"], "approval.answered")
+        for what in ("second signal", "signalled"):
+            await runs[what].signal("first")
+        await reached(runs["second signal"], "kernel.signal.awaited", 2)
+        await reached(runs["signalled"], "run.signalled")
         infos = {what: await listed(client, run) for what, run in runs.items()}
         shown = {what: [wait.shown for wait in info.waits_for] for what, info in infos.items()}
         until = {what: [wait.until_ms for wait in info.waits_for] for what, info in infos.items()}
@@ -131,10 +146,14 @@ async def test_a_run_that_waits_is_shown_with_what_it_waits_for(log: EventLog, t
         assert shown["approval"][0].startswith('ann or role:auditor to answer "Pay?" until 20')
         assert shown["quorum"] == ['bob (1 of 2 have approved) to answer "Both?"']
         assert shown["timer"][0].startswith("a timer of act until 20")
+        assert shown["signal"] == ['the signal "verdict"']
+        assert shown["second signal"] == ['the signal "first"']
+        assert infos["signal"].waits_for[0].node == "act"
         [call] = infos["call"].waits_for
         assert shown["call"] == [f"echo to answer text.echo, run {call.id}"]
         assert shown["retry"][0].startswith("the next attempt of ask model at 20")
-        assert (shown["work"], shown["retried"], until["quorum"]) == ([], [], [None])
+        assert [shown[what] for what in sorted(works)] == [[], [], []]
+        assert until["quorum"] == [None]
         for what, run in runs.items():
             one = await run.info()
             assert (one.status, one.waits_for) == (infos[what].status, infos[what].waits_for)

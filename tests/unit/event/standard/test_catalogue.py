@@ -15,6 +15,7 @@ NAMED = [
     "kernel.node.failed",
     "kernel.node.retried",
     "kernel.checkpoint.created",
+    "kernel.signal.awaited",
     "capability.registered",
     "capability.updated",
     "capability.deprecated",

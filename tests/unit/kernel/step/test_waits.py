@@ -348,6 +348,25 @@ def test_what_closes_a_question_first_stays_its_answer(second: str) -> None:
     assert history.closed["q"].payload["approved"] is True
 
 
+async def test_a_wait_for_a_signal_is_noted_once_and_only_if_it_waits(bench: Bench) -> None:
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        step = current_step()
+        early = await step.signal("early")
+        return {"values": [early, await step.signal("late")]}
+
+    async with Client(bench.log) as client:
+        run = await client.start("sample", {})
+        await run.signal("early", 1)
+        for _ in range(2):  # the second worker executes the node again
+            async with bench.worker(node):
+                await reached(run, "kernel.signal.awaited")
+        await run.signal("late", 2)
+        async with bench.worker(node):
+            assert (await run.result(timeout=PATIENCE_S))["values"] == [1, 2]
+    [noted] = await recorded(run, "kernel.signal.awaited")
+    assert (noted["name"], noted["missing"]) == ("late", 1)
+
+
 # -- restarts --------------------------------------------------------------------------------------------
 
 

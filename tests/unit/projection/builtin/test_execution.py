@@ -145,7 +145,7 @@ def assert_every_kind_is_there(rows: dict[str, RunState], runs: dict[str, Run]) 
     assert kinds == {
         "question": ("waiting", ["approval"]),
         "question to ann": ("waiting", ["approval"]),
-        "signal": ("running", []),  # no event says that a run waits for a signal
+        "signal": ("waiting", ["signal"]),
         "long sleep": ("waiting", ["timer"]),
         "effect of unknown outcome": ("waiting", ["effect"]),
         "child that sleeps": ("waiting", ["call"]),
