@@ -55,17 +55,21 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Life:
-    """The state of one process, from before its start to its end; a restart begins another life."""
+    """The state of one process, from before its start to its end; a restart begins another life.
+
+    `reason` is why it has ended.
+    """
 
     who: str
     state: State = State.CREATED
+    reason: str = ""
 
     @property
     def can_be_asked(self) -> bool:
         """Whether it takes a request now."""
         return self.state in (State.RUNNING, State.IDLE)
 
-    def move(self, to: State, *, force: bool = False) -> None:
+    def move(self, to: State, reason: str = "", *, force: bool = False) -> None:
         """Change the state.
 
         Raises:
@@ -78,7 +82,7 @@ class Life:
                 f"{self.who} is {self.state}: it works at a request.",
                 hint="Wait for its answer, or terminate it by force.",
             )
-        self.state = to
+        self.state, self.reason = to, reason
 
 
 class SubagentAdapter(Protocol):
@@ -113,11 +117,11 @@ class SubagentAdapter(Protocol):
     async def health_check(self) -> bool:
         """Return whether it can be asked; one whose process has ended is TERMINATED from then on."""
 
-    async def restart(self) -> None:
+    async def restart(self, reason: str = "") -> None:
         """Terminate it by force if it still runs, and spawn it."""
 
-    async def terminate(self, *, force: bool = False) -> None:
-        """End its process and all that it has started; does nothing if there is none.
+    async def terminate(self, reason: str = "", *, force: bool = False) -> None:
+        """End its process and all that it has started, for this reason; does nothing if there is none.
 
         Raises `SubagentStateError`: it is BUSY, and `force` is not given.
         """

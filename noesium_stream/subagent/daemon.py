@@ -1,0 +1,217 @@
+"""A program as a sub-agent: its process, driven through the adapter (RFC-0005)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from noesium_stream.errors import (
+    SubagentExitedError,
+    SubagentProtocolError,
+    SubagentStartError,
+    SubagentStateError,
+    brief,
+)
+from noesium_stream.subagent import guard
+from noesium_stream.subagent.lifecycle import Answer, Life, Request, State
+from noesium_stream.subagent.pipes import Lines, Pipes
+from noesium_stream.subagent.program import Program
+from noesium_stream.subagent.protocol import Dialogue, Protocol, excerpt
+
+GRACE_S: Final = 0.5
+"""Time between SIGTERM and SIGKILL, in seconds; an ending worker waits for it."""
+_PATIENCE_S: Final = 5.0
+_SAID: Final = 300
+_GUARD: Final = str(Path(guard.__file__).resolve())
+
+
+class _Process:
+    """One process: its pipes, its guard, the dialogue with it, and the answer that is waited for.
+
+    Attributes:
+        wrong: what it has done that it should not; None: nothing.
+    """
+
+    def __init__(self, dialogue: Dialogue, max_answer: int, control: int) -> None:
+        self.wrong: str | None = None
+        self._dialogue = dialogue
+        self._lines = Lines(max_answer)
+        self.pipes = Pipes(self._lines, self._hear, self._fault)
+        self._control: int | None = control
+        self._outcome: asyncio.Future[Answer | SubagentProtocolError | None] | None = None
+
+    def ask(self, request: Request) -> bytes:
+        """What is written for a request, whose answer `outcome` waits for."""
+        written = self._dialogue.ask(request)
+        self._outcome = asyncio.get_running_loop().create_future()
+        return written
+
+    async def outcome(self) -> Answer | SubagentProtocolError | None:
+        """The answer, or what it printed instead; None: there is none, it has closed its output."""
+        return None if self._outcome is None else await self._outcome
+
+    async def exited(self, seconds: float) -> None:
+        """Return when it has ended, or after some seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.pipes.exited.wait()
+
+    async def end(self, grace_s: float) -> None:
+        """End it: SIGTERM, and after `grace_s` seconds SIGKILL, to all that it has started."""
+        control, self._control = self._control, None
+        if control is not None:
+            try:
+                with suppress(BrokenPipeError):  # the guard has ended, and its program with it
+                    os.write(control, b"T")
+                self.pipes.close_stdin()
+                await self.exited(grace_s)
+            finally:
+                os.close(control)
+        await self.exited(_PATIENCE_S)
+        self.pipes.close()
+
+    def how(self) -> str:
+        """How its output has ended."""
+        status = self.pipes.status
+        return "closed its output" if status is None else f"ended with status {status}"
+
+    def said(self) -> str | None:
+        """The end of what it wrote to standard error, for people."""
+        text = self.pipes.errors.decode(errors="backslashreplace").strip()
+        return f"On standard error: {excerpt(text[-_SAID:], _SAID)}" if text else None
+
+    def _hear(self, line: bytes) -> None:
+        answer = self._dialogue.hear(line)
+        if answer is not None:
+            self._lines.pause()
+            self._settle(answer)
+
+    def _fault(self, error: SubagentProtocolError | None) -> None:
+        self.wrong = "closed its output" if error is None else error.message
+        self._settle(error)
+
+    def _settle(self, outcome: Answer | SubagentProtocolError | None) -> None:
+        if self._outcome is not None and not self._outcome.done():
+            self._outcome.set_result(outcome)
+
+
+class CliDaemon:
+    """A sub-agent that is a program of the command line; see `SubagentAdapter`.
+
+    Args:
+        program: what is started.
+        protocol: what it speaks.
+        who: its name in messages.
+        grace_s: how long it may take to end on SIGTERM, in seconds.
+    """
+
+    def __init__(self, program: Program, protocol: Protocol, who: str, *, grace_s: float = GRACE_S) -> None:
+        self._program = program
+        self._protocol = protocol
+        self._who = who
+        self._grace_s = grace_s
+        self._life = Life(who)
+        self._process: _Process | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def life(self) -> Life:
+        """See `SubagentAdapter.life`."""
+        return self._life
+
+    async def spawn(self) -> None:
+        """See `SubagentAdapter.spawn`."""
+        if self._life.state is State.TERMINATED:
+            self._life = Life(self._who)
+        try:
+            self._process = await self._start()
+        except SubagentStartError as error:
+            self._life.move(State.TERMINATED, error.message)
+            raise
+        self._life.move(State.RUNNING)
+
+    async def _start(self) -> _Process:
+        program = self._program
+        path = program.path(os.environ)
+        if path is None:
+            raise SubagentStartError(program.not_here(self._who), hint="Install it, or give its path.")
+        variables = program.variables(os.environ)
+        own = "" if program.folder else tempfile.mkdtemp(prefix="noesium-subagent-")
+        reads, control = os.pipe()
+        process = _Process(self._protocol.dialogue(), program.max_answer, control)
+        words = [sys.executable, "-I", "-S", _GUARD, str(reads), own, ",".join(variables), path]
+        try:
+            await asyncio.get_running_loop().subprocess_exec(
+                lambda: process.pipes,
+                *words,
+                *program.command[1:],
+                cwd=program.folder or own,
+                env=variables,
+                pass_fds=(reads,),
+                start_new_session=True,
+            )
+        except BaseException as error:
+            os.close(control)
+            if own:
+                shutil.rmtree(own, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise SubagentStartError(f"{self._who} cannot be started: {brief(error)}") from error
+            raise
+        finally:
+            os.close(reads)
+        return process
+
+    async def send(self, request: Request) -> None:
+        """See `SubagentAdapter.send`."""
+        process = self._process
+        if process is None or not await self.health_check():
+            raise SubagentExitedError(f"{self._who} has ended before it was asked: {self._life.reason}.")
+        written = process.ask(request)
+        self._life.move(State.BUSY)
+        process.pipes.write(written)
+
+    async def receive(self) -> Answer:
+        """See `SubagentAdapter.receive`."""
+        process = self._process
+        if process is None or self._life.state is not State.BUSY:
+            raise SubagentStateError(f"{self._who} is {self._life.state}: it was not asked.")
+        outcome = await process.outcome()
+        if isinstance(outcome, SubagentProtocolError):
+            raise SubagentProtocolError(f"{self._who} {outcome.message}", hint=process.said())
+        if outcome is None:
+            await process.exited(self._grace_s)
+            said = f"{self._who} {process.how()} before it answered. {process.said() or ''}"
+            raise SubagentExitedError(said.rstrip())
+        self._life.move(State.IDLE)
+        return outcome
+
+    async def health_check(self) -> bool:
+        """See `SubagentAdapter.health_check`."""
+        process = self._process
+        if self._life.can_be_asked and process is not None:
+            if process.pipes.status is not None:
+                await self.terminate(process.how())
+            elif process.wrong is not None:
+                await self.terminate(process.wrong)
+        return self._life.can_be_asked
+
+    async def restart(self, reason: str = "") -> None:
+        """See `SubagentAdapter.restart`."""
+        await self.terminate(reason, force=True)
+        await self.spawn()
+
+    async def terminate(self, reason: str = "", *, force: bool = False) -> None:
+        """See `SubagentAdapter.terminate`; a cancelled caller does not keep it alive."""
+        if self._life.state is not State.TERMINATED:
+            self._life.move(State.TERMINATED, reason, force=force)
+            process, self._process = self._process, None
+            if process is not None:
+                self._ending = asyncio.create_task(process.end(self._grace_s))
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
