@@ -26,7 +26,7 @@ from noesium_stream.subagent.protocol import Dialogue, Protocol, excerpt
 
 GRACE_S: Final = 0.5
 """Time between SIGTERM and SIGKILL, in seconds; an ending worker waits for it."""
-_PATIENCE_S: Final = 5.0
+_PATIENCE_S: Final = 1.0
 _SAID: Final = 300
 _GUARD: Final = str(Path(guard.__file__).resolve())
 
@@ -56,11 +56,9 @@ class _Process:
         """The answer, or what it printed instead; None: there is none, it has closed its output."""
         return None if self._outcome is None else await self._outcome
 
-    async def exited(self, seconds: float) -> None:
-        """Return when it has ended, or after some seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.pipes.exited.wait()
+    async def ended(self) -> None:
+        """Return when it has ended, and all that it wrote was read; or after some seconds."""
+        await _within(self.pipes.ended, _PATIENCE_S)
 
     async def end(self, grace_s: float) -> None:
         """End it: SIGTERM, and after `grace_s` seconds SIGKILL, to all that it has started."""
@@ -70,10 +68,10 @@ class _Process:
                 with suppress(BrokenPipeError):  # the guard has ended, and its program with it
                     os.write(control, b"T")
                 self.pipes.close_stdin()
-                await self.exited(grace_s)
+                await _within(self.pipes.exited, grace_s)
             finally:
                 os.close(control)
-        await self.exited(_PATIENCE_S)
+        await _within(self.pipes.exited, _PATIENCE_S)
         self.pipes.close()
 
     def how(self) -> str:
@@ -99,6 +97,13 @@ class _Process:
     def _settle(self, outcome: Answer | SubagentProtocolError | None) -> None:
         if self._outcome is not None and not self._outcome.done():
             self._outcome.set_result(outcome)
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, or for some seconds."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 class CliDaemon:
@@ -129,6 +134,8 @@ class CliDaemon:
         """See `SubagentAdapter.spawn`."""
         if self._life.state is State.TERMINATED:
             self._life = Life(self._who)
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
         try:
             self._process = await self._start()
         except SubagentStartError as error:
@@ -185,7 +192,7 @@ class CliDaemon:
         if isinstance(outcome, SubagentProtocolError):
             raise SubagentProtocolError(f"{self._who} {outcome.message}", hint=process.said())
         if outcome is None:
-            await process.exited(self._grace_s)
+            await process.ended()
             said = f"{self._who} {process.how()} before it answered. {process.said() or ''}"
             raise SubagentExitedError(said.rstrip())
         self._life.move(State.IDLE)

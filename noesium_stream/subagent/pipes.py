@@ -49,6 +49,10 @@ class Pipes(asyncio.SubprocessProtocol):
         lines: cuts its output.
         hear: takes a line; raises `SubagentProtocolError` if it is wrong.
         fault: called once: what is wrong with its output, or None at its end.
+
+    Attributes:
+        exited: the process has ended.
+        ended: and all that it has written was read.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Pipes(asyncio.SubprocessProtocol):
         self._tail = bytearray()
         self._transport: asyncio.SubprocessTransport | None = None
         self.exited = asyncio.Event()
+        self.ended = asyncio.Event()
 
     @property
     def errors(self) -> bytes:
@@ -129,3 +134,7 @@ class Pipes(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         """Note its end; what its pipes still hold may come later."""
         self.exited.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that nothing more comes."""
+        self.ended.set()
