@@ -137,6 +137,9 @@ if TYPE_CHECKING:
     from noesium_stream.projection.engine import ProjectionEngine
     from noesium_stream.projection.event_headers import EventHeaders
     from noesium_stream.projection.stored.stored_projection import open_stored_projection
+    from noesium_stream.subagent.agent import cli_subagent
+    from noesium_stream.subagent.protocol import JsonLines
+    from noesium_stream.subagent.text_lines import TextLines
     from noesium_stream.worker.worker import Worker
 
 __all__ = [
@@ -191,6 +194,7 @@ __all__ = [
     "IndexProjection",
     "InputDiffersError",
     "JournaledLLM",
+    "JsonLines",
     "KernelError",
     "KernelExecutor",
     "KeyElsewhereError",
@@ -257,6 +261,7 @@ __all__ = [
     "SubagentTimeoutError",
     "SyncClient",
     "SyncRun",
+    "TextLines",
     "TopicConfigError",
     "TopicNotFoundError",
     "UnknownSchemaError",
@@ -267,6 +272,7 @@ __all__ = [
     "agent_from_graph",
     "agent_from_tools",
     "capability",
+    "cli_subagent",
     "compose",
     "current_step",
     "fold_to_end",
@@ -362,6 +368,9 @@ _MODULES: Final = {
     "projection.engine": ("ProjectionEngine",),
     "projection.event_headers": ("EventHeaders",),
     "projection.stored.stored_projection": ("open_stored_projection",),
+    "subagent.agent": ("cli_subagent",),
+    "subagent.protocol": ("JsonLines",),
+    "subagent.text_lines": ("TextLines",),
     "worker.worker": ("Worker",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

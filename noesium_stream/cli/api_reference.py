@@ -23,6 +23,7 @@ _QUALIFIED: Final = re.compile(r"\b(?:[a-z_][a-z0-9_]*\.)+(?=[A-Za-z_])")
 _LAYERS: Final = {
     "agent": "Agents",
     "capabilities": "Capabilities",
+    "subagent": "Command-line sub-agents",
     "kernel": "Steps and graphs",
     "llm": "Models",
     "client": "Clients",

@@ -235,11 +235,7 @@ class Sessions:
             if verdict.ask:
                 return Ready(False, reason=restarts.reason, failures=restarts.failures)
             if verdict.wait_s is None:
-                raise SubagentStartError(
-                    f"{self.who} has failed {restarts.failures} times in a row, and a person was asked: "
-                    f"{restarts.reason}",
-                    hint="Answer the question: noesium approvals",
-                )
+                raise self._refusal(restarts)
             if verdict.wait_s:
                 await self.clock.sleep(verdict.wait_s)
             self._check_open()
@@ -247,8 +243,17 @@ class Sessions:
                 await adapter.spawn()
             except SubagentStartError as error:
                 self.failed(session, error)
+                if restarts.asked:
+                    raise self._refusal(restarts) from error
             else:
                 return Ready(True, started=True, reason=session.why)
+
+    def _refusal(self, restarts: Restarts) -> SubagentStartError:
+        return SubagentStartError(
+            f"{self.who} has failed {restarts.failures} times in a row, and a person was asked: "
+            f"{restarts.reason}",
+            hint="Answer the question: noesium approvals",
+        )
 
     async def exchange(self, name: str, request: Request) -> Any:
         """Send a request to a process that can be asked; return the value of its answer.

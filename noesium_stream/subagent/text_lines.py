@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from string import Formatter
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import orjson
 
@@ -14,9 +15,12 @@ from noesium_stream.errors import CapabilityError, ConfigError, SubagentProtocol
 from noesium_stream.subagent.lifecycle import Answer, Request
 from noesium_stream.subagent.protocol import Dialogue, Protocol, excerpt, parsed, shown
 
+_Form = Literal["text", "json", "number"]
 _ID: Final = "request_id"
 _UNSAFE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
 """What may end a line, or means something to a terminal or a program: tabs may stay."""
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+_WHOLE: Final = re.compile(r"[+-]?\d{1,15}", re.ASCII)
 _JUDGED: Final = 2_000
 """Characters of an answer that `error` is matched with."""
 
@@ -41,7 +45,8 @@ class TextLines(Protocol):
             the request's id. Without it the input is written as one line of JSON. A text with a line break or
             another control character is refused; everything else that the program's language means by it
             is up to the author.
-        answer: `"text"`: the answer is the text that it prints; `"json"`: it is read as JSON.
+        answer: `"text"`: the answer is the text that it prints; `"json"`: it is read as JSON; `"number"`: it
+            is read as a number, such as `.5`, which JSON has not.
         end: the line that ends an answer; it may contain `{request_id}`. It is what `request` makes the
             program print last. Without it each answer is one line.
         error: a regular expression; an answer in which it is found is an error of the program.
@@ -51,7 +56,7 @@ class TextLines(Protocol):
     """
 
     request: str | None = None
-    answer: Literal["text", "json"] = "text"
+    answer: _Form = "text"
     end: str | None = None
     error: str | None = None
     _request: tuple[_Part, ...] = field(init=False, repr=False)
@@ -59,8 +64,8 @@ class TextLines(Protocol):
     _error: re.Pattern[str] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.answer not in ("text", "json"):
-            raise ConfigError(f'TextLines(answer={self.answer!r}): it is "text" or "json".')
+        if self.answer not in get_args(_Form):
+            raise ConfigError(f"TextLines(answer={self.answer!r}): it is {', '.join(get_args(_Form))}.")
         object.__setattr__(self, "_request", _template("request", self.request or ""))
         object.__setattr__(self, "_end", _template("end", self.end or ""))
         if any(part.field not in (None, _ID) for part in self._end):
@@ -94,19 +99,43 @@ class TextLines(Protocol):
         return None if self.end is None else _filled(self._end, request).encode()
 
     def read(self, lines: list[bytes]) -> Answer:
-        """The answer in these lines.
-
-        Raises:
-            SubagentProtocolError: it is not UTF-8 or not JSON.
-        """
+        """The answer in these lines; what cannot be read is an error of the program, which may go on."""
         said = b"\n".join(lines)
         try:
             text = said.decode()
+            if self._error is not None and self._error.search(text[:_JUDGED]):
+                return Answer(error=excerpt(text))
+            return Answer(_READ[self.answer](text))
         except UnicodeDecodeError:
-            raise SubagentProtocolError(f"gave an answer that is not UTF-8: {shown(said)}") from None
-        if self._error is not None and self._error.search(text[:_JUDGED]):
-            return Answer(error=excerpt(text))
-        return Answer(text if self.answer == "text" else parsed(said))
+            return Answer(error=f"gave an answer that is not UTF-8: {shown(said)}")
+        except ValueError:
+            return Answer(error=f"gave an answer that is no number: {shown(said)}")
+        except SubagentProtocolError as error:
+            return Answer(error=error.message)
+
+
+def _number(text: str) -> int | float:
+    """A number in a text; not one that JSON has not.
+
+    Raises:
+        ValueError: there is none.
+    """
+    digits = text.strip()
+    if not _NUMBER.fullmatch(digits):
+        raise ValueError(digits)
+    if _WHOLE.fullmatch(digits):
+        return int(digits)
+    value = float(digits)
+    if not isfinite(value):
+        raise ValueError(digits)
+    return value
+
+
+_READ: Final[Mapping[str, Callable[[str], Any]]] = {
+    "text": str,
+    "json": lambda text: parsed(text.encode()),
+    "number": _number,
+}
 
 
 class _TextDialogue(Dialogue):

@@ -60,8 +60,30 @@ def test_an_answer_is_read_as_json() -> None:
     dialogue.ask(request(a="1"))
     assert [dialogue.hear(line) for line in (b"[1,", b"2]", b"--")] == [None, None, Answer([1, 2])]
     dialogue.ask(request(a="1"))
-    with pytest.raises(SubagentProtocolError, match="is not JSON"):
-        dialogue.hear(b"--")
+    said = dialogue.hear(b"--")
+    assert said is not None
+    assert "is not JSON" in str(said.error)
+
+
+@pytest.mark.parametrize(
+    ("said", "number"),
+    [(b"1024", 1024), (b" -.333 ", -0.333), (b"1.", 1.0), (b"2e3", 2000.0), (b"9" * 30, float("9" * 30))],
+)
+def test_an_answer_is_read_as_a_number(said: bytes, number: float) -> None:
+    dialogue = TextLines("{a}", answer="number").dialogue()
+    dialogue.ask(request(a="1"))
+    assert dialogue.hear(said) == Answer(number)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"nan", b"inf", b"1e999", b"0x10", b"1_000", "\u0661".encode(), b"one"]
+)
+def test_what_is_no_number_is_an_error_of_the_program(said: bytes) -> None:
+    dialogue = TextLines("{a}", answer="number").dialogue()
+    dialogue.ask(request(a="1"))
+    answer = dialogue.hear(said)
+    assert answer is not None
+    assert "is no number" in str(answer.error)
 
 
 def test_an_answer_that_matches_is_an_error_of_the_program() -> None:
@@ -76,11 +98,10 @@ def test_what_it_prints_unasked_is_refused() -> None:
         dialogue.hear(b"welcome")
 
 
-def test_an_answer_that_is_not_utf_8_is_refused() -> None:
+def test_an_answer_that_is_not_utf_8_is_an_error_of_the_program() -> None:
     dialogue = TextLines("{a}").dialogue()
     dialogue.ask(request(a="1"))
-    with pytest.raises(SubagentProtocolError, match="is not UTF-8"):
-        dialogue.hear(b"\xff")
+    assert dialogue.hear(b"\xff") == Answer(error="gave an answer that is not UTF-8: \\xff")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +115,7 @@ def test_an_answer_that_is_not_utf_8_is_refused() -> None:
         ({"request": "{a:>5}"}, "no field of an input"),
         ({"end": "{a}"}, "as its only field"),
         ({"error": "("}, "no regular expression"),
-        ({"answer": "xml"}, '"text" or "json"'),
+        ({"answer": "xml"}, "it is text, json, number"),
     ],
 )
 def test_a_wrong_declaration_is_refused_when_it_is_made(wrong: dict[str, Any], why: str) -> None:
