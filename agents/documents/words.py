@@ -63,9 +63,16 @@ def names_of(text: str) -> list[str]:
     return [fold(word) for word in _QUERY_WORD.findall(text) if not word.isalnum()]
 
 
-def stems(text: str) -> list[str]:
-    """The stems of all words of `text`, in order, and then its names as they are."""
-    return [*(stem(word) for word in words_of(text)), *names_of(text)]
+def stems(text: str, initials: frozenset[str] | None = None) -> list[str]:
+    """The stems of all words of `text`, in order, and then its names as they are.
+
+    With `initials` of those that begin with one of these letters, which a stem has in common with its word:
+    who looks for some stems need not make all.
+    """
+    words = words_of(text)
+    if initials is not None:
+        words = [word for word in words if word[:1] in initials]
+    return [*map(stem, words), *names_of(text)]
 
 
 @lru_cache(maxsize=50_000)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy
+import orjson
 from numpy.typing import NDArray
 
 from agents.documents.words import STOP_WORDS, words_of
@@ -20,6 +21,8 @@ from agents.documents.words import STOP_WORDS, words_of
 SIZE: Final = 256
 _STORED: Final = numpy.float16
 _MOST_WORDS: Final = 400
+_TOKENIZER: Final = "l2_supercat_tokenizer_config.json"
+_WEIGHTS: Final = "l2_supercat_256.safetensors"
 
 Vectors = NDArray[numpy.float32]
 
@@ -51,6 +54,23 @@ def _told(text: str) -> str:
 
 @cache
 def _model() -> Any:
+    """`WordLlama.load()` with its weights mapped into memory as they are stored.
+
+    The model's own loader makes a copy of all of them in float32 (33 MB) for the few hundred rows that are
+    looked up. Sums are in float32 either way.
+    """
     module = import_module("wordllama")  # takes a while, and not every process searches
-    # it looks for its packaged tokenizer only in its cache folder
-    return module.WordLlama.load(cache_dir=Path(str(module.__file__)).parent, disable_download=True)
+    folder = Path(str(module.__file__)).parent
+    tokenizer = module.WordLlama.load_tokenizer(folder / "tokenizers" / _TOKENIZER)
+    model = module.WordLlamaInference(numpy.zeros((1, SIZE), dtype=numpy.float32), tokenizer)
+    model.embedding = _mapped(folder / "weights" / _WEIGHTS)
+    return model
+
+
+def _mapped(path: Path) -> NDArray[numpy.float16]:
+    """The one array of a file in the format of safetensors: size of the header, header, array."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        [described] = orjson.loads(file.read(size)).values()
+    shape = tuple(described["shape"])
+    return numpy.asarray(numpy.memmap(path, dtype=numpy.float16, mode="r", offset=8 + size, shape=shape))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agents.documents.kinds import PRIOR, Kind
-from agents.documents.words import stem
+from agents.documents.words import stem, stems
 
 RANK: Final = 5
 """How fast the worth of a place in one of the two orders falls."""
@@ -65,6 +65,11 @@ class Query:
         }
         total = sum(weights.values()) or 1.0
         self._weights = {part: weight / total for part, weight in weights.items()}
+        self._initials = frozenset(part[:1] for part in weights)
+
+    def stems(self, text: str) -> frozenset[str]:
+        """The stems of a text, but for those that cannot be the query's."""
+        return frozenset(stems(text, self._initials))
 
     def coverage(self, stems: frozenset[str]) -> float:
         """The share of the query's weight that a text with these stems speaks of."""

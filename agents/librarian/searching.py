@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from agents.documents.kinds import PRIOR, Kind, asks_for_code
-from agents.documents.words import names_of, stems, telling, words_of
+from agents.documents.words import names_of, telling, words_of
 from agents.librarian.meaning import Vectors, unpacked, vectors_of
 from agents.librarian.ranking import Features, Query, place
 
@@ -147,13 +147,13 @@ def _candidates(
 
 
 def _features(row: Row, closeness: Sequence[float], candidates: _Candidates, query: Query) -> Features:
-    above = _stems_above(row)
+    above = _stems_above(row, query)
     return Features(
         words_place=place(candidates.by_words.get(row.id)),
         meaning=candidates.cosines[row.id],
         meaning_place=place(candidates.by_meaning.get(row.id)),
         closest_unit=max(closeness, default=0.0),
-        coverage=query.coverage(above.union(stems(row.text))),
+        coverage=query.coverage(above.union(query.stems(row.text))),
         heading=query.coverage(above),
     )
 
@@ -193,8 +193,8 @@ def _digest(row: Row) -> str:
     return hashlib.sha256(f"{row.path}\n{row.ordinal}\n{row.text}".encode()).hexdigest()[:16]
 
 
-def _stems_above(row: Row) -> frozenset[str]:
-    return frozenset(stems(f"{row.heading} {row.title} {row.path}"))
+def _stems_above(row: Row, query: Query) -> frozenset[str]:
+    return query.stems(f"{row.heading} {row.title} {row.path}")
 
 
 def _as_passage(found: _Scored, query: Query) -> dict[str, Any]:
@@ -216,11 +216,11 @@ def _as_passage(found: _Scored, query: Query) -> dict[str, Any]:
 
 def _judged(row: Row, closeness: Sequence[float], query: Query) -> list[dict[str, Any]]:
     """The units of a passage; each speaks also of what its headings and its term or table's head say."""
-    above = _stems_above(row)
+    above = _stems_above(row, query)
     leads: dict[int, frozenset[str]] = {}
     found = []
     for (kind, text, first, last, group), close in zip(_units(row), closeness, strict=True):
-        said = frozenset(stems(text)).union(leads.get(group, above))
+        said = query.stems(text).union(leads.get(group, above))
         if kind in ("term", "head"):
             leads[group] = said.union(above)
         found.append(

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from importlib import import_module
 
+from noesium_stream.cli import collector
 from noesium_stream.cli.exits import INTERRUPTED
 from noesium_stream.cli.signals import begins, say, take_signals
 
@@ -17,10 +18,12 @@ def main(args: Sequence[str] | None = None) -> None:
         given = sys.argv[1:] if args is None else list(args)
         if threading.current_thread() is threading.main_thread():
             take_signals(given)
+            collector.pause()
         code: int = import_module("noesium_stream.cli.app").run(given)
     except KeyboardInterrupt:
         say("\ninterrupted")
         code = INTERRUPTED
     finally:
+        collector.resume()
         begins()
     sys.exit(code)

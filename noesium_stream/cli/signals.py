@@ -16,6 +16,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final, ParamSpec, TypeVar
 
+from noesium_stream.cli import collector
 from noesium_stream.cli.exits import INTERRUPTED
 
 P = ParamSpec("P")
@@ -28,7 +29,11 @@ _FINISHING: Final = frozenset({"--once", "--rebuild", "--migrate", "--export"})
 
 
 def begins() -> None:
-    """Restore the default handling of Ctrl-C (asyncio or `KeyboardInterrupt`): the command begins now."""
+    """Restore the default handling of Ctrl-C (asyncio or `KeyboardInterrupt`): the command begins now.
+
+    The garbage collector is on again from here, too.
+    """
+    collector.resume(spare=True)
     if signal.getsignal(signal.SIGINT) is _interrupt:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.documents.words import stem, stems
+from agents.documents.words import names_of, stem, stems, words_of
 from agents.researcher.answering import CLOSE, NOTHING, TOO_LITTLE, answer_from
 from agents.researcher.planning import MOST_QUERIES, plan, refined_queries
 from agents.researcher.weighing import FIRST, weigh
@@ -39,6 +39,16 @@ def test_forms_of_a_word_have_one_stem(word: str, other: str) -> None:
 def test_names_are_taken_apart_and_kept_and_accents_do_not_matter() -> None:
     said = stems("EventEnvelope run_id Café")
     assert said == [stem("eventenvelope"), stem("event"), stem("envelope"), "run", "id", "cafe", "run_id"]
+
+
+def test_stems_of_some_initials_are_those_of_all_that_begin_so() -> None:
+    irregular = "skis skies dying lying tying idly gently ugly early only singly yes youth by sky news"
+    texts = [path.read_text(encoding="utf-8") for path in sorted(BRACKWATER.rglob("*.md"))]
+    for text in [irregular, "É Üben straße 漢字 1st", *texts]:
+        for initial in {word[0] for word in words_of(text)}:
+            few = stems(text, frozenset(initial))
+            assert few == [one for one in stems(text) if one[0] == initial or one in names_of(text)]
+    assert len(texts) > 3
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 from threading import Thread
@@ -70,6 +71,52 @@ def test_a_program_may_call_it_on_a_thread_of_its_own(capsys: pytest.CaptureFixt
     thread.start()
     thread.join()
     assert codes == [0]
+
+
+@pytest.fixture
+def collecting() -> Iterator[None]:
+    gc.enable()
+    yield
+    gc.enable()
+
+
+def test_nothing_is_collected_until_the_command_begins(
+    collecting: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    frozen: list[None] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(None))
+
+    def run(args: Any) -> int:
+        seen.append(gc.isenabled())
+        signals.begins()
+        seen.append(gc.isenabled())
+        return 0
+
+    monkeypatch.setattr(app, "run", run)
+    with pytest.raises(SystemExit):
+        entry.main(["runs"])
+    assert seen == [False, True]
+    assert len(frozen) == 1, "what is loaded is spared once"
+
+
+def test_a_command_that_never_begins_leaves_the_collector_on(
+    collecting: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("the program's objects are spared"))
+    with pytest.raises(SystemExit):
+        entry.main(["--help"])
+    assert gc.isenabled()
+
+
+def test_a_collector_that_the_program_has_switched_off_stays_off(
+    collecting: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.disable()
+    monkeypatch.setattr(app, "run", lambda args: signals.begins() or 0)
+    with pytest.raises(SystemExit):
+        entry.main(["runs"])
+    assert not gc.isenabled()
 
 
 def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
