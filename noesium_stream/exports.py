@@ -7,9 +7,20 @@ imports under `TYPE_CHECKING`, and report a name that is not among them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
+
+
+def submodules(package: str, names: Collection[str]) -> Callable[[str], Any]:
+    """Make `__getattr__` of a package whose modules are imported on first use: `package.module.function`."""
+
+    def get(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return import_module(f"{package}.{name}")
+
+    return get
 
 
 def exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

@@ -203,6 +203,17 @@ def step_id(key: StepKey) -> str:
     return f"{key[0]}:{key[1]}"
 
 
+def superstep(key: StepKey) -> int:
+    """The superstep of the run's own graph, also for a step within a subgraph."""
+    number = key[0]
+    if "|" in key[1]:
+        for part in key[1].split(":"):
+            if not part.isdigit():
+                break
+            number = int(part)
+    return number
+
+
 def _step(payload: dict[str, Any]) -> StepKey:
     return payload["step"], payload["task_path"]
 

@@ -28,6 +28,10 @@ READING: Final = (
     ("doctor",),
     ("run", "--help"),
     ("worker", "--help"),
+    ("verify", "--help"),
+    ("replay", "--help"),
+    ("fork", "--help"),
+    ("diff", "--help"),
 )
 """`{run}` is the id of a run."""
 

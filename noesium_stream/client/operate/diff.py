@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from noesium_stream.kernel.recording.recorded_run import CanonicalStep, RecordedRun, canonical_history
-from noesium_stream.kernel.recording.replay_index import superstep
+from noesium_stream.kernel.run_history import superstep
 from noesium_stream.kernel.verify.difference import NOTHING, Difference, first_difference, shown
 
 

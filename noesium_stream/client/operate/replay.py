@@ -20,7 +20,7 @@ from noesium_stream.kernel.verify.verifier import UNVERSIONED, ReplayTarget, Ver
 from noesium_stream.kernel.verify.versions import pinned_to, simulated
 from noesium_stream.worker.runs.fork_history import read_recorded
 
-__all__ = ["check_agent", "check_step", "recording", "state_at", "verify", "verify_open"]
+__all__ = ["check_agent", "check_step", "last_step", "recording", "state_at", "verify", "verify_open"]
 
 _MOVABLE: Final = "can be moved by a migration"
 _OPEN: Final = ("running", "waiting", "stranded")

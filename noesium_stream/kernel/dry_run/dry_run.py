@@ -17,7 +17,7 @@ from langgraph.errors import GraphBubbleUp
 from noesium_stream.errors import brief
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.standard import ForkRef
-from noesium_stream.kernel.dry_run.dry_run_journal import DryRunJournal, DryStep
+from noesium_stream.kernel.dry_run.dry_run_journal import MAX_CALLS, DryRunJournal, DryStep
 from noesium_stream.kernel.recording.fork import initial_of
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.verify.verifier import ReplayTarget
@@ -32,12 +32,14 @@ class DryRun:
         steps: the nodes that ran, in order.
         result: the run's result, if it completed.
         error: the error, if it failed.
+        most_calls: new PURE calls and pauses after which a step stops.
     """
 
     outcome: Literal["completed", "failed", "stopped"]
     steps: tuple[DryStep, ...]
     result: Any = None
     error: str | None = None
+    most_calls: int = MAX_CALLS
 
 
 async def dry_run(

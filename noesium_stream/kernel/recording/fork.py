@@ -15,8 +15,7 @@ from typing import Any, Final
 from noesium_stream.errors import CheckpointError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
-from noesium_stream.kernel.recording.replay_index import superstep
-from noesium_stream.kernel.run_history import RunHistory, StepKey, undo_id
+from noesium_stream.kernel.run_history import RunHistory, StepKey, superstep, undo_id
 
 _OVERWRITE: Final = "__overwrite__"
 _COMMAND: Final = "__command__"

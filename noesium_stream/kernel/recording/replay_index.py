@@ -290,14 +290,3 @@ def _group(key: StepKey) -> str:
 def _parent(group: str) -> StepKey:
     step, _, path = group.rpartition("|")[0].partition(":")
     return (int(step), path) if step.isdigit() else (0, group)  # a graph that undoes has none
-
-
-def superstep(key: StepKey) -> int:
-    """The superstep of the run's own graph, also for a step within a subgraph."""
-    number = key[0]
-    if "|" in key[1]:
-        for part in key[1].split(":"):
-            if not part.isdigit():
-                break
-            number = int(part)
-    return number

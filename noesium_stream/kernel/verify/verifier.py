@@ -39,7 +39,8 @@ from noesium_stream.kernel.migration.migration import Migration, Migrations
 from noesium_stream.kernel.reach import Reach
 from noesium_stream.kernel.recording.fork import initial_of
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
-from noesium_stream.kernel.recording.replay_index import RecordedStep, ReplayIndex, superstep
+from noesium_stream.kernel.recording.replay_index import RecordedStep, ReplayIndex
+from noesium_stream.kernel.run_history import superstep
 from noesium_stream.kernel.state.typed_json import readable
 from noesium_stream.kernel.verify.difference import (
     NOTHING,

@@ -24,8 +24,8 @@ from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock, while_others_go_on
 from noesium_stream.kernel.recording.recorded_run import call_key, is_call
-from noesium_stream.kernel.recording.replay_index import SERVED, RecordedStep, ReplayIndex, superstep
-from noesium_stream.kernel.run_history import SIGNAL_AWAITED, RunHistory, StepKey
+from noesium_stream.kernel.recording.replay_index import SERVED, RecordedStep, ReplayIndex
+from noesium_stream.kernel.run_history import SIGNAL_AWAITED, RunHistory, StepKey, superstep
 from noesium_stream.kernel.step.position import Place, this_step
 from noesium_stream.kernel.verify.compare_step import (
     Found,

@@ -14,8 +14,8 @@ from typing import Any, Final
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel.recording.recorded_run import RecordedEvent, RecordedRun
-from noesium_stream.kernel.recording.replay_index import ReplayIndex, superstep
-from noesium_stream.kernel.run_history import StepKey, nested_in, undo_id
+from noesium_stream.kernel.recording.replay_index import ReplayIndex
+from noesium_stream.kernel.run_history import StepKey, nested_in, superstep, undo_id
 
 MOVED: Final = "run.migrated"
 

@@ -19,9 +19,9 @@ NOT_FOR_TEXTS = SLOW | {"asyncio", "cryptography", "fastavro", "pydantic"}
 TEXTS = {("--help",), ("--version",), ("guide",), ("guide", "agent")}
 """They open no log."""
 OTHERS = {
-    **dict.fromkeys(("verify", "replay", "fork", "diff"), "use the kernel"),
     **dict.fromkeys(("broker", "security"), "are about Kafka"),
     **dict.fromkeys(("signal", "cancel", "approve", "reject", "effect", "export", "keys", "schema"), "write"),
+    "a2a": "serves agents",
     **dict.fromkeys(("new", "project", "snapshot"), "write"),
 }
 """The commands that are not among `READING`, and why."""

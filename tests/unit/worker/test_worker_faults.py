@@ -249,7 +249,8 @@ async def test_a_cancelled_provider_does_not_cancel_itself(
 async def wait_for_run(client: Client, run_id: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not any(
-            info.run_id == run_id and info.status == "running" for info in await client.list_runs()
+            info.run_id == run_id and info.status in ("running", "waiting")
+            for info in await client.list_runs()
         ):
             await asyncio.sleep(0.01)
 

@@ -9,9 +9,8 @@ import click
 from noesium_stream.cli.exits import FAILED
 from noesium_stream.cli.output import note, out, out_json
 from noesium_stream.cli.session import asynchronous, given_run, json_option, log_option, opened
-from noesium_stream.client import Client
+from noesium_stream.client import Client, operate
 from noesium_stream.client.operate.diff import diff
-from noesium_stream.client.operate.replay import recording
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 
 
@@ -27,8 +26,8 @@ async def diff_command(left_id: str, right_id: str, log_url: str | None, as_json
     Ids, times and the order of calls within a step do not count. Exit code 1 where they differ.
     """
     async with opened(log_url) as log, Client(log) as client:
-        left = await recording(await client.get_run(left_id))
-        right = await recording(await client.get_run(right_id))
+        left = await operate.replay.recording(await client.get_run(left_id))
+        right = await operate.replay.recording(await client.get_run(right_id))
     found = diff(left, right)
     for one, other in ((left, right), (right, left)):
         said = _set_in(one, other)

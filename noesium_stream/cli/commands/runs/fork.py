@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,15 +21,16 @@ from noesium_stream.cli.session import (
     opened,
 )
 from noesium_stream.cli.session import settings as effective
-from noesium_stream.client import Client, Run
-from noesium_stream.client.operate.fork import dry_fork, fork, parse_setting
+from noesium_stream.client import Client, Run, operate
 from noesium_stream.clock import to_rfc3339
 from noesium_stream.event.rules.agent_calls import input_of
-from noesium_stream.kernel.dry_run.dry_run import DryRun
-from noesium_stream.kernel.dry_run.dry_run_journal import MAX_CALLS, DryStep
-from noesium_stream.kernel.recording.replay_index import superstep
+from noesium_stream.kernel.run_history import superstep
 from noesium_stream.kernel.verify.difference import describe_call
 from noesium_stream.redaction import hide_secrets, redacted
+
+if TYPE_CHECKING:
+    from noesium_stream.kernel.dry_run.dry_run import DryRun
+    from noesium_stream.kernel.dry_run.dry_run_journal import DryStep
 
 _WIDTH: Final = 400
 
@@ -76,14 +77,15 @@ async def fork_command(
 
     PATH is a path in the state (items[2].text). VALUE is JSON; any other text is taken as text.
     """
-    values = dict(parse_setting(setting) for setting in settings)
+    values = dict(operate.fork.parse_setting(setting) for setting in settings)
     async with opened(log_url) as log, Client(log, agent_id=await acting_name(log)) as client:
         parent = await client.get_run(run_id)
         if not perform:
             target = target_for(log, graph, options, parent.agent_type)
-            return _show_dry_run(parent, step, await dry_fork(parent, step, values, target), as_json)
+            found = await operate.fork.dry_fork(parent, step, values, target)
+            return _show_dry_run(parent, step, found, as_json)
         code = target_for(log, graph, options, parent.agent_type) if values or graph else None
-        run = await fork(client, parent, step, values, code)
+        run = await operate.fork.fork(client, parent, step, values, code)
     if as_json:
         return out_json({"run_id": run.id, "parent_run_id": parent.id, "step": step})
     out(run.id)
@@ -116,7 +118,7 @@ def _lines(found: DryRun) -> Iterator[str]:
         if step.waits is not None:
             yield f"  would wait for {step.waits}"
         if step.polls:
-            yield f"  it polls: a dry run ends at {MAX_CALLS} new calls of PURE effects and pauses"
+            yield f"  it polls: a dry run ends at {found.most_calls} new calls of PURE effects and pauses"
         if step.error is not None:
             yield f"  {redacted(shorten(step.error, _WIDTH))}"
     if found.outcome == "completed":

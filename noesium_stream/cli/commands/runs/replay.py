@@ -10,9 +10,7 @@ import click
 from noesium_stream.cli.output import note, out_json
 from noesium_stream.cli.replaying import graph_option, options_option, target_for
 from noesium_stream.cli.session import asynchronous, given_run, log_option, opened
-from noesium_stream.client import Client
-from noesium_stream.client.operate.replay import check_agent, check_step, recording, state_at
-from noesium_stream.kernel.recording.fork import last_step
+from noesium_stream.client import Client, operate
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, dump_history
 from noesium_stream.private_files import write_text
 
@@ -45,14 +43,14 @@ async def replay_command(
     """
     async with opened(log_url) as log, Client(log) as client:
         run = await client.get_run(run_id)
-        recorded = await recording(run)
-        at = last_step(recorded) if step is None else step
-        check_step(recorded, at)
+        recorded = await operate.replay.recording(run)
+        at = operate.replay.last_step(recorded) if step is None else step
+        operate.replay.check_step(recorded, at)
         target = target_for(log, graph, options, run.agent_type)
-        check_agent(run, target)
+        operate.replay.check_agent(run, target)
         if save is not None:
             return _save(save, replace(recorded, graph=target.reference))
-        return out_json(await state_at(target, recorded, at))
+        return out_json(await operate.replay.state_at(target, recorded, at))
 
 
 def _save(path: Path, recorded: RecordedRun) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,14 +14,15 @@ from noesium_stream.cli.exits import FAILED
 from noesium_stream.cli.output import note, out, out_json
 from noesium_stream.cli.replaying import graph_option, options_option, target_for
 from noesium_stream.cli.session import asynchronous, json_option, log_option, opened, settings
-from noesium_stream.client import Client
-from noesium_stream.client.operate.replay import verify, verify_open
+from noesium_stream.client import Client, operate
 from noesium_stream.client.proof.checks import verify_file
 from noesium_stream.client.proof.grant_chain import broken_links
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.signing import Verifier
-from noesium_stream.kernel.verify.verifier import Verdict
 from noesium_stream.log import EventLog
+
+if TYPE_CHECKING:
+    from noesium_stream.kernel.verify.verifier import Verdict
 
 
 @click.command("verify")
@@ -89,7 +91,10 @@ async def verify_command(
             verdicts = await _open_runs(client, log, agent_type, graph, options)
         else:
             runs = [await client.get_run(run_id) for run_id in run_ids]
-            verdicts = [await verify(run, target_for(log, graph, options, run.agent_type)) for run in runs]
+            verdicts = [
+                await operate.replay.verify(run, target_for(log, graph, options, run.agent_type))
+                for run in runs
+            ]
     if as_json:
         out_json([{**asdict(verdict), "same": verdict.is_same} for verdict in verdicts])
     else:
@@ -128,7 +133,7 @@ async def _open_runs(
             "It is not known whose open runs to verify.", hint="Give --graph MODULE[:NAME] or --agent TYPE."
         )
     target = target_for(log, graph, options, agent_type or "")
-    return await verify_open(client, target, agent_type)
+    return await operate.replay.verify_open(client, target, agent_type)
 
 
 def _show(verdicts: Sequence[Verdict], all_open: bool) -> None:
