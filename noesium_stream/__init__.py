@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from noesium_stream.client.sync import SyncClient, SyncRun
     from noesium_stream.client.views.approvals import Approval
     from noesium_stream.client.views.runs import RunInfo
+    from noesium_stream.client.views.tree_end import TreeEnd, TreeRun, Unstopped
     from noesium_stream.client.views.unresolved_effects import UnresolvedEffect
     from noesium_stream.client.views.waits import Wait
     from noesium_stream.client.views.workers import OwnedPartition
@@ -264,8 +265,11 @@ __all__ = [
     "TextLines",
     "TopicConfigError",
     "TopicNotFoundError",
+    "TreeEnd",
+    "TreeRun",
     "UnknownSchemaError",
     "UnresolvedEffect",
+    "Unstopped",
     "Wait",
     "WordLlamaEmbedder",
     "Worker",
@@ -308,6 +312,7 @@ _MODULES: Final = {
     ),
     "client.views.approvals": ("Approval",),
     "client.views.runs": ("RunInfo",),
+    "client.views.tree_end": ("TreeEnd", "TreeRun", "Unstopped"),
     "client.views.unresolved_effects": ("UnresolvedEffect",),
     "client.views.waits": ("Wait",),
     "client.views.workers": ("OwnedPartition",),

@@ -17,13 +17,14 @@ from noesium_stream.event.rules.labels import label_of
 
 _LABEL_WIDTH: Final = 100
 _NAME_WIDTH: Final = 80
-_COLORS: Final = {
+COLORS: Final = {
     "completed": "green",
     "failed": "red",
     "cancelled": "yellow",
     "expired": "yellow",
     "refused": "red",
 }
+"""Styles of runs' statuses."""
 
 
 def draw(run: RunTree) -> list[str]:
@@ -49,7 +50,7 @@ def _head(run: RunTree) -> Text:
     return _joined(
         styled(f"{run.agent_type} {run.agent_version}".strip(), "bold"),
         styled(run.run_id),
-        styled(run.status, _COLORS.get(run.status, "")),
+        styled(run.status, COLORS.get(run.status, "")),
         "" if run.duration_ms is None else duration(run.duration_ms),
         quoted,
         *_takeovers(run),

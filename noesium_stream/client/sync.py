@@ -14,6 +14,7 @@ from noesium_stream.client.client import Client
 from noesium_stream.client.run import Run
 from noesium_stream.client.views.approvals import Approval
 from noesium_stream.client.views.runs import RunInfo
+from noesium_stream.client.views.tree_end import TreeEnd
 from noesium_stream.client.views.unresolved_effects import Decision, UnresolvedEffect
 from noesium_stream.durations import Duration
 from noesium_stream.event.domain_event import DomainEvent
@@ -132,6 +133,14 @@ class SyncRun:
     def cancel(self, reason: str | None = None) -> None:
         """See `Run.cancel`."""
         self._portal.call(self._run.cancel, reason)
+
+    def cancel_tree(self, reason: str | None = None, *, timeout: Duration | None = None) -> TreeEnd:
+        """See `Run.cancel_tree`."""
+        return self._portal.call(partial(self._run.cancel_tree, reason, timeout=timeout))
+
+    def tree_end(self, timeout: Duration | None = None) -> TreeEnd:
+        """See `Run.tree_end`."""
+        return self._portal.call(self._run.tree_end, timeout)
 
     def approvals(self) -> list[Approval]:
         """See `Run.approvals`."""

@@ -26,7 +26,13 @@ class TreeState(TypedDict, total=False):
     ending: str
     undo: bool
     question: str
+    hangs: bool
     answers: list[Any]
+
+
+async def hang() -> None:
+    """A call to the outside that never ends."""
+    await asyncio.Event().wait()
 
 
 async def done() -> str:
@@ -86,6 +92,8 @@ class _Tree(BaseGraphicAgent):
         if "question" in state:
             answer = await current_step().interrupt(state["question"])
             return {"approved": answer.approved, "by": answer.answered_by}
+        if state.get("hangs"):
+            return await current_step().effect("pay", hang)
         return await current_step().signal("go")
 
 

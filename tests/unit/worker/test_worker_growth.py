@@ -13,7 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from noesium_stream import agent_from_graph
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.client import Client, Run
-from noesium_stream.client.run import RunInfo
+from noesium_stream.client.views.runs import RunInfo
 from noesium_stream.clock import SystemClock
 from noesium_stream.event import AgentRef, TraceContext
 from noesium_stream.event.standard import PartitionOutgrown
