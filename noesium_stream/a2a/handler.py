@@ -42,7 +42,6 @@ from noesium_stream.a2a.listing import page_of
 from noesium_stream.a2a.messages import Messages
 from noesium_stream.a2a.tasks import TaskFold, parse_cursor
 from noesium_stream.client import Run
-from noesium_stream.clock import Clock
 from noesium_stream.errors import (
     CapabilityError,
     ConfigError,
@@ -58,8 +57,6 @@ from noesium_stream.errors import (
     brief,
 )
 
-WAIT_S: Final = 300.0
-"""How long a request waits for the end of a task, in seconds; then it returns the task as it is."""
 CANCEL_S: Final = 10.0
 """How long a request to cancel waits for the end of the run, in seconds."""
 MOST_STREAMS: Final = 256
@@ -77,13 +74,13 @@ class LogRequestHandler(RequestHandler):
     Args:
         tasks: the tasks on the log.
         messages: takes messages.
-        clock: measures waits.
+        wait_s: how long a request waits for the end of a task, in seconds; then it returns the task as it is.
     """
 
-    def __init__(self, tasks: Tasks, messages: Messages, clock: Clock) -> None:
+    def __init__(self, tasks: Tasks, messages: Messages, wait_s: float) -> None:
         self._tasks = tasks
         self._messages = messages
-        self._clock = clock
+        self._wait_s = wait_s
         self._streams = 0
 
     @validate_request_params
@@ -93,7 +90,7 @@ class LogRequestHandler(RequestHandler):
             validate_history_length(params.configuration)
             run, fold, key = await self._messages.take(params, _requester(context))
             if not params.configuration.return_immediately:
-                await self._until(run, fold, key, WAIT_S)
+                await self._until(run, fold, key, self._wait_s)
             return apply_history_length(fold.task(), params.configuration)
 
     @validate_request_params

@@ -21,7 +21,7 @@ from google.protobuf.json_format import MessageToDict
 from noesium_stream.a2a.journals import Tasks, task_id_of
 from noesium_stream.a2a.offers import Offer, Offers
 from noesium_stream.a2a.parts import single_value, text_in
-from noesium_stream.a2a.tasks import METADATA, TaskFold
+from noesium_stream.a2a.tasks import ANSWER_KEY, METADATA, TaskFold
 from noesium_stream.client import Client, Run
 from noesium_stream.errors import EventValidationError
 
@@ -91,7 +91,7 @@ class Messages:
         run, fold = await self._tasks.find(message.task_id, requester)
         if message.context_id and message.context_id != fold.context_id:
             raise InvalidParamsError("message.context_id is not that of the task.")
-        key = f"a2a {message.message_id}"
+        key = ANSWER_KEY + message.message_id
         if message.message_id == fold.message_id:
             return run, fold, None  # the message that began it
         if key in fold.answers or await _is_sent(run, key, requester):

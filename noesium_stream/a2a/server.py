@@ -34,6 +34,8 @@ from noesium_stream.event.trust.policy import Policy
 from noesium_stream.log.port import EventLog
 
 DEFAULT_PORT: Final = 9999
+WAIT_S: Final = 300.0
+"""How long a request waits for the end of a task, in seconds, unless the server is told another time."""
 MOST_CONNECTIONS: Final = 512
 """Connections and requests at once; one more gets the status 503."""
 LEAVE_S: Final = 2
@@ -67,6 +69,7 @@ class Server:
         tokens: names by the hashes of their bearer tokens; None: everybody may ask.
         insecure: whether it may listen beside the loopback without tokens.
         policy: by which registrations of capabilities are judged.
+        wait_s: how long a request waits for the end of a task, in seconds.
         index: folder of the index of runs, if there is one.
         clock: source of time and ids.
 
@@ -83,6 +86,7 @@ class Server:
         tokens: Mapping[str, str] | None = None,
         insecure: bool = False,
         policy: Policy | None = None,
+        wait_s: float = WAIT_S,
         index: Path | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -90,6 +94,7 @@ class Server:
         self._address = address or Address()
         self._tokens = tokens
         self._insecure = insecure
+        self._wait_s = wait_s
         self._index = index
         self._clock = clock or SystemClock()
         self._offers = Offers(CapabilityRegistry(log, clock=self._clock, policy=policy), only)
@@ -150,7 +155,7 @@ class Server:
 
     def _app(self, host: str) -> ASGIApp:
         tasks = Tasks(self._log, self._offers.only, self._client)
-        handler = LogRequestHandler(tasks, Messages(tasks, self._offers, self._client), self._clock)
+        handler = LogRequestHandler(tasks, Messages(tasks, self._offers, self._client), self._wait_s)
         routes = [
             *create_agent_card_routes(AgentCard(), card_modifier=self._card),
             *create_jsonrpc_routes(handler, _RPC_PATH, shutdown_grace_period=0),

@@ -7,6 +7,7 @@ process.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -24,7 +25,7 @@ from a2a.types import (
 )
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from noesium_stream.a2a.parts import part_of, to_struct
+from noesium_stream.a2a.parts import TEXT_TYPE, part_of, to_struct
 from noesium_stream.clock import derived_id
 from noesium_stream.errors import EventValidationError
 from noesium_stream.event.envelope import EventEnvelope
@@ -36,6 +37,10 @@ from noesium_stream.redaction import redacted
 METADATA: Final = "a2a"
 """Field of a command's metadata that says what the message was."""
 ARTIFACT_ID: Final = "result"
+MOST_TALK: Final = 100
+"""Questions and answers of a task's history, beside its first message."""
+ANSWER_KEY: Final = "a2a "
+"""Begins the idempotency key of an answer; the id of its message follows."""
 MOST_TEXT: Final = 2_000
 """Characters of a text about a failure or a question."""
 
@@ -107,6 +112,7 @@ class TaskFold:
         offset: of the last record that was folded, in the run's journal; -1: there is none.
         cursor: of the last change.
         answers: idempotency keys of the answers that the journal has.
+        talk: the last questions and answers.
     """
 
     task_id: str
@@ -123,6 +129,7 @@ class TaskFold:
     has_result: bool = False
     questions: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: set[str] = field(default_factory=set)
+    talk: deque[EventEnvelope] = field(default_factory=lambda: deque(maxlen=MOST_TALK))
     _given: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @property
@@ -201,10 +208,12 @@ class TaskFold:
             yield self._status(TaskState.TASK_STATE_WORKING)
 
     def _asked(self, event: EventEnvelope) -> None:
+        self.talk.append(event)
         self.questions[event.payload["approval_id"]] = event.payload
 
     def _answered(self, event: EventEnvelope) -> None:
         payload = event.payload
+        self.talk.append(event)
         if event.idempotency_key is not None:
             self.answers.add(event.idempotency_key)
         asked = self.questions.get(payload["approval_id"])
@@ -242,6 +251,7 @@ class TaskFold:
             task.artifacts.append(self._artifact())
         if self.command is not None:
             task.history.append(self._first_message(self.command))
+        task.history.extend(self._said_in(event) for event in self.talk)
         return task
 
     def _event(self, made: str) -> TaskStatusUpdateEvent | TaskArtifactUpdateEvent:
@@ -270,17 +280,11 @@ class TaskFold:
 
     def _proto_status(self) -> TaskStatus:
         status = TaskStatus(state=self.state, timestamp=_timestamp(self.changed_ms))
-        parts = [Part(text=self.text, media_type="text/plain")] if self.text else []
+        parts = [Part(text=self.text, media_type=TEXT_TYPE)] if self.text else []
         parts += [part_of(_question(one)) for one in self.questions.values()]
         if parts:
             status.message.CopyFrom(
-                Message(
-                    message_id=derived_id(self.task_id, str(self.cursor)),
-                    role=Role.ROLE_AGENT,
-                    task_id=self.task_id,
-                    context_id=self.context_id,
-                    parts=parts,
-                )
+                self._message(derived_id(self.task_id, str(self.cursor)), Role.ROLE_AGENT, parts)
             )
         return status
 
@@ -292,12 +296,27 @@ class TaskFold:
         field_of_text = self._said("text_field")
         if field_of_text is not None and isinstance(given.get(field_of_text), str):
             given = given[field_of_text]
+        return self._message(self.message_id, Role.ROLE_USER, [part_of(given)])
+
+    def _said_in(self, event: EventEnvelope) -> Message:
+        """Return a question or an answer as a message of the history."""
+        payload = event.payload
+        if event.event_type == _ASKED:
+            text = Part(text=_shown(payload["question"]), media_type=TEXT_TYPE)
+            return self._message(event.event_id, Role.ROLE_AGENT, [text, part_of(_question(payload))])
+        key = event.idempotency_key or ""
+        message_id = key.removeprefix(ANSWER_KEY) if key.startswith(ANSWER_KEY) else event.event_id
+        given = {"question_id": payload["approval_id"], "approved": payload["approved"]}
+        given |= {} if payload.get("value") is None else {"value": payload["value"]}
+        return self._message(message_id, Role.ROLE_USER, [part_of(given)])
+
+    def _message(self, message_id: str, role: Role, parts: list[Part]) -> Message:
         return Message(
-            message_id=self.message_id,
-            role=Role.ROLE_USER,
+            message_id=message_id,
+            role=role,
             task_id=self.task_id,
             context_id=self.context_id,
-            parts=[part_of(given)],
+            parts=parts,
         )
 
 

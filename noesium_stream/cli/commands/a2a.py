@@ -50,6 +50,15 @@ def a2a_command() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Who may ask: hashes of bearer tokens and the names of their bearers (noesium a2a token).",
 )
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    default=300,
+    show_default=True,
+    help="How long a request waits for the end of its task; then it returns the task as it is.",
+)
 @click.option("--insecure", is_flag=True, help="Let everybody ask who reaches the address.")
 @shared_log_option
 @asynchronous
@@ -59,6 +68,7 @@ async def serve_command(
     port: int,
     url: str | None,
     tokens_path: Path | None,
+    wait_s: float,
     insecure: bool,
     log_url: str | None,
 ) -> None:
@@ -100,6 +110,7 @@ async def serve_command(
             tokens=tokens,
             insecure=insecure,
             policy=policy,
+            wait_s=wait_s,
             index=projections_folder(loaded, None),
         )
         async with server:

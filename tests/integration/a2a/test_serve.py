@@ -129,6 +129,7 @@ async def test_a_question_is_answered_by_the_next_message_of_the_task(place: Pla
                 named = await sent(client, message("m7", "Anna", task_id=name.id))
     assert result(done) == {"amount": 70, "approved": True, "by": "a2a"}
     assert done == again
+    assert [(one.role, one.message_id) for one in done.history][0::2] == [(1, "m1"), (1, "m3")]
     assert result(named) == "it is Anna"
 
 
