@@ -46,8 +46,8 @@ _WITH_HOSTS: Final = ("kafka", "memory", "file", "http", "https", "s3", "s3a", "
 _WITH_USERS: Final = ("kafka", "http", "https")
 """Schemes whose user names are shown: `me://x:y@host` may be a login without its scheme."""
 _USER: Final = re.compile(r"[\w.+-]{1,64}")
-_NO_PORT: Final = re.compile(r":(?!\d*(?:[,/?#]|$))")
-"""A colon that no port follows: what follows is part of a login."""
+_NO_PORT: Final = re.compile(r":(?!(?:\d*|PORT)(?:[,/?#]|$))")
+"""A colon that no port follows, nor its name in advice (`kafka://HOST:PORT`): then a login follows."""
 
 
 def is_secret(name: str) -> bool:

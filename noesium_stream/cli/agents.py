@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from noesium_stream import agent as agent_layer
-from noesium_stream.errors import AgentLoadError, ConfigError
+from noesium_stream.errors import AgentLoadError, ConfigError, NoesiumError
 
 if TYPE_CHECKING:
     from noesium_stream.agent import BaseAgent, BaseGraphicAgent
@@ -99,7 +99,10 @@ def _hint(reference: str, error: AgentLoadError, cause: BaseException) -> str | 
         known += f" With the package come: {', '.join(others)}." if others else ""
         return f"{known}\n{error.hint}"
     place = _place(cause)
-    return f"In {place}. The whole traceback: noesium --debug ..." if place else error.hint
+    if place is None:
+        return error.hint
+    advice = f"{cause.hint}\n" if isinstance(cause, NoesiumError) and cause.hint else ""
+    return f"{advice}In {place}. The whole traceback: noesium --debug ..."
 
 
 def agents_here(folder: Path) -> list[str]:

@@ -224,6 +224,9 @@ def _known_error(error: NoesiumError) -> int:
 
 def _usage_error(error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # its message is the whole help
+        say_error("Give a command.", error.format_message())
+        return USAGE
     hint = f"See: {context.command_path} --help" if context is not None else None
     say_error(error.format_message(), hint)
     return USAGE

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from typing import Final
 
+from noesium_stream.cli.output import note
 from noesium_stream.config import PREFIX, VARIABLES
 
 _CLOSE: Final = 0.88
@@ -24,6 +26,12 @@ _OTHER_VARIABLES: Final = (
     *(f"NOESIUM_SCHEMA_REGISTRY_{name}" for name in ("CA", "CERT", "KEY", "USERNAME", "PASSWORD")),
 )
 """Variables that are no settings: secrets, and those of deployments."""
+
+
+def note_misspelt_variables() -> None:
+    """Print a line for each variable of this process that is misspelt."""
+    for name, meant in misspelt_variables(os.environ).items():
+        note(f"{name} means nothing here; {meant} does")
 
 
 def misspelt_variables(env: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import getpass
 import logging
-import os
 import re
 import shlex
 import signal
@@ -20,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from noesium_stream.cli.misspelt import misspelt_variables
+from noesium_stream.cli.misspelt import note_misspelt_variables
 from noesium_stream.cli.output import LogFormatter, note
 from noesium_stream.cli.signals import begins
 from noesium_stream.client import Client, Run
@@ -85,8 +84,7 @@ def given_run(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 def settings(log_url: str | None = None, **options: Any) -> Loaded:
     """Load the settings in force for this command line; also set the logging level."""
     loaded = load_all({"log": log_url, **options})
-    for name, meant in misspelt_variables(os.environ).items():
-        note(f"{name} means nothing here; {meant} does")
+    note_misspelt_variables()
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=loaded.noesium.log_level, handlers=[handler])

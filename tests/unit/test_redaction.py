@@ -178,6 +178,12 @@ def test_a_text_without_a_secret_stays(text: str) -> None:
     assert redacted(text) == text
 
 
+def test_advice_that_names_no_real_port_is_shown_as_it_is() -> None:
+    advice = "Use a broker that is there already: --log kafka://HOST:PORT."
+    assert redacted(advice) == advice
+    assert SECRET not in redacted(f"kafka://HOST:PORT{SECRET}") + redacted(f"kafka://me:PORT@{SECRET}@host:1")
+
+
 def test_a_providers_message_is_shown_without_the_given_values() -> None:
     assert SECRET not in without(f"Incorrect API key provided: {SECRET}", {"nested": [{"api_key": SECRET}]})
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from noesium_stream.cli.misspelt import note_misspelt_variables
 from noesium_stream.cli.output import out_json
 from noesium_stream.cli.signals import synchronous
 from noesium_stream.cli.table import table
@@ -25,6 +26,7 @@ def config_command(as_json: bool) -> None:
     the current folder, which beats the default. Secrets are hidden.
     """
     loaded = load_all()
+    note_misspelt_variables()
     _check_log(loaded)
     settings = loaded.settings()
     if as_json:

@@ -183,7 +183,9 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
-        raise ConfigError(f"{text!r} is no PATH=VALUE.")
+        raise ConfigError(
+            f"{text!r} is no PATH=VALUE.", hint="Write, for example, amount=20, or items[2].text=good."
+        )
     try:
         return path.strip(), json.loads(value)
     except (ValueError, RecursionError):

@@ -83,6 +83,46 @@ def test_a_misspelt_command_is_answered_with_the_one_that_it_resembles(tmp_path:
     assert done.stderr == "error: There is no command 'topcis'. Did you mean topics?\n  See: noesium --help\n"
 
 
+@pytest.mark.parametrize("group", [(), ("new",), ("dlq",)])
+def test_a_group_without_a_command_is_bad_input_and_lists_its_commands(
+    group: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(group) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    first, usage, *others = said.err.splitlines()
+    assert (first, usage) == (
+        "error: Give a command.",
+        f"  Usage: {' '.join(('noesium', *group))} [OPTIONS] COMMAND [ARGS]...",
+    )
+    assert "  Commands:" in others
+    assert "See:" not in said.err
+
+
+def test_a_misspelt_variable_is_told_by_config_too(tmp_path: Path) -> None:
+    done = noesium("config", cwd=tmp_path, NOESIUM_LOGG="memory://")
+    assert (done.returncode, done.stderr) == (0, "NOESIUM_LOGG means nothing here; NOESIUM_LOG does\n")
+
+
+def test_a_depot_without_pushes_is_bad_input(tmp_path: Path) -> None:
+    done = noesium("snapshot", "pull", "depot", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: There are no pushes in ")
+
+
+def test_an_agent_that_cannot_be_imported_says_what_its_own_error_advises(tmp_path: Path) -> None:
+    error = "ConfigError('The model x needs LangChain.', hint='pip install it.')"
+    (tmp_path / "poet.py").write_text(f"from noesium_stream.errors import ConfigError\nraise {error}\n")
+    done = noesium("run", "poet", "--input", "{}", cwd=tmp_path)
+    assert done.returncode == 2
+    first, advice, place = done.stderr.splitlines()
+    assert first.endswith("ConfigError: The model x needs LangChain.")
+    assert (advice, place) == (
+        "  pip install it.",
+        "  In poet.py, line 2. The whole traceback: noesium --debug ...",
+    )
+
+
 def test_an_unknown_option_is_bad_input(tmp_path: Path) -> None:
     done = noesium("config", "--jsno", cwd=tmp_path)
     assert done.returncode == 2

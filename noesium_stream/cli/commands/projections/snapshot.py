@@ -19,7 +19,7 @@ from noesium_stream.cli.session import (
 from noesium_stream.cli.signals import synchronous
 from noesium_stream.clock import SystemClock
 from noesium_stream.config import NoesiumConfig
-from noesium_stream.errors import SnapshotError
+from noesium_stream.errors import ProjectionNotFoundError, SnapshotError
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.projection.load import load_projection
 from noesium_stream.projection.stored.stored_projection import (
@@ -93,7 +93,7 @@ async def pull_command(
     depot = Depot(url)
     names = projections_in(depot) if name is None else [name]
     if not names:
-        raise SnapshotError(
+        raise ProjectionNotFoundError(
             f"There are no pushes in {depot.url}.", hint="Push one: noesium snapshot push URL"
         )
     async with opened(log_url) as log:

@@ -16,6 +16,8 @@ from noesium_stream.event.limits import MAX_RECORD_BYTES
 
 _STANDARD_INPUT: Final = "-"
 _FILE: Final = "@"
+_OPTION: Final = "--input"
+_LONGEST_NAME: Final = 255
 
 
 class GivenInput(click.ParamType[dict[str, Any]]):
@@ -43,7 +45,7 @@ def _read(value: str) -> tuple[str, str]:
     if value == _STANDARD_INPUT:
         return "standard input", _decoded("standard input", _bounded("standard input", sys.stdin.buffer))
     if not value.startswith(_FILE):
-        return "--input", value
+        return _OPTION, value
     path = Path(value.removeprefix(_FILE)).expanduser()
     if not path.name:
         raise ValueError("--input @ names no file: write --input @FILE.json, or - for standard input.")
@@ -70,11 +72,17 @@ def _decoded(where: str, data: bytes) -> str:
         raise ValueError(f"{where} is not UTF-8: byte {error.start + 1:,} cannot be decoded.") from error
 
 
+def _names_file(where: str, text: str) -> bool:
+    """Whether what stands on the command line is the name of a file."""
+    return where == _OPTION and 0 < len(text) <= _LONGEST_NAME and Path(text).is_file()
+
+
 def _parsed(where: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where} is not JSON: {error}") from error
+        file = f" The file {text} is read by --input @{text}." if _names_file(where, text) else ""
+        raise ValueError(f"{where} is not JSON: {error}.{file}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{where} is no JSON object: the input of a run is one, its graph's first state.")
     return found

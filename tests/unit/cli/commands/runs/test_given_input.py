@@ -61,6 +61,17 @@ def test_what_is_no_input_says_where_and_why(
     assert refused.value.message.startswith(f"standard input {said}")
 
 
+@pytest.mark.parametrize(("text", "is_file"), [("in.json", True), ("no.json", False), ("x" * 999, False)])
+def test_the_name_of_a_file_without_its_mark_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_file: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.json").write_text("{}")
+    with pytest.raises(click.UsageError) as refused:
+        given(text)
+    assert refused.value.message.endswith("The file in.json is read by --input @in.json.") is is_file
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
