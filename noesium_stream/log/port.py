@@ -273,6 +273,17 @@ class EventLog(Protocol):
     async def publish(self, envelope: EventEnvelope) -> Position:
         """Append one event: the bus is the log (RFC-1001 §6.4)."""
 
+    async def append_each(self, envelopes: Sequence[EventEnvelope]) -> None:
+        """Append events in order, each by itself, to the topics of `route`, without a transaction.
+
+        For events that may be lost: after an error some of them may be there. Where that costs no more, all
+        or none are. Missing topics are created as by `append`.
+
+        Raises:
+            EventValidationError, RecordTooLargeError: refused before anything was written.
+            LogFullError, LogUnavailableError, CommitUnknownError
+        """
+
     async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> LogWriter:
         """Open the transactional writer of this id; fence the current holder and abort its open transaction.
 

@@ -105,6 +105,10 @@ class EmbeddedLog:
         """See `EventLog.publish`."""
         return (await self.append((envelope,)))[0]
 
+    async def append_each(self, envelopes: Sequence[EventEnvelope]) -> None:
+        """See `EventLog.append_each`; one transaction costs less than one for each."""
+        await self.append(envelopes)
+
     async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> LogWriter:
         """See `EventLog.writer`."""
         await self._begin()

@@ -68,18 +68,28 @@ class Publisher:
             LogUnavailableError, RecordTooLargeError, TopicNotFoundError: it was not written.
             CommitUnknownError: it was sent, and the broker has not acknowledged it in time.
         """
-        topic, partition, key, text, extra, value = record
-        what = f"an append to {topic}"
+        return (await self.publish_each((record,)))[0]
+
+    async def publish_each(self, records: Sequence[Prepared]) -> list[Position]:
+        """Append records in order, each by itself; after an error some of them may be there.
+
+        Raises:
+            LogUnavailableError, RecordTooLargeError, TopicNotFoundError: a record was not written.
+            CommitUnknownError: they were sent, and the broker has not acknowledged all of them in time.
+        """
+        what = f"an append to {records[0].topic}"
         try:
             producer = self._producer or await self._start(what)
-            headers = [*headers_of_text(text.encode()), *extra]
-            sending = await producer.send(topic, value, key.encode(), partition, headers=headers)
+            sending = []
+            for topic, partition, key, text, extra, value in records:
+                headers = [*headers_of_text(text.encode()), *extra]
+                sending.append(await producer.send(topic, value, key.encode(), partition, headers=headers))
         except AioKafkaError as error:
             raise translated_aio(error, self._settings.bootstrap, what) from error
         try:
             # aiokafka's idempotent producer resends a record for as long as the producer lives.
             async with asyncio.timeout(PUBLISH_S):
-                sent = await sending
+                sent = await asyncio.gather(*sending)
         except (TimeoutError, AioKafkaError) as error:
             found = translated_aio(error, self._settings.bootstrap, what)
             if not found.retriable:
@@ -88,7 +98,7 @@ class Publisher:
                 f"{what}: not acknowledged by the broker in {PUBLISH_S:.0f} s; it may be on the log or not.",
                 hint="Append the same event again: handlers and runs count a repeated event_id once.",
             ) from error
-        return Position(topic, partition, sent.offset)
+        return [Position(one.topic, one.partition, one.offset) for one in sent]
 
     async def close(self) -> None:
         """Close the client; acknowledged records stay."""

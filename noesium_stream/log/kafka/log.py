@@ -7,7 +7,7 @@ event loop, for single envelopes and live tails. Blocking calls run on threads o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Final
@@ -54,6 +54,7 @@ from noesium_stream.log.topics import TopicSpec, Topology, partition_of
 from noesium_stream.log.trust import trusting
 from noesium_stream.log.url import LogUrl
 
+_Write = Callable[[list[Prepared]], Awaitable[list[Position]]]
 _THREADS: Final = 64
 _SERVE_EVERY_S: Final = 1.0
 _PREPARE_AT_ONCE: Final = 1_000
@@ -133,21 +134,16 @@ class KafkaLog:
     async def append(self, envelopes: Sequence[EventEnvelope], *, topic: str | None = None) -> list[Position]:
         """See `EventLog.append`."""
         self._check_open()
-        prepared = await self._prepared(envelopes, topic)
-        if not prepared:
-            return []
-        # 1. Encode everything: after this nothing can be refused. 2. Topics. 3. One transaction.
-        topics = {record.topic for record in prepared}
-        try:
-            return await self._write(prepared, await self._counts(topics))
-        except TopicNotFoundError:
-            # Deleted since its last use: create it anew, once.
-            self.admin.forget(topics)
-            return await self._write(prepared, await self._counts(topics))
+        return await self._append(await self._prepared(envelopes, topic), self._write)
 
     async def publish(self, envelope: EventEnvelope) -> Position:
         """See `EventLog.publish`."""
         return (await self.append((envelope,)))[0]
+
+    async def append_each(self, envelopes: Sequence[EventEnvelope]) -> None:
+        """See `EventLog.append_each`: the client sends them in few requests."""
+        self._check_open()
+        await self._append(await self._prepared(envelopes, None), self._publisher.publish_each)
 
     async def writer(self, writer_id: str, *, tenure: Tenure | None = None) -> KafkaWriter:
         """See `EventLog.writer`."""
@@ -336,12 +332,26 @@ class KafkaLog:
             await asyncio.sleep(0)
         return prepared
 
-    async def _write(self, prepared: Sequence[Prepared], counts: dict[str, int]) -> list[Position]:
+    async def _append(self, prepared: Sequence[Prepared], write: _Write) -> list[Position]:
+        """Place encoded records, which nothing can refuse any more, and write them."""
+        if not prepared:
+            return []
+        topics = {record.topic for record in prepared}
+        try:
+            return await write(self._placed(prepared, await self._counts(topics)))
+        except TopicNotFoundError:
+            # Deleted since its last use: create it anew, once.
+            self.admin.forget(topics)
+            return await write(self._placed(prepared, await self._counts(topics)))
+
+    def _placed(self, prepared: Sequence[Prepared], counts: dict[str, int]) -> list[Prepared]:
         placed = [
             Prepared(name, partition_of(key, counts[name]), key, text, extra, value)
             for name, _, key, text, extra, value in prepared
         ]
-        placed = signed(placed, self._codec)
+        return signed(placed, self._codec)
+
+    async def _write(self, placed: list[Prepared]) -> list[Position]:
         if len(placed) == 1:
             return [await self._publisher.publish(placed[0])]
         return await self._appender.append(placed)
