@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     )
     from noesium_stream.event.domain_event import DomainEvent
     from noesium_stream.event.envelope import AgentRef, EventEnvelope
+    from noesium_stream.event.rules.stream_pieces import Piece
     from noesium_stream.event.standard.capability import (
         Capability,
         DeterminismClass,
@@ -219,6 +220,7 @@ __all__ = [
     "NondeterminismError",
     "OwnedPartition",
     "PermissionDeniedError",
+    "Piece",
     "Position",
     "ProjectionEngine",
     "ProjectionError",
@@ -327,6 +329,7 @@ _MODULES: Final = {
         "AgentRef",
         "EventEnvelope",
     ),
+    "event.rules.stream_pieces": ("Piece",),
     "event.standard.capability": (
         "Capability",
         "DeterminismClass",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from noesium_stream.client.views.unresolved_effects import UnresolvedEffect, ope
 from noesium_stream.client.views.workers import OwnedPartition, owned_partitions
 from noesium_stream.clock import Clock, SystemClock, derived_id, to_ms, to_rfc3339
 from noesium_stream.durations import Duration, in_seconds
-from noesium_stream.errors import ConfigError, RunNotFoundError
+from noesium_stream.errors import ConfigError, LogForbiddenError, RunNotFoundError, TopicNotFoundError
 from noesium_stream.event.domain_event import DomainEvent, root_event
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.payload.value import to_json
@@ -68,6 +69,7 @@ class Client:
         self._folder = index
         self._published: set[type[DomainEvent]] = set()
         self._generations: dict[str, tuple[float, Generation]] = {}
+        self._stream: tuple[float, Mapping[int, int] | None] | None = None
         self._producer = AgentRef(agent_id, CLIENT_TYPE, "local", self._clock.uuid7())
 
     async def __aenter__(self) -> Self:
@@ -163,9 +165,26 @@ class Client:
             # The run may have started long ago in an earlier generation, whose owner knows it then.
             await log.append([envelope])
             return Run(log, agent_type, run_id, self._producer, self._clock)
-        since = Since(newest, await log.end(newest.journal))
+        ends, pieces_since = await asyncio.gather(log.end(newest.journal), self._end_of_stream())
         await log.append([envelope], topic=newest.inbox)
-        return Run(log, agent_type, run_id, self._producer, self._clock, since=since)
+        since = Since(newest, ends)
+        return Run(
+            log, agent_type, run_id, self._producer, self._clock, since=since, pieces_since=pieces_since
+        )
+
+    async def _end_of_stream(self) -> Mapping[int, int] | None:
+        """Return where pieces of new runs come; a slightly old answer does no harm. None: not known."""
+        now_s = self._clock.monotonic()
+        if self._stream is None or now_s - self._stream[0] >= KNOWN_S:
+            ends: Mapping[int, int] | None = {}
+            try:
+                ends = await self.log.end(self.log.topology.stream)
+            except TopicNotFoundError:
+                pass  # they begin at its beginning, once it is made
+            except LogForbiddenError:
+                ends = None  # a program that only starts runs need not read pieces
+            self._stream = now_s, ends
+        return self._stream[1]
 
     async def _newest(self, agent_type: str) -> Generation:
         """Return the generation for new runs; a slightly old answer does no harm."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from noesium_stream.client.run_view import RunView
@@ -38,8 +39,9 @@ class Run(RunView):
         *,
         since: Since | None = None,
         index: RunIndex | None = None,
+        pieces_since: Mapping[int, int] | None = None,
     ) -> None:
-        super().__init__(log, agent_type, run_id, since=since, index=index)
+        super().__init__(log, agent_type, run_id, since=since, index=index, pieces_since=pieces_since)
         self._producer = producer
         self._clock = clock
 

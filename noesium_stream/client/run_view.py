@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from noesium_stream.client.views.approvals import Approval, read_questions
+from noesium_stream.client.views.piece_reader import LIFE, PieceReader
 from noesium_stream.client.views.refused_records import refused_records
 from noesium_stream.client.views.run_list import WAITING
 from noesium_stream.client.views.run_outcome import outcome_of
@@ -33,6 +34,7 @@ from noesium_stream.event.payload.canonical import canonical_json
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.agent_calls import COMMANDS, input_of
 from noesium_stream.event.rules.run_life import ENDINGS
+from noesium_stream.event.rules.stream_pieces import Piece
 from noesium_stream.log.generations import generations
 from noesium_stream.log.port import EventLog, Position, Types
 from noesium_stream.log.record import Record
@@ -56,12 +58,14 @@ class RunView:
         *,
         since: Since | None = None,
         index: RunIndex | None = None,
+        pieces_since: Mapping[int, int] | None = None,
     ) -> None:
         self.id = run_id
         self.agent_type = agent_type
         self._log = log
         self._since = since
         self._index = index
+        self._pieces_since = pieces_since
 
     @property
     def log(self) -> EventLog:
@@ -114,6 +118,24 @@ class RunView:
         async with aclosing(reader.read(follow=follow)) as records:
             async for record in records:
                 yield record
+
+    async def pieces(self, cursor: str | None = None) -> AsyncGenerator[Piece, None]:
+        """Yield the pieces of the run's answer as they are written, each once, until the run has ended.
+
+        They are kept for an hour. Only `result` is the answer: pieces may be lost, and `Piece.restarted` says
+        that a node begins again, so that what came of it before is void.
+
+        Args:
+            cursor: `Piece.cursor` of the last piece that was read; None: from the first one.
+
+        Raises:
+            ConfigError: the cursor is not one.
+            LogUnavailableError
+        """
+        reader = PieceReader(self._log, self.id, self.agent_type, cursor, self._pieces_since)
+        async with aclosing(reader.read(self.records(types=LIFE))) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def info(self) -> RunInfo:
         """Return the run's summary, as the log has it now; not whether a worker has its partition.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -19,8 +19,11 @@ from noesium_stream.client.views.unresolved_effects import Decision, UnresolvedE
 from noesium_stream.durations import Duration
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.stream_pieces import Piece
 from noesium_stream.event.standard import EffectResolved
 from noesium_stream.log.port import Position
+
+_T = TypeVar("_T")
 
 
 class SyncClient:
@@ -96,17 +99,21 @@ class SyncRun:
 
     def events(self, *, follow: bool = True) -> Iterator[EventEnvelope]:
         """See `Run.events`."""
-        events = self._run.events(follow=follow)
+        return self._each(self._run.events(follow=follow))
+
+    def pieces(self, cursor: str | None = None) -> Iterator[Piece]:
+        """See `Run.pieces`."""
+        return self._each(self._run.pieces(cursor))
+
+    def _each(self, source: AsyncGenerator[_T, None]) -> Iterator[_T]:
         try:
             while True:
                 try:
-                    yield self._portal.call(events.__anext__)
+                    yield self._portal.call(source.__anext__)
                 except StopAsyncIteration:
                     return
         finally:
-            close = getattr(events, "aclose", None)
-            if close is not None:
-                self._portal.call(close)
+            self._portal.call(source.aclose)
 
     def info(self) -> RunInfo:
         """See `Run.info`."""

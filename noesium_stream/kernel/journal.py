@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from noesium_stream.clock import Clock
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.rules.stream_pieces import Attempt
 from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.run_history import RunHistory
 
@@ -41,8 +42,28 @@ class Destination(NamedTuple):
     run_id: str
 
 
+class RunPieces(Protocol):
+    """Takes the pieces of a run's answer; none of its methods fails because the log takes none."""
+
+    def begin(self) -> Attempt:
+        """A new execution of a node; later ones are greater."""
+
+    async def write(self, event: EventEnvelope, size: int) -> None:
+        """Hand over a piece of `size` bytes; waits a little if the log takes them too slowly."""
+
+    def offer(self, event: EventEnvelope, size: int) -> None:
+        """As `write`, without waiting."""
+
+    async def flush(self) -> None:
+        """Return when the pieces are on the log or lost, after a second at the latest."""
+
+
 class RunJournal(Protocol):
     """The journal of one run, in the form in which its owner lets the kernel write it."""
+
+    @property
+    def pieces(self) -> RunPieces | None:
+        """Takes the pieces of the run's answer; None: nobody is there who reads them (a replay)."""
 
     @property
     def identity(self) -> RunIdentity:

@@ -17,6 +17,7 @@ from noesium_stream.worker.graph_versions import Releases, named
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.ownership.assignment import Assignment
 from noesium_stream.worker.ownership.owner import PartitionOwner
+from noesium_stream.worker.pieces.outbox import PieceOutbox
 from noesium_stream.worker.runs.late_outcomes import OutcomeReports
 from noesium_stream.worker.runs.slots import Slots
 from noesium_stream.worker.runs.unrecorded_outcomes import UnrecordedOutcomes
@@ -60,6 +61,7 @@ class RunHost(Host):
         self._keeps_state = keeps_state
         self._on_approval = on_approval
         self._generations: Sequence[Generation] = ()
+        self._pieces = PieceOutbox(log, self._telling.tell)
         self._reports = OutcomeReports(log, agent.context.clock, agent.context.progress)
 
     async def close(self) -> None:
@@ -67,6 +69,7 @@ class RunHost(Host):
         try:
             await super().close()
         finally:
+            await self._pieces.close()
             await self._reports.close()
 
     def _asked(self, event: EventEnvelope) -> None:
@@ -129,6 +132,7 @@ class RunHost(Host):
             tell=self._telling.tell,
             asked=self._asked,
             policy=agent.policy,
+            pieces=self._pieces,
         )
         partition = RunPartition(
             context=context,

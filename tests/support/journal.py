@@ -11,6 +11,7 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
 from noesium_stream.kernel.activity import Activity
+from noesium_stream.kernel.journal import RunPieces
 
 RUN_ID = "0199a000-0000-7000-8000-000000000001"
 
@@ -28,6 +29,7 @@ class ListJournal:
         self.history = RunHistory()
         self.clock = SystemClock()
         self.activity = Activity()
+        self.pieces: RunPieces | None = None
         self.commits = 0
         self._dies_at, self._reaches_log = dies_at, reaches_log
         self._staged: list[EventEnvelope] = []

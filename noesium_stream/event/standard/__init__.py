@@ -73,6 +73,7 @@ from noesium_stream.event.standard.kernel import (
 )
 from noesium_stream.event.standard.projection import MigratedTopic, ProjectionMigrated
 from noesium_stream.event.standard.request import RequestParked, RequestResumed
+from noesium_stream.event.standard.stream import StreamPiece
 from noesium_stream.event.standard.subagent import SubagentStateChanged
 from noesium_stream.event.standard.system import (
     DeadLetterDropped,
@@ -171,6 +172,7 @@ __all__ = [
     "RunStarted",
     "SideEffectClass",
     "SignalAwaited",
+    "StreamPiece",
     "SubagentStateChanged",
     "TaskCompleted",
     "TaskRequested",

@@ -22,7 +22,7 @@ from noesium_stream.event.rules.agent_calls import CALLS
 from noesium_stream.event.rules.effect_ledger import awaits_decision
 from noesium_stream.event.standard import ForkRef, SideEffectClass
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock
 from noesium_stream.kernel.recording.fork import inherit, shared_history
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, call_key, is_call
@@ -101,6 +101,7 @@ class DryRunJournal:
         self.ended = False
         self.clock = StillClock(SystemClock().now_ms())
         self.activity = Activity()
+        self.pieces: RunPieces | None = None
         self.activity.assured = prepare
         self.identity = RunIdentity(
             parent.run_id, started.producer, started.trace, parent.run_id, parent.command.event_id

@@ -49,6 +49,7 @@ from noesium_stream.kernel.state.node_values import (
     returned,
     take_events,
 )
+from noesium_stream.kernel.step.pieces import finish_pieces, stream_writer
 from noesium_stream.kernel.step.position import Place, enclosing_step
 from noesium_stream.kernel.step.waits import Waits
 from noesium_stream.kernel.strict.guard import guard_bound
@@ -186,16 +187,19 @@ class DurableNode(Runnable[Any, Any]):
         begun, task = journal.clock.monotonic(), asyncio.current_task()
         token = step.enter()
         try:
-            if run.mode is ExecutionMode.STRICT and self._meta.deterministic:
-                value = await self._twice(run, step, input, config, kwargs)
-            else:
-                value = await self._body(run, step, input, config, kwargs)
+            with stream_writer(step, config) as given:
+                if run.mode is ExecutionMode.STRICT and self._meta.deterministic:
+                    value = await self._twice(run, step, input, given, kwargs)
+                else:
+                    value = await self._body(run, step, input, given, kwargs)
+            await finish_pieces(step)
             delta, caused_nothing = self._complete(step, value, attempt, begun)
         except ParentCommand as bubble:
             # A node of a subgraph that sends a command to this graph: the subgraph's last result.
             command = for_this_graph(bubble, config, str(self.name))
             if command is None:
                 raise
+            await finish_pieces(step)
             delta, caused_nothing = self._complete(step, command, attempt, begun)
         except (GraphBubbleUp, *NO_LONGER_OWNER):
             raise
@@ -214,8 +218,9 @@ class DurableNode(Runnable[Any, Any]):
     ) -> Any:
         """The body's value, after a second execution has returned the same (RFC-0003 §7): STRICT mode."""
         found = []
-        for given in (copy.deepcopy(input), input):
+        for silent, given in ((True, copy.deepcopy(input)), (False, input)):
             step.begin_again()
+            step.silent = silent  # its pieces are written once
             value = await self._body(run, step, given, config, kwargs)
             stripped, returned = take_events(value)
             events = [[e.event_type(), e.model_dump(mode="json")] for e in [*step.emitted, *returned]]

@@ -9,7 +9,7 @@ from noesium_stream.clock import Clock
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording
 from noesium_stream.kernel.run_history import RunHistory
 
@@ -31,6 +31,7 @@ class RecordedJournal:
         self.identity = identity
         self.clock = clock
         self.activity = Activity()
+        self.pieces: RunPieces | None = None
         self.ended = False
 
     def stage(

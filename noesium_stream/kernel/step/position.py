@@ -95,6 +95,8 @@ class Place:
             else.
         emitted: the domain events from `Step.emit` so far.
         facade: the `Step` that the body uses; None: it has not asked for one.
+        pieces: the pieces of the answer that the body has written; None: it has not asked for them.
+        silent: this execution writes no pieces: it is compared with another one.
         random: the source of `Step.random`; None: the body has not asked for it (one has 2.5 kB).
         tried_again: whether a failed effect was retried; then calls may differ from the log's.
     """
@@ -124,6 +126,8 @@ class Place:
         self.closed = False
         self.emitted: list[DomainEvent] = []
         self.facade: Any = None
+        self.pieces: Any = None
+        self.silent = False
         self.random: Random | None = None
         self._is_graph = is_graph
         self._subcalls: Subcalls | None = None
@@ -212,6 +216,7 @@ class Place:
         if self._subcalls is not None:
             self._subcalls.begin_again()
         self.emitted.clear()
+        self.pieces = None
         self.random = None
 
     @property

@@ -29,6 +29,7 @@ from noesium_stream.kernel.step.answer import Answer
 from noesium_stream.kernel.step.delegation import Delegation
 from noesium_stream.kernel.step.effects import Effects
 from noesium_stream.kernel.step.foreign import Foreign, is_foreign
+from noesium_stream.kernel.step.pieces import pieces_of
 from noesium_stream.kernel.step.position import Place, this_step
 from noesium_stream.kernel.step.waits import Waits
 
@@ -81,6 +82,24 @@ class Step:
     def emit(self, event: DomainEvent) -> None:
         """Put a domain event into the step's commit; equivalent to returning it in `_pending_events`."""
         self._place.emitted.append(event)
+
+    async def write(self, piece: Any) -> None:
+        """Write a piece of the answer for whoever watches the run (RFC-0002, streaming): any JSON value.
+
+            async for token in model.astream(prompt):
+                await step.write(token.text)
+
+        `Run.pieces` and `noesium run` show it within 100 ms. Pieces are not durable, and no effect: only what
+        the node returns is the answer. A node that is executed again writes its pieces again, and readers are
+        told so. While the log takes none, pieces are lost and the run goes on. In a replay nothing is
+        written. Chunks of LangGraph's `get_stream_writer()` are pieces as well.
+
+        Raises:
+            StateError: it has no JSON form.
+            RecordTooLargeError: it has more than 64 KB as JSON.
+            KernelError: the node has ended.
+        """
+        await pieces_of(self._place).write(piece)
 
     async def invoke(
         self,

@@ -21,7 +21,7 @@ from noesium_stream.errors import CapabilityNotFoundError, KernelError, ReplayDi
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock, while_others_go_on
 from noesium_stream.kernel.recording.recorded_run import call_key, is_call
 from noesium_stream.kernel.recording.replay_index import SERVED, RecordedStep, ReplayIndex
@@ -80,6 +80,7 @@ class VerifyJournal:
         self._stopped_tasks: set[int] = set()
         self._progress = 0
         self._activity = Activity()
+        self.pieces: RunPieces | None = None
         self._identity = RunIdentity(
             run_id=run.run_id,
             agent=started.producer,

@@ -132,7 +132,7 @@ class _Names:
         yield from _acls(user, "TOPIC", "PREFIXED", own, (*_READS, "WRITE", *self._create))
         for topic in (topology.registry, topology.dlq, topology.heartbeat):
             yield from _acls(user, "TOPIC", "LITERAL", topic, (*_READS, "WRITE", *self._create))
-        yield from _acls(user, "TOPIC", "LITERAL", topology.stream, (*_WRITES, *self._create))
+        yield from _acls(user, "TOPIC", "LITERAL", topology.stream, (*_READS, "WRITE", *self._create))
         facts = topology.events("")
         yield from _acls(user, "TOPIC", "PREFIXED", facts, (*_READS, "WRITE", *self._create))
         yield from _acls(user, "GROUP", "LITERAL", self._group(agent_type), ("READ", "DESCRIBE"))
@@ -154,7 +154,7 @@ class _Names:
         yield from _acls(user, "TOPIC", "PREFIXED", f"{agent}.inbox", (*_READS, "WRITE"))
         yield from _acls(user, "TOPIC", "PREFIXED", f"{agent}.journal", _READS)
         yield from _acls(user, "GROUP", "LITERAL", self._group(agent_type), ("DESCRIBE",))
-        for topic in (topology.registry, topology.heartbeat):
+        for topic in (topology.registry, topology.heartbeat, topology.stream):
             yield from _acls(user, "TOPIC", "LITERAL", topic, _READS)
         if {"grow", ANY} & set(rule.may):
             yield from _acls(user, "TOPIC", "PREFIXED", f"{agent}.", ("CREATE", *_SEES))

@@ -27,6 +27,7 @@ from noesium_stream.worker.commit.committer import UNNUMBERED, Submission
 from noesium_stream.worker.commit.partition_writer import PartitionWriter
 from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.failure_lines import LINES
+from noesium_stream.worker.pieces.run_pieces import OwnPieces
 
 _OUTCOMES: Final = ("effect.completed", "effect.failed")
 _NODE_ENDS: Final = {NodeCompleted.TYPE: "completed", NodeFailed.TYPE: "failed"}
@@ -43,6 +44,7 @@ class RunSession:
         cancelling: whether its task was told to end the run without a result, or will see that by itself.
         stopping: whether the code that ends it without a result has begun.
         last_ms: time of its last event, milliseconds since the epoch.
+        pieces: see `RunJournal.pieces`.
         unrecorded: outcomes of effects that were on their way to the log when the partition was lost.
     """
 
@@ -80,6 +82,9 @@ class RunSession:
             raise ValueError("a command has the run's id as its partition key")
         self.run_id = run_id
         deeper = command.event_type in CALLS
+        self.pieces: OwnPieces | None = None
+        if context.pieces is not None:
+            self.pieces = OwnPieces(context.pieces, writer.epoch, lambda: not self._closed)
         self.identity = RunIdentity(
             run_id=run_id,
             agent=context.agent_ref,

@@ -24,6 +24,7 @@ FOR_NODES = (
     "sleep",
     "sleep_until",
     "uuid",
+    "write",
 )
 GUIDE = Path(noesium_stream.__file__).parent / "guides" / "agent.md"
 
