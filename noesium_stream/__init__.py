@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from noesium_stream.agent.from_graph import agent_from_graph
     from noesium_stream.agent.from_tools import agent_from_tools
     from noesium_stream.agent.handler import BaseHandler
+    from noesium_stream.capabilities.capability_set import CapabilitySet
+    from noesium_stream.capabilities.discovery import DiscoveryService
+    from noesium_stream.capabilities.registry import CapabilityRegistry
+    from noesium_stream.capabilities.resolution import DeterministicResolver, Resolution
     from noesium_stream.capabilities.tools import tool_capability
     from noesium_stream.client.checkpoint_manager import CheckpointManager
     from noesium_stream.client.client import Client
@@ -110,6 +114,7 @@ if TYPE_CHECKING:
     from noesium_stream.event.rules.stream_pieces import Piece
     from noesium_stream.event.standard.capability import (
         Capability,
+        CapabilityType,
         DeterminismClass,
         LatencyClass,
         SideEffectClass,
@@ -166,6 +171,9 @@ __all__ = [
     "Capability",
     "CapabilityError",
     "CapabilityNotFoundError",
+    "CapabilityRegistry",
+    "CapabilitySet",
+    "CapabilityType",
     "CheckpointError",
     "CheckpointManager",
     "Client",
@@ -176,6 +184,8 @@ __all__ = [
     "DeadLetterError",
     "DeadlineExceededError",
     "DeterminismClass",
+    "DeterministicResolver",
+    "DiscoveryService",
     "DomainEvent",
     "Durability",
     "EffectDecisionError",
@@ -232,6 +242,7 @@ __all__ = [
     "RehearsalError",
     "RemoteError",
     "ReplayDivergenceError",
+    "Resolution",
     "Retries",
     "Run",
     "RunCancelledError",
@@ -302,6 +313,10 @@ _MODULES: Final = {
     "agent.from_graph": ("agent_from_graph",),
     "agent.from_tools": ("agent_from_tools",),
     "agent.handler": ("BaseHandler",),
+    "capabilities.capability_set": ("CapabilitySet",),
+    "capabilities.discovery": ("DiscoveryService",),
+    "capabilities.registry": ("CapabilityRegistry",),
+    "capabilities.resolution": ("DeterministicResolver", "Resolution"),
     "capabilities.tools": ("tool_capability",),
     "client.checkpoint_manager": ("CheckpointManager",),
     "client.client": ("Client",),
@@ -332,6 +347,7 @@ _MODULES: Final = {
     "event.rules.stream_pieces": ("Piece",),
     "event.standard.capability": (
         "Capability",
+        "CapabilityType",
         "DeterminismClass",
         "LatencyClass",
         "SideEffectClass",

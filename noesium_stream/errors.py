@@ -500,7 +500,9 @@ class CapabilityError(NoesiumError):
 
 
 class CapabilityNotFoundError(CapabilityError):
-    """No matching capability found."""
+    """No matching capability found; `considered` says of each offer why it was passed over."""
+
+    considered: tuple[str, ...] = ()
 
 
 class DeadLetterError(NoesiumError):

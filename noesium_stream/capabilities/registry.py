@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final
+from collections.abc import Collection
+from pathlib import Path
+from typing import Literal, overload
 
-from noesium_stream.capabilities.resolution import DeterministicResolver
-from noesium_stream.capabilities.state import CapabilityProjection, Entry, RegistryState
+from noesium_stream.capabilities.queries import Query, not_found
+from noesium_stream.capabilities.registry_copy import RegistryCopy
+from noesium_stream.capabilities.resolution import DeterministicResolver, Resolution, Wanted
+from noesium_stream.capabilities.state import Entry, RegistryState, canonical
+from noesium_stream.capabilities.version import check_version
 from noesium_stream.clock import Clock, SystemClock
-from noesium_stream.errors import (
-    CapabilityError,
-    CapabilityNotFoundError,
-    EventError,
-    EventValidationError,
-    brief,
-)
-from noesium_stream.event.domain_event import root_event
+from noesium_stream.errors import CapabilityError
+from noesium_stream.event.domain_event import DomainEvent, root_event
 from noesium_stream.event.envelope import AgentRef
-from noesium_stream.event.standard import Capability, CapabilityDeprecated, CapabilityRegistered
-from noesium_stream.event.trust.policy import Policy, ruling
+from noesium_stream.event.standard import (
+    Capability,
+    CapabilityDeprecated,
+    CapabilityRegistered,
+    CapabilityType,
+    CapabilityUpdated,
+    DeterminismClass,
+    LatencyClass,
+    SideEffectClass,
+)
+from noesium_stream.event.trust.policy import Policy
 from noesium_stream.log.port import EventLog
-from noesium_stream.log.record import Record
-from noesium_stream.projection.base import fold_to_end
-
-_REFUSED: Final = 100
-_REASON_LENGTH: Final = 300
 
 
 class CapabilityRegistry:
@@ -33,109 +35,231 @@ class CapabilityRegistry:
     Anyone may write there: a record that is wrong, or that `policy` does not allow, is passed over, and the
     offers of others stay.
 
-    Attributes:
-        refused: why records were passed over, by offset; the last ones.
+    Args:
+        log: the log.
+        clock: of the events that it writes.
+        policy: decides whose registrations count; None: everybody's.
+        folder: where a snapshot of the registry is kept, so that the next start is quick; None: nowhere.
     """
 
-    def __init__(self, log: EventLog, *, clock: Clock | None = None, policy: Policy | None = None) -> None:
-        self.refused: dict[int, str] = {}
+    def __init__(
+        self,
+        log: EventLog,
+        *,
+        clock: Clock | None = None,
+        policy: Policy | None = None,
+        folder: Path | None = None,
+    ) -> None:
         self._log = log
         self._clock = clock or SystemClock()
-        self._policy = policy
-        self._topic = log.topology.registry
-        self._projection = CapabilityProjection()
+        self._copy = RegistryCopy(log, clock=self._clock, policy=policy, folder=folder)
         self._resolver = DeterministicResolver()
-        self._state: RegistryState = self._projection.initial_state()
-        self._cursor: dict[int, int] = {}
-        self._folding = asyncio.Lock()
 
     @property
     def offset(self) -> int:
         """The position of the view: the next offset of the registry's single partition."""
-        return self._cursor.get(0, 0)
+        return self._copy.position
+
+    @property
+    def refused(self) -> dict[int, str]:
+        """Why records were passed over, by offset; the last ones."""
+        return self._copy.refused
 
     async def refresh(self) -> RegistryState:
-        """Fold the new events; return the state."""
-        async with self._folding:
-            await self._log.ensure_topics([self._log.topology.spec(self._topic)])
-            self._state, self._cursor = await fold_to_end(
-                self._log,
-                self._topic,
-                self._projection,
-                self._state,
-                self._cursor,
-                on_refused=self._refuse,
-                check=self._check,
-            )
-            return self._state
+        """Fold the new events; return the state, which later events change (`copy` gives one that stays).
 
-    def _check(self, record: Record) -> None:
-        event = record.envelope
-        agent_type = event.producer.agent_type
-        refused = ruling(self._policy, event, record.signed_by, "register", agent_type).refused
-        if refused is not None:
-            raise EventValidationError("producer", refused)
+        Raises:
+            LogUnavailableError: the log does not answer.
+        """
+        return await self._copy.refresh()
 
-    def _refuse(self, record: Record, error: EventError) -> None:
-        self.refused[record.offset] = brief(error, _REASON_LENGTH)
-        if len(self.refused) > _REFUSED:
-            del self.refused[min(self.refused)]
+    async def changed(self, *, after: int) -> int:
+        """Wait until the registry's position is beyond `after`, because of new events; return it.
+
+        One reader of the log serves all who wait. While the log does not answer, it goes on waiting.
+        """
+        return await self._copy.changed(after)
+
+    async def close(self) -> None:
+        """Write the snapshot."""
+        await self._copy.close()
 
     async def register(self, agent: AgentRef, capability: Capability) -> None:
         """Offer a capability; nothing is written if exactly this is on offer already.
 
         Raises:
-            CapabilityError: this version is on offer with other metadata.
+            CapabilityError: this version is known with other metadata.
+            ConfigError: its version is no semantic version.
         """
-        state = await self.refresh()
-        known = state.entries.get((agent.agent_id, capability.id, capability.version))
-        if known is not None and not known.deprecated:
-            if known.capability == capability:
-                return
-            raise CapabilityError(
-                f"{capability.id} {capability.version} of {agent.agent_id} has other metadata on the log.",
-                hint="A registered version is immutable: raise the version, or deprecate the old one first.",
+        if self._is_new(agent, capability, await self.refresh()):
+            event = CapabilityRegistered(
+                agent_id=agent.agent_id, agent_type=agent.agent_type, capability=capability
             )
-        event = CapabilityRegistered(
-            agent_id=agent.agent_id, agent_type=agent.agent_type, capability=capability
-        )
-        await self._log.append([root_event(event, agent, self._clock)])
+            await self._write(agent, event)
 
-    async def deprecate(self, agent: AgentRef, capability_id: str, version: str, reason: str) -> None:
-        """Exclude a version of the agent's own capability from resolution."""
-        event = CapabilityDeprecated(
-            agent_id=agent.agent_id, capability_id=capability_id, version=version, reason=reason
-        )
-        await self._log.append([root_event(event, agent, self._clock)])
-
-    async def find(self, capability_id: str, version_range: str | None = None) -> list[Entry]:
-        """All current providers in this range, best first."""
-        state = await self.refresh()
-        return self._resolver.candidates(state.entries.values(), capability_id, version_range)
-
-    async def find_by_tag(self, tag: str) -> list[Entry]:
-        """All live entries with this tag, in the order of registration."""
-        state = await self.refresh()
-        found = [
-            entry for entry in state.entries.values() if tag in entry.capability.tags and not entry.deprecated
-        ]
-        return sorted(found, key=lambda entry: entry.order)
-
-    async def resolve(self, capability_id: str, version_range: str | None = None) -> Entry:
-        """The provider to call.
+    async def update(self, agent: AgentRef, capability: Capability) -> None:
+        """Offer a new version of a capability that the agent offers already; earlier ones stay live.
 
         Raises:
-            CapabilityNotFoundError: nobody offers it in this range; the message lists what is on offer.
+            CapabilityError: the agent offers no lower version, or this version is known with other metadata.
+            ConfigError: its version is no semantic version.
+        """
+        state = await self.refresh()
+        if not self._is_new(agent, capability, state):
+            return
+        version = check_version(capability.version)
+        versions = [
+            entry.version
+            for entry in _of_agent(state, agent.agent_id, capability.id)
+            if check_version(entry.version).key < version.key and not entry.deprecated
+        ]
+        if not versions:
+            raise CapabilityError(
+                f"{agent.agent_id} offers no {capability.id} below {capability.version}.",
+                hint="Register it: register(agent, capability).",
+            )
+        event = CapabilityUpdated(
+            agent_id=agent.agent_id,
+            agent_type=agent.agent_type,
+            capability=capability,
+            previous_version=max(versions, key=lambda text: check_version(text).key),
+        )
+        await self._write(agent, event)
+
+    async def deprecate(self, agent: AgentRef, capability_id: str, version: str, reason: str) -> None:
+        """Exclude a version of the agent's own capability from resolution, until it is registered again.
+
+        Nothing is written if it is deprecated already.
+
+        Raises:
+            CapabilityError: the agent does not offer this version.
+        """
+        state = await self.refresh()
+        entry = state.entry(agent.agent_id, capability_id, version)
+        if entry is None:
+            known = [one.version for one in _of_agent(state, agent.agent_id, capability_id)]
+            raise CapabilityError(
+                f"{agent.agent_id} does not offer {capability_id} {version}.",
+                hint=f"It offers: {', '.join(known) or 'no version of it'}.",
+            )
+        if not entry.deprecated:
+            event = CapabilityDeprecated(
+                agent_id=agent.agent_id, capability_id=capability_id, version=version, reason=reason
+            )
+            await self._write(agent, event)
+
+    async def find(self, capability_id: str, version_range: str | None = None) -> list[Entry]:
+        """All live offers in this range, by priority, weight and registration.
+
+        Raises:
             ConfigError: the range is not valid.
         """
-        found = await self.find(capability_id, version_range)
-        if found:
-            return found[0]
-        entries = self._state.entries.values()
-        others = sorted({f"{e.capability.id} {e.capability.version}" for e in entries if not e.deprecated})
-        wanted = capability_id if version_range is None else f"{capability_id} {version_range}"
-        offered = ", ".join(others) if others else "nothing"
-        raise CapabilityNotFoundError(
-            f"No agent offers {wanted}; on offer: {offered}.",
-            hint="Start a worker of the agent that provides it.",
-        )
+        return [*self._resolver.candidates(await self.refresh(), capability_id, version_range)]
+
+    async def find_by_tag(self, tag: str) -> list[Entry]:
+        """All live offers with this tag, in the order of registration."""
+        return Query(tag=tag).found_in(await self.refresh())
+
+    async def query(
+        self,
+        *,
+        determinism: DeterminismClass | None = None,
+        capability_type: CapabilityType | None = None,
+        side_effects: SideEffectClass | None = None,
+        latency: LatencyClass | None = None,
+        tag: str | None = None,
+        id: str | None = None,
+        version: str | None = None,
+    ) -> list[Entry]:
+        """All live offers that are like this, in the order of registration; `version` is a range.
+
+        Raises:
+            ConfigError: the range is not valid.
+        """
+        query = Query(determinism, capability_type, side_effects, latency, tag, id, version)
+        return query.found_in(await self.refresh())
+
+    @overload
+    async def resolve(
+        self,
+        capability_id: str,
+        version_range: str | None = None,
+        *,
+        run_id: str | None = None,
+        roles: Collection[str] | None = None,
+        scopes: Collection[str] | None = None,
+        capability_type: CapabilityType | None = None,
+        without: Collection[str] = (),
+        explain: Literal[False] = False,
+    ) -> Entry: ...
+
+    @overload
+    async def resolve(
+        self,
+        capability_id: str,
+        version_range: str | None = None,
+        *,
+        run_id: str | None = None,
+        roles: Collection[str] | None = None,
+        scopes: Collection[str] | None = None,
+        capability_type: CapabilityType | None = None,
+        without: Collection[str] = (),
+        explain: Literal[True],
+    ) -> Resolution: ...
+
+    async def resolve(
+        self,
+        capability_id: str,
+        version_range: str | None = None,
+        *,
+        run_id: str | None = None,
+        roles: Collection[str] | None = None,
+        scopes: Collection[str] | None = None,
+        capability_type: CapabilityType | None = None,
+        without: Collection[str] = (),
+        explain: bool = False,
+    ) -> Entry | Resolution:
+        """The provider to call; see `Wanted` for what decides.
+
+        With `explain` the choice comes with every offer that was looked at and why it was taken or not, and
+        it is no error if nobody can be called.
+
+        Raises:
+            CapabilityNotFoundError: nobody can be called; the message lists what is on offer.
+            ConfigError: the range is not valid.
+        """
+        wanted = Wanted(capability_id, version_range, run_id, roles, scopes, capability_type, without)
+        state = await self.refresh()
+        if explain:
+            return self._resolver.explain(state, wanted, self.offset)
+        found = self._resolver.select(state, wanted)
+        if found is None:
+            raise not_found(state, self._resolver.explain(state, wanted, self.offset))
+        return found
+
+    def _is_new(self, agent: AgentRef, capability: Capability, state: RegistryState) -> bool:
+        """Whether a registration would change something.
+
+        Raises:
+            CapabilityError: it would be passed over.
+        """
+        check_version(capability.version)
+        known = state.entry(agent.agent_id, capability.id, capability.version)
+        if known is None:
+            return True
+        if known.raw != canonical(capability):
+            raise CapabilityError(
+                f"{capability.id} {capability.version} of {agent.agent_id} has other metadata on the log.",
+                hint="A registered version is immutable: raise the version.",
+            )
+        return known.deprecated
+
+    async def _write(self, agent: AgentRef, event: DomainEvent) -> None:
+        await self._log.append([root_event(event, agent, self._clock)])
+
+
+def _of_agent(state: RegistryState, agent_id: str, capability_id: str) -> list[Entry]:
+    """All versions that an agent has ever offered of a capability."""
+    offers = state.offers(capability_id)
+    entries = () if offers is None else offers.entries.values()
+    return [entry for entry in entries if entry.agent_id == agent_id]

@@ -1,96 +1,243 @@
-"""The registry as a pure fold over its topic (RFC-0005)."""
+"""State of the registry (RFC-0005): who offers what, and who is unavailable.
+
+Decision record: an immutable state that is copied at each event takes a time that grows with the square of
+their number. So the fold changes the state in place (`in_place`), at a cost that does not grow; `copy` gives
+one that stays. An offer's metadata is kept as canonical JSON: that is what two processes compare, what a
+snapshot holds, and what is parsed when somebody looks at it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Final, NamedTuple
 
-from pydantic import ValidationError
+import orjson
 
-from noesium_stream.capabilities.version import check_version
-from noesium_stream.errors import ConfigError, EventValidationError, brief
-from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.capabilities.version import check_range, check_version
 from noesium_stream.event.standard import Capability
-from noesium_stream.log.topics import agent_name
-from noesium_stream.projection.base import BaseProjection
+
+_RANGES: Final = 64
+"""Number of ranges per capability whose offers are kept in order."""
+
+OfferKey = tuple[str, str]
+"""Agent id and version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One version of a capability as one agent offers it; `order` counts registrations."""
+class Entry(NamedTuple):
+    """One version of a capability as one agent offers it.
+
+    Attributes:
+        agent_id, agent_type: who offers it.
+        capability_id, version: what.
+        order: its place in the order of registrations.
+        event_id: the id of the registration that counts.
+        deprecation: why it is no longer to be chosen; None: it is live.
+        deprecated_by: the id of that event.
+        raw: all of the capability as canonical JSON.
+    """
 
     agent_id: str
     agent_type: str
-    capability: Capability
+    capability_id: str
+    version: str
     order: int
-    deprecated: bool = False
+    event_id: str
+    deprecation: str | None
+    deprecated_by: str | None
+    raw: bytes
+
+    @property
+    def capability(self) -> Capability:
+        """The capability with its schemas and metadata."""
+        return _parsed(self.raw)
+
+    @property
+    def deprecated(self) -> bool:
+        """Whether it is no longer to be chosen."""
+        return self.deprecation is not None
+
+    def __str__(self) -> str:
+        return f"{self.capability_id} {self.version} of {self.agent_id}"
 
 
 @dataclass(frozen=True, slots=True)
-class RegistryState:
-    """Entries by (agent id, capability id, version); `count` is the total number of registrations."""
+class Health:
+    """What was last said of an agent's health, by the events `unavailable_by` and `recovered_by`.
 
-    entries: dict[tuple[str, str, str], Entry] = field(default_factory=dict)
-    count: int = 0
-
-
-class CapabilityProjection(BaseProjection[RegistryState]):
-    """All capability offers.
-
-    An agent cannot change another's entry: the envelope's producer must be the agent, of the type that is
-    called.
+    `reason` None: it is available; `since_ms` is the last event's time.
     """
 
-    name = "capabilities"
-    event_types = ("capability.registered", "capability.updated", "capability.deprecated")
+    reason: str | None
+    since_ms: int
+    unavailable_by: str
+    recovered_by: str = ""
 
-    def initial_state(self) -> RegistryState:
-        """A registry without offers."""
-        return RegistryState()
 
-    def apply(self, state: RegistryState, event: EventEnvelope) -> RegistryState:
-        """Fold a registration, a new version or a deprecation.
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Offers in the order in which they are preferred.
+
+    Attributes:
+        entries: by priority, weight and registration.
+        best: those of the highest priority, by registration.
+        shares: for each of the best the sum of the weights up to it. If all weights are 0, each counts as 1.
+    """
+
+    entries: tuple[Entry, ...]
+    best: tuple[Entry, ...]
+    shares: tuple[int, ...]
+
+    @classmethod
+    def of(cls, offers: Iterable[Entry]) -> Ranking:
+        """Rank offers."""
+        entries = tuple(sorted(offers, key=rank))
+        highest = entries[0].capability.priority if entries else 0
+        best = tuple(sorted((one for one in entries if one.capability.priority == highest), key=_order))
+        weights = [one.capability.weight for one in best]
+        return cls(entries, best, tuple(accumulate(weights if any(weights) else [1] * len(best))))
+
+
+class Offers:
+    """All offers of one capability id."""
+
+    __slots__ = ("_ranked", "entries")
+
+    def __init__(self, entries: dict[OfferKey, Entry] | None = None) -> None:
+        self.entries: dict[OfferKey, Entry] = {} if entries is None else entries
+        self._ranked: dict[str | None, Ranking] = {}
+
+    def put(self, entry: Entry) -> None:
+        """Add or replace an offer."""
+        self.entries[entry.agent_id, entry.version] = entry
+        self._ranked.clear()
+
+    def forget_order(self) -> None:
+        """Rank the offers anew when they are next asked for: `entries` has changed."""
+        self._ranked.clear()
+
+    def live(self, wanted: str | None) -> Ranking:
+        """The live offers within a range of versions; None: all.
 
         Raises:
-            EventValidationError: nobody could call what is offered there.
+            ConfigError: the range is not valid.
         """
-        payload: dict[str, Any] = event.payload
-        agent_id = payload["agent_id"]
-        if event.producer.agent_id != agent_id:
-            return state
-        if event.producer.agent_type != payload.get("agent_type", event.producer.agent_type):
-            return state
-        if event.event_type == "capability.deprecated":
-            key = (agent_id, payload["capability_id"], payload["version"])
-            entry = state.entries.get(key)
-            if entry is None:
-                return state
-            return replace(state, entries={**state.entries, key: replace(entry, deprecated=True)})
-        agent_type, capability = payload["agent_type"], _sound(payload)
-        key = (agent_id, capability.id, capability.version)
-        known = state.entries.get(key)
-        if known is not None and not known.deprecated:
-            return state
-        new = Entry(agent_id, agent_type, capability, state.count)
-        return RegistryState({**state.entries, key: new}, state.count + 1)
+        found = self._ranked.get(wanted)
+        if found is None:
+            taken = None if wanted is None else check_range(wanted)
+            found = Ranking.of(
+                entry
+                for entry in self.entries.values()
+                if not entry.deprecated and (taken is None or taken.takes(check_version(entry.version)))
+            )
+            if len(self._ranked) >= _RANGES:
+                self._ranked.clear()
+            self._ranked[wanted] = found
+        return found
 
 
-def _sound(payload: dict[str, Any]) -> Capability:
-    """The capability that is offered; whoever resolves it parses its version and names the agent's topics.
+class RegistryState:
+    """All offers, by capability id, and the health of their agents.
+
+    Attributes:
+        count: the number of registrations that have counted.
+        health: by agent id, of agents that were ever unavailable; `put_health` changes it.
+        ill: the ids of agents that are unavailable.
+        spent: ids of events that have no effect any more, also if they come again.
+    """
+
+    __slots__ = ("_offers", "count", "health", "ill", "spent")
+
+    def __init__(self) -> None:
+        self._offers: dict[str, Offers] = {}
+        self.count = 0
+        self.health: dict[str, Health] = {}
+        self.ill: set[str] = set()
+        self.spent: set[str] = set()
+
+    def __len__(self) -> int:
+        return sum(len(offers.entries) for offers in self._offers.values())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RegistryState):
+            return NotImplemented
+        mine, theirs = ((s.count, s.health, s.spent, list(s.entries())) for s in (self, other))
+        return mine == theirs
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def entries(self) -> Iterator[Entry]:
+        """All offers, also deprecated ones, in the order of registration."""
+        found = (entry for offers in self._offers.values() for entry in offers.entries.values())
+        yield from sorted(found, key=_order)
+
+    def entry(self, agent_id: str, capability_id: str, version: str) -> Entry | None:
+        """One offer, also a deprecated one."""
+        offers = self._offers.get(capability_id)
+        return None if offers is None else offers.entries.get((agent_id, version))
+
+    def offers(self, capability_id: str) -> Offers | None:
+        """All offers of one capability."""
+        return self._offers.get(capability_id)
+
+    def unavailable(self, agent_id: str) -> str | None:
+        """Why an agent is unavailable; None: it is not."""
+        health = self.health.get(agent_id)
+        return None if health is None else health.reason
+
+    def put(self, entry: Entry) -> None:
+        """Add or replace an offer."""
+        offers = self._offers.get(entry.capability_id)
+        if offers is None:
+            offers = self._offers[entry.capability_id] = Offers()
+        offers.put(entry)
+
+    def put_all(self, entries: Iterable[Entry]) -> None:
+        """Add offers; as `put` of each, for many at once."""
+        offers = self._offers
+        for entry in entries:
+            of_id = offers.get(entry.capability_id)
+            if of_id is None:
+                of_id = offers[entry.capability_id] = Offers()
+            of_id.entries[entry.agent_id, entry.version] = entry
+        for of_id in offers.values():
+            of_id.forget_order()
+
+    def put_health(self, agent_id: str, health: Health) -> None:
+        """Set what is known of an agent's health."""
+        self.health[agent_id] = health
+        (self.ill.discard if health.reason is None else self.ill.add)(agent_id)
+
+    def copy(self) -> RegistryState:
+        """A state that later events do not change."""
+        made = RegistryState()
+        made._offers = {id: Offers(dict(offers.entries)) for id, offers in self._offers.items()}
+        made.count, made.spent = self.count, set(self.spent)
+        made.health, made.ill = dict(self.health), set(self.ill)
+        return made
+
+
+def canonical(capability: Capability) -> bytes:
+    """A capability as canonical JSON: equal bytes if and only if all of its metadata is equal.
 
     Raises:
-        EventValidationError: it, its version or the agent's type has not the form for that.
+        TypeError: one of its schemas is no JSON.
     """
-    try:
-        capability = Capability.model_validate(payload["capability"])
-    except ValidationError as error:
-        raise EventValidationError("payload.capability", brief(error, 300)) from None
-    for name, check, text in (
-        ("payload.agent_type", agent_name, payload["agent_type"]),
-        ("payload.capability.version", check_version, capability.version),
-    ):
-        try:
-            check(text)
-        except ConfigError as error:
-            raise EventValidationError(name, brief(error, 300)) from None
-    return capability
+    return orjson.dumps(capability.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
+
+
+@lru_cache(maxsize=16_384)
+def _parsed(raw: bytes) -> Capability:
+    return Capability.model_validate_json(raw)
+
+
+def _order(entry: Entry) -> int:
+    return entry.order
+
+
+def rank(entry: Entry) -> tuple[int, int, int]:
+    """Sort key of offers: by priority, weight and registration."""
+    capability = entry.capability
+    return -capability.priority, -capability.weight, entry.order

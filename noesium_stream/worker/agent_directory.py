@@ -55,12 +55,15 @@ class Directory:
         if waited:
             self._progress(LOG_ANSWERS)
 
-    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
-        """See `RunJournal.resolve`; waits a little for a provider that is just starting."""
+    async def resolve(self, capability_id: str, version_range: str | None, run_id: str) -> Provider:
+        """See `RunJournal.resolve`; waits a little for a provider that is just starting.
+
+        Runs are spread over providers by `run_id`, the caller's.
+        """
         begun, waited = self._clock.monotonic(), False
         while True:
             try:
-                entry = await self._registry.resolve(capability_id, version_range)
+                entry = await self._registry.resolve(capability_id, version_range, run_id=run_id)
                 break
             except CapabilityNotFoundError:
                 if self._clock.monotonic() >= begun + RESOLVE_PATIENCE_S:

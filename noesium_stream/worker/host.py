@@ -85,7 +85,10 @@ class Host(ABC):
         self._agent = agent
         self._agents = (agent, *also)
         self._context = agent.context
-        self._registry = CapabilityRegistry(log, clock=agent.context.clock, policy=agent.context.policy)
+        context = agent.context
+        self._registry = CapabilityRegistry(
+            log, clock=context.clock, policy=context.policy, folder=context.home / "registry"
+        )
         self._owners: dict[TopicPartition, PartitionOwner[Any]] = {}
         self._subscription: Subscription | None = None
         self._failure: asyncio.Future[None] | None = None
@@ -264,6 +267,7 @@ class Host(ABC):
             )
         # A subscription that failed has not revoked these.
         await self._release(list(self._owners))
+        await self._registry.close()
         self._telling.close()
         while self._started:
             self.leaving = STOPPING

@@ -1,4 +1,4 @@
-"""`python -m tests.bench log | kernel | projection | worker | prompt | delegation | answers`: figures."""
+"""`python -m tests.bench GROUP`: log, kernel, projection, worker, prompt, delegation, registry, answers."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@
     python -m tests.bench worker [--events 300000] [--runs 20000] [--only handler,graph,...] [--json]
     python -m tests.bench prompt [--repetitions 9] [--json]
     python -m tests.bench delegation [--trips 60] [--callers 1000] [--only trip,...] [--json]
+    python -m tests.bench registry [--events 100000] [--capabilities 10000] [--only fold,...] [--json]
 
 Figures are reported, not asserted: the exit code is 0 when all could be measured, 1 when one could not. A run
 of everything at full size adds a line to `history.jsonl`.
@@ -28,7 +29,18 @@ from typing import Any
 import pytest
 
 from noesium_stream.log.url import parse_url
-from tests.bench import append, delegation, kernel, projection, projection_state, prompt, read, sqlite, tail
+from tests.bench import (
+    append,
+    delegation,
+    kernel,
+    projection,
+    projection_state,
+    prompt,
+    read,
+    registry,
+    sqlite,
+    tail,
+)
 from tests.bench.harness import HISTORY, Figure, history_line, keep, progress
 from tests.bench.projection_settings import ProjectionSettings
 from tests.bench.settings import Settings
@@ -38,6 +50,7 @@ from tests.support.kafka import KafkaServer, start_kafka
 
 Group = Callable[[Settings, KafkaServer], Awaitable[list[Figure]]]
 KernelGroup = Callable[[kernel.KernelSettings], Awaitable[list[Figure]]]
+RegistryGroup = Callable[[registry.RegistrySettings], Awaitable[list[Figure]]]
 PromptGroup = Callable[[prompt.PromptSettings], Awaitable[list[Figure]]]
 ProjectionGroup = Callable[[ProjectionSettings, KafkaServer], Awaitable[list[Figure]]]
 
@@ -56,6 +69,11 @@ OF_PROJECTION: dict[str, ProjectionGroup] = {
     "state": projection_state.measure_state,
 }
 OF_PROMPT: dict[str, PromptGroup] = {"reading": prompt.measure_reading}
+OF_REGISTRY: dict[str, RegistryGroup] = {
+    "fold": registry.measure_fold,
+    "resolve": registry.measure_resolve,
+    "restart": registry.measure_restart,
+}
 
 
 Outcome = tuple[list[Figure], dict[str, str], dict[str, Any], bool]
@@ -156,6 +174,17 @@ def _delegation(asked: argparse.Namespace, folder: Path) -> Outcome:
     return figures, failed, described, full
 
 
+def _registry(asked: argparse.Namespace, folder: Path) -> Outcome:
+    default = registry.RegistrySettings(folder)
+    settings = replace(
+        default, events=asked.events, capabilities=asked.capabilities, repetitions=asked.repetitions
+    )
+    figures, failed = _measured(asked.only, lambda name: OF_REGISTRY[name](settings))
+    described = {key: value for key, value in asdict(settings).items() if key != "folder"}
+    full = settings == default and not failed and len(asked.only) == len(OF_REGISTRY)
+    return figures, failed, described, full
+
+
 MEASURE: dict[str, Callable[[argparse.Namespace, Path], Outcome]] = {
     "log": _log,
     "kernel": _kernel,
@@ -163,6 +192,7 @@ MEASURE: dict[str, Callable[[argparse.Namespace, Path], Outcome]] = {
     "worker": _worker,
     "prompt": _prompt,
     "delegation": _delegation,
+    "registry": _registry,
 }
 
 
@@ -296,6 +326,11 @@ def _parser() -> argparse.ArgumentParser:
     calls.add_argument("--trips", type=_positive, default=default.trips, help="calls of a round")
     calls.add_argument("--callers", type=_positive, default=default.callers, help="runs of a round")
     calls.add_argument("--bootstrap", help="a broker that is there; without one, one is started")
+    offers = commands.add_parser("registry", help="capabilities: folding, choosing, restarting")
+    sizes = registry.RegistrySettings
+    offers.add_argument("--events", type=_positive, default=sizes.events)
+    offers.add_argument("--capabilities", type=_positive, default=sizes.capabilities)
+    offers.add_argument("--repetitions", type=_positive, default=sizes.repetitions)
     known = (
         (log, GROUPS),
         (steps, tuple(OF_KERNEL)),
@@ -303,6 +338,7 @@ def _parser() -> argparse.ArgumentParser:
         (works, tuple(OF_WORKER)),
         (prompts, tuple(OF_PROMPT)),
         (calls, tuple(delegation.OF_DELEGATION)),
+        (offers, tuple(OF_REGISTRY)),
     )
     for bench, groups in known:
         some = partial(_groups, groups)

@@ -343,7 +343,7 @@ class RunSession:
 
     async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
         """See `RunJournal.resolve`."""
-        return await self._directory.resolve(capability_id, version_range)
+        return await self._directory.resolve(capability_id, version_range, self.run_id)
 
     async def learn_inbox(self, agent_type: str) -> None:
         """Make the inbox of an agent type a possible destination of `stage`."""
