@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 import jsonschema_rs
 
 from noesium_stream.capabilities.registry import CapabilityRegistry
-from noesium_stream.capabilities.resolution import DeterministicResolver
-from noesium_stream.capabilities.state import Entry
+from noesium_stream.capabilities.state import Entry, Ranking
+from noesium_stream.capabilities.version import in_range
 from noesium_stream.errors import CapabilityNotFoundError, EventValidationError
 from noesium_stream.event.payload.schema_cost import schema_cost
 from noesium_stream.event.payload.validator import PATTERNS, validator
@@ -64,7 +64,6 @@ class Offers:
     def __init__(self, registry: CapabilityRegistry, only: Sequence[str] = ()) -> None:
         self.only: Final = tuple(dict.fromkeys(only))
         self._registry = registry
-        self._resolver = DeterministicResolver()
 
     async def all(self) -> list[Offer]:
         """List the skills by id, each with its best provider.
@@ -108,13 +107,17 @@ class Offers:
         state = await self._registry.refresh()
         return [
             entry
-            for entry in state.entries.values()
-            if not entry.deprecated and (not self.only or entry.agent_type in self.only)
+            for entry in state.entries()
+            if not entry.deprecated
+            and state.unavailable(entry.agent_id) is None
+            and (not self.only or entry.agent_type in self.only)
         ]
 
-    def _best(self, entries: Iterable[Entry], skill: str, version: str | None) -> Offer | None:
-        found = self._resolver.select(entries, skill, version)
-        return None if found is None else Offer(skill, found.agent_type, found.capability)
+    @staticmethod
+    def _best(entries: Iterable[Entry], skill: str, version: str | None) -> Offer | None:
+        fitting = (one for one in entries if one.capability_id == skill and in_range(one.version, version))
+        best = Ranking.of(fitting).entries
+        return Offer(skill, best[0].agent_type, best[0].capability) if best else None
 
 
 def text_field(schema: Mapping[str, Any]) -> str | None:
