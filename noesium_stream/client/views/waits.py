@@ -16,7 +16,7 @@ from noesium_stream.client.views.wrong_records import WRONG, pass_over
 from noesium_stream.clock import to_rfc3339
 from noesium_stream.errors import LogForbiddenError
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.log.generations import Generation
+from noesium_stream.log.generations import Generation, generations
 from noesium_stream.log.port import EventLog, TopicPartition, process_of
 from noesium_stream.log.record import Record
 from noesium_stream.projection.builtin.execution import OF_RUNS, ExecutionProjection
@@ -166,6 +166,19 @@ def _people(question: PendingApproval) -> str:
 def _node(run: RunState, task: str | None) -> str | None:
     found = run.tasks.get(task or "")
     return None if found is None else found.node
+
+
+async def wait_for_worker(log: EventLog, agent_type: str, record: Record) -> Wait | None:
+    """Return the wait for a worker of a run that has begun, by one of its records; None: it has an owner.
+
+    Raises:
+        LogUnavailableError
+    """
+    for generation in await generations(log, agent_type):
+        if generation.journal == record.topic:
+            place = Place(generation, record.partition, record.offset)
+            return await Owners(log, agent_type).wait(place, started=True)
+    return None
 
 
 class Owners:

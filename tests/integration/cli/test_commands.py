@@ -13,6 +13,7 @@ import pytest
 
 from noesium_stream.client import Client
 from tests.support.command import Folder
+from tests.support.effects import reached
 from tests.support.pages import ROOT
 
 ECHO = "agents.echo"
@@ -323,6 +324,26 @@ def test_show_on_a_log_without_runs_says_so(folder: Folder) -> None:
         done = folder.run("show")
     assert done.returncode == 2
     assert "There are no runs on sqlite:///" in done.stderr
+
+
+async def test_show_of_a_run_that_nobody_works_on_says_whom_it_waits_for(folder: Folder) -> None:
+    url = f"sqlite:///{folder.path}/log.db"
+    async with Client(url) as client:
+        run = await client.start("echo", {"question": "wait"})
+        with folder.running("worker", ECHO, "--log", url) as worker:
+            worker.wait_for_error_line("at work")
+            await reached(run, "kernel.signal.awaited")
+            shown = folder.ok("show", run.id, "--log", url)
+            assert 'waits for the signal "go"' in shown
+            assert "nobody has partition" not in shown
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0
+    head, *lines = folder.ok("show", run.id, "--log", url).splitlines()
+    assert head.startswith(f"echo 1.2.0  {run.id}  waiting  ")
+    assert lines[0] == '   waits for the signal "go"'
+    assert lines[1].startswith("   waits for a worker of echo: nobody has partition ")
+    listed = folder.ok("runs", "--log", url)
+    assert lines[1].strip().removeprefix("waits for ") in listed
 
 
 async def test_show_of_a_run_that_nobody_has_taken_up_says_who_was_asked_what(folder: Folder) -> None:

@@ -10,6 +10,7 @@ from noesium_stream.cli.drawing import draw
 from noesium_stream.cli.output import out, out_json
 from noesium_stream.cli.session import (
     asynchronous,
+    closing,
     find_run,
     given_run,
     json_option,
@@ -19,8 +20,10 @@ from noesium_stream.cli.session import (
     settings,
 )
 from noesium_stream.client import Client, Run
-from noesium_stream.client.views.causal_tree import causal_tree, child_runs
+from noesium_stream.client.views.causal_tree import RunTree, causal_tree, child_runs
+from noesium_stream.client.views.run_list import WAITING
 from noesium_stream.client.views.tree_questions import Allowed, allowed_by
+from noesium_stream.client.views.waits import wait_for_worker
 from noesium_stream.event.envelope import EventEnvelope
 
 
@@ -41,12 +44,24 @@ async def show_command(run_id: str | None, log_url: str | None, as_json: bool) -
     async with opened(log_url) as log, Client(log, index=folder) as client:
         run = await find_run(client, run_id)
         events, allowed = await collect(client, run)
-    tree = causal_tree(run.id, events, allowed)
+        tree = causal_tree(run.id, events, allowed)
+        if tree.status in ("running", WAITING):
+            await _add_worker(run, tree)
     if as_json:
         out_json(asdict(tree))
         return
     for line in draw(tree):
         out(line)
+
+
+async def _add_worker(run: Run, tree: RunTree) -> None:
+    """Say of an open run that it waits for a worker, if nobody has its partition."""
+    async with closing(run.records(follow=False)) as records:
+        async for record in records:
+            owner = await wait_for_worker(run.log, run.agent_type, record)
+            if owner is not None:
+                tree.status, tree.waits_for = WAITING, (*tree.waits_for, owner)
+            return
 
 
 async def collect(client: Client, run: Run) -> tuple[list[EventEnvelope], dict[str, Allowed]]:
