@@ -19,7 +19,13 @@ from pydantic import PydanticUserError, ValidationError
 
 from noesium_stream.agent.signature import KEY, Signature, no_schema, schema_of, signature_of
 from noesium_stream.errors import CapabilityError, ConfigError
-from noesium_stream.event.standard import Capability, DeterminismClass, LatencyClass, SideEffectClass
+from noesium_stream.event.standard import (
+    Capability,
+    CapabilityType,
+    DeterminismClass,
+    LatencyClass,
+    SideEffectClass,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNTYPED: Final[tuple[Any, Any]] = (TypedDict, Union)
@@ -157,6 +163,7 @@ def offered_function(
     agent_type: str,
     *,
     side_effects: SideEffectClass = SideEffectClass.EXTERNAL,
+    capability_type: CapabilityType = CapabilityType.IN_PROCESS_TOOL,
 ) -> tuple[Capability, Signature]:
     """The capability of a marked function that a run calls, and its signature.
 
@@ -166,7 +173,7 @@ def offered_function(
     name = function.__name__
     signature = signature_of(function, name, f"the capability {_id_of(function, agent_type)}")
     schemas = signature.input_schema, signature.output_schema
-    return _capability(function, agent_type, schemas, side_effects), signature
+    return _capability(function, agent_type, schemas, side_effects, capability_type), signature
 
 
 def offered_node(function: Any, agent_type: str) -> Capability:
@@ -193,7 +200,7 @@ def offered_node(function: Any, agent_type: str) -> Capability:
         schemas = schema_of(hints[parameters[0]]), schema_of(hints.get("return", Any))
     except (TypeError, ValueError, NameError, PydanticUserError) as error:
         raise no_schema(what, error) from error
-    return _capability(function, agent_type, schemas, SideEffectClass.EXTERNAL)
+    return _capability(function, agent_type, schemas, SideEffectClass.EXTERNAL, CapabilityType.SUBAGENT)
 
 
 def distinct(offered: Iterable[Capability]) -> tuple[Capability, ...]:
@@ -221,6 +228,7 @@ def _capability(
     agent_type: str,
     schemas: tuple[dict[str, Any], dict[str, Any]],
     side_effects: SideEffectClass,
+    capability_type: CapabilityType,
 ) -> Capability:
     mark = mark_of(function)
     if mark is None:
@@ -230,6 +238,7 @@ def _capability(
             id=_id_of(function, agent_type),
             version=mark.version,
             description=inspect.getdoc(function) or "" if mark.description is None else mark.description,
+            capability_type=capability_type,
             input_schema=schemas[0],
             output_schema=schemas[1],
             side_effects=mark.side_effects or side_effects,

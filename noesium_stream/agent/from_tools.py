@@ -13,7 +13,7 @@ from noesium_stream.agent.capability import distinct, mark_of, offered_function
 from noesium_stream.agent.signature import KEY, Signature, signature_of
 from noesium_stream.capabilities.tools import tool_capability
 from noesium_stream.errors import CapabilityError, ConfigError
-from noesium_stream.event.standard import Capability, SideEffectClass
+from noesium_stream.event.standard import Capability, CapabilityType, SideEffectClass
 from noesium_stream.kernel import current_step, kernel_node
 from noesium_stream.kernel.callable_reference import takes_key
 from noesium_stream.log.topics import agent_name
@@ -121,7 +121,10 @@ def _offered(
         tool = offered[name] = _tool_of(function, toolkit, version, effects)
         named[tool.capability.id] = name
         if mark is not None:
-            also.append(offered_function(function, agent_type, side_effects=effects)[0])
+            offer = offered_function(
+                function, agent_type, side_effects=effects, capability_type=CapabilityType.REMOTE_TOOL
+            )
+            also.append(offer[0])
             named[also[-1].id] = name
     if not offered:
         raise ConfigError(f"The toolkit {toolkit} has no tools.", hint="Give the functions to offer.")

@@ -15,7 +15,7 @@ from noesium_stream import SideEffectClass, agent_from_graph, agent_from_tools, 
 from noesium_stream.agent import BaseGraphicAgent, BaseHandler
 from noesium_stream.client import Client
 from noesium_stream.errors import ConfigError, RunFailedError
-from noesium_stream.event.standard import Capability
+from noesium_stream.event.standard import Capability, CapabilityType
 from noesium_stream.kernel import kernel_node
 from noesium_stream.log import open_log
 from noesium_stream.testing import Rehearsal
@@ -98,6 +98,15 @@ def test_a_method_is_offered_with_the_schemas_of_its_annotations() -> None:
     assert (send.id, send.version, send.side_effects) == ("parcels.send", "2.1.0", SideEffectClass.EXTERNAL)
     assert send.input_schema["properties"]["on"]["format"] == "date"
     assert send.output_schema["properties"]["arrives"]["format"] == "date"
+
+
+def test_each_way_to_offer_has_its_type_of_rfc_0005() -> None:
+    price, send = Shop.capabilities
+    (node,) = agent_from_graph(counting(), "counter", capabilities=[count]).capabilities
+    tool, marked = agent_from_tools("letters", "letters", [count]).capabilities
+    assert price.capability_type is send.capability_type is CapabilityType.IN_PROCESS_TOOL
+    assert node.capability_type is CapabilityType.SUBAGENT
+    assert tool.capability_type is marked.capability_type is CapabilityType.REMOTE_TOOL
 
 
 async def test_a_run_calls_the_method_and_its_value_is_the_result(tmp_path: Path) -> None:
