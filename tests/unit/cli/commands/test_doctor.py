@@ -15,6 +15,9 @@ from noesium_stream.cli.commands.doctor import doctor_command
 from noesium_stream.cli.exits import FAILED
 from noesium_stream.client import Client
 from noesium_stream.log import open_log
+from noesium_stream.worker import Worker
+from tests.support.handlers import Sold, Watcher, append_by_key
+from tests.support.reading import eventually
 
 
 class Said(NamedTuple):
@@ -61,6 +64,21 @@ async def test_requests_that_nobody_reads_are_a_problem_and_an_open_file_is_a_wa
     assert said.problems == ["noesium.agent.triage.inbox/0 has no owner: 0 open runs, up to 1 request unread"]
     assert said.warnings == [f"{home / 'log.db'} can be read or written by others"]
     assert "this process signs nothing, and nothing has to be signed" in said.ok
+
+
+async def test_partitions_of_which_the_same_is_said_are_one_line(home: Path) -> None:
+    log = await open_log(f"sqlite:///{home / 'log.db'}?partitions=4")
+    log.catalogue.register(Sold)
+    await append_by_key(log, [(key, Sold(amount=1)) for key in "abc"])
+    async with Worker(log, [Watcher], home=home) as worker, Client(log) as client:
+
+        async def reported() -> bool:
+            return any(one.instance_id == worker.instance_id for one in await client.workers())
+
+        await eventually(reported)
+    await log.close()
+    said = await in_thread()
+    assert said.warnings == ["noesium.events.sales/0-3: watcher handles it, and has no worker"]
 
 
 async def in_thread() -> Said:
