@@ -20,6 +20,7 @@ from noesium_stream.log.generations import generations_in
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker.progress_lines import ranges
 from noesium_stream.worker.state.known_runs import Bounds
+from noesium_stream.worker.state.partition_state import PartitionState
 from noesium_stream.worker.state.restore import restore
 
 Level = Literal["ok", "warning", "problem"]
@@ -115,7 +116,11 @@ async def _without_report(log: EventLog, place: OwnedPartition) -> _Found | None
 
 
 async def _pending(log: EventLog, place: OwnedPartition, generation: int) -> tuple[int, int]:
-    """Fold a journal partition; return its open runs and the inbox offsets that nobody has read."""
+    """Fold a journal partition; return its open runs, and the requests that no owner has read.
+
+    A request to a run that has ended changes nothing, and does not count: an owner that has read it does not
+    journal that.
+    """
     nowhere = Path()  # the state is kept in memory
     state = await restore(
         log,
@@ -128,10 +133,19 @@ async def _pending(log: EventLog, place: OwnedPartition, generation: int) -> tup
         in_file=False,
     )
     try:
-        end = (await log.end(place.topic))[place.partition]
-        return len(state.open), max(0, end - state.inbox_until)
+        return len(state.open), await _unread(log, place, state)
     finally:
         state.file.close()
+
+
+async def _unread(log: EventLog, place: OwnedPartition, state: PartitionState) -> int:
+    only = (place.partition,)
+    first = max(state.inbox_until, (await log.beginning(place.topic))[place.partition])
+    until = {place.partition: (await log.end(place.topic))[place.partition]}
+    unread = 0
+    async for record in log.read(place.topic, {place.partition: first}, until=until, partitions=only):
+        unread += not state.has_ended(record.key)
+    return unread
 
 
 def _count(number: int, name: str) -> str:

@@ -17,7 +17,8 @@ from noesium_stream.client import Client
 from noesium_stream.log import open_log
 from noesium_stream.worker import Worker
 from tests.support.handlers import Sold, Watcher, append_by_key
-from tests.support.reading import eventually
+from tests.support.reading import PATIENCE_S, eventually
+from tests.support.sample_agents import Echo
 
 
 class Said(NamedTuple):
@@ -64,6 +65,21 @@ async def test_requests_that_nobody_reads_are_a_problem_and_an_open_file_is_a_wa
     assert said.problems == ["noesium.agent.triage.inbox/0 has no owner: 0 open runs, up to 1 request unread"]
     assert said.warnings == [f"{home / 'log.db'} can be read or written by others"]
     assert "this process signs nothing, and nothing has to be signed" in said.ok
+
+
+async def test_what_comes_for_a_run_that_has_ended_is_no_unread_request(home: Path) -> None:
+    log = await open_log(f"sqlite:///{home / 'log.db'}?partitions=1")
+    async with Client(log) as client:
+        async with Worker(log, [Echo], home=home):
+            run = await client.start("echo", {"text": "x"}, idempotency_key="k")
+            await run.result(timeout=PATIENCE_S)
+        await client.start("echo", {"text": "x"}, idempotency_key="k")
+        await run.signal("late")
+        assert (await in_thread()).problems == []
+        await client.start("echo", {"text": "y"})
+    await log.close()
+    said = await in_thread()
+    assert said.problems == ["noesium.agent.echo.inbox/0 has no owner: 0 open runs, up to 1 request unread"]
 
 
 async def test_partitions_of_which_the_same_is_said_are_one_line(home: Path) -> None:
