@@ -109,7 +109,8 @@ async def _without_report(log: EventLog, place: OwnedPartition) -> _Found | None
         return _Found("problem", f" cannot be taken by a worker: {error.message}", error.hint)
     if not open_runs and not waiting:
         return None
-    pending = f"{_count(open_runs, 'open run')}, up to {_count(waiting, 'request')} unread"
+    runs = [_count(open_runs, "open run")] if open_runs else []
+    pending = ", ".join([*runs, *([f"up to {_count(waiting, 'request')} unread"] if waiting else [])])
     if place.owner is None:
         return _Found("problem", f" has no owner: {pending}", start)
     return _Found("warning", f"{silent}: {pending}", "Look at that process.")
