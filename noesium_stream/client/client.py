@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from noesium_stream.capabilities.version import in_range
 from noesium_stream.client.generations import GenerationInfo, generation_infos, grow
 from noesium_stream.client.run import Run
-from noesium_stream.client.views.approvals import Approval, open_ones, read_questions
+from noesium_stream.client.views.approvals import Approval
+from noesium_stream.client.views.nested_approvals import waiting_questions
 from noesium_stream.client.views.run_list import OPEN, WAITING, RunList, is_status
 from noesium_stream.client.views.run_reader import Since
 from noesium_stream.client.views.runs import RunInfo
@@ -357,15 +358,14 @@ class Client:
     ) -> Sequence[Approval]:
         """List the questions of runs that wait for people's answers, oldest first.
 
-        With `where` only those of runs that fulfil these conditions; see `list_runs`.
+        With `where` only those of runs that fulfil these conditions; see `list_runs`. `Approval.path` says
+        in whose tree a run stands that was called by another one; `Run.questions` lists those of one tree.
         """
-        found: list[Approval] = []
-        types = [agent_type] if agent_type else await self.agent_types()
-        for kind in types:
-            found += (await read_questions(self.log, kind)).all()
-        waiting = open_ones(found)
+        known = await self.agent_types()
+        waiting = await waiting_questions(self.log, known, agent_type)
         if not where or not waiting:
             return waiting
+        types = [agent_type] if agent_type else known
         runs = {(run.agent_type, run.run_id) for run in await RunList(self.log, types, where).read()}
         return [question for question in waiting if (question.agent_type, question.run_id) in runs]
 

@@ -132,6 +132,16 @@ class RunTree(RunLife):
         """Yield the calls of all steps."""
         return (call for step in self.steps for call in step.calls)
 
+    @property
+    def waits_below(self) -> Iterator[tuple[RunTree, Wait]]:
+        """Yield what the open runs below this one wait for, other than answers of further runs."""
+        waiting = [self]
+        while waiting:
+            run = waiting.pop()
+            if run is not self:
+                yield from ((run, wait) for wait in run.waits_for if wait.kind != "call")
+            waiting += [call.run for call in run.calls if call.run is not None][::-1]
+
 
 def causal_tree(
     run_id: str, envelopes: Iterable[EventEnvelope], allowed: Mapping[str, Allowed] | None = None
