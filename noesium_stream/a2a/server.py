@@ -157,7 +157,7 @@ class Server:
             ) from error
 
     def _app(self, host: str) -> ASGIApp:
-        tasks = Tasks(self._log, self._offers.only, self._client)
+        tasks = Tasks(self._log, self._offers.only, self._client, self._clock)
         handler = LogRequestHandler(tasks, Messages(tasks, self._offers, self._client), self._wait_s)
         routes = [
             *create_agent_card_routes(AgentCard(), card_modifier=self._card),

@@ -279,9 +279,9 @@ class Client:
             )
         return self.run_handle(found[0].agent_type, found[0].run_id)
 
-    def run_handle(self, agent_type: str, run_id: str) -> Run:
-        """Make the handle of a run that is known to exist, without reading the log."""
-        return Run(self.log, agent_type, run_id, self._producer, self._clock, index=self._index)
+    def run_handle(self, agent_type: str, run_id: str, *, since: Since | None = None) -> Run:
+        """Make the handle of a run that is known to exist, and not below `since`, without reading the log."""
+        return Run(self.log, agent_type, run_id, self._producer, self._clock, since=since, index=self._index)
 
     @property
     def _index(self) -> RunIndex | None:
