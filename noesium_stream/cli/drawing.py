@@ -79,6 +79,8 @@ def _add_steps(tree: Tree, run: RunTree) -> None:
     width = max((len(step.node) for step in run.steps), default=0)
     for step in run.steps:
         _add_children(tree.add(_step_line(step, width)), step)
+    for effect in run.effects:
+        tree.add(_effect_line(effect))
 
 
 def _add_children(branch: Tree, step: StepTree) -> None:
