@@ -7,17 +7,12 @@ the log: it loads nothing, and one that would take too long to judge by is refus
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
-
-import jsonschema_rs
+from typing import Any
 
 from noesium_stream.errors import EventValidationError
 from noesium_stream.event.payload.canonical import canonical_json
-from noesium_stream.event.payload.schema_cost import schema_cost
-from noesium_stream.event.payload.validator import PATTERNS, validator
+from noesium_stream.event.payload.judge import Judge, first_line, judge_of
 from noesium_stream.event.trust.trusted_key import ROLE
-
-_MAX_MESSAGE: Final = 1_000
 
 
 def refusal_of(
@@ -90,7 +85,7 @@ def answer_value(schema: Mapping[str, Any] | None, approved: bool, value: Any) -
         return approved if value is None else value
     judge = _judge(schema, value)
     if value is None:
-        if judge.is_valid(approved):
+        if judge.validator.is_valid(approved):
             return approved
         if not approved:
             return None
@@ -104,33 +99,25 @@ def check_schema(schema: Mapping[str, Any]) -> None:
     Raises:
         ValueError: it is no JSON Schema 2020-12, too large or too deep, or refers to what it does not hold.
     """
-    schema_cost(schema)
-    validator(schema, PATTERNS)
+    judge_of(schema)
 
 
-def _judge(schema: Mapping[str, Any], value: Any) -> jsonschema_rs.Draft202012Validator:
+def _judge(schema: Mapping[str, Any], value: Any) -> Judge:
     try:
-        schema_cost(schema).check(value)
-        return validator(schema, PATTERNS)
+        judge = judge_of(schema)
+        judge.cost.check(value)
     except ValueError as error:
         raise EventValidationError(
-            "answer_schema", f"the question's schema cannot be used: {_first_line(error)}"
+            "answer_schema", f"the question's schema cannot be used: {first_line(error)}"
         ) from None
+    return judge
 
 
-def _first_line(error: ValueError) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:_MAX_MESSAGE]
-
-
-def _validate(judge: jsonschema_rs.Draft202012Validator, value: Any) -> None:
+def _validate(judge: Judge, value: Any) -> None:
     try:
-        judge.validate(value)
-    except jsonschema_rs.ValidationError as error:
-        path = ["value", *(str(part) for part in error.instance_path)]
-        reason = error.message
-        if value is None:
-            reason = f"none was given, and the question wants one: {reason}"
-        elif isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
-            path.append(str(error.kind.property))
-            reason = "is missing"
-        raise EventValidationError(".".join(path)[:_MAX_MESSAGE], reason[:_MAX_MESSAGE]) from None
+        judge.check(value, "value")
+    except EventValidationError as error:
+        if value is not None:
+            raise
+        reason = f"none was given, and the question wants one: {error.reason}"
+        raise EventValidationError(error.field, reason) from None
