@@ -44,7 +44,7 @@
     │   ├── ApprovalError               no open question of the run takes this answer
     │   │   └── ApprovalClosedError     its question was answered already, or its deadline has passed
     │   ├── RunFailedError              the run ended with an error
-    │   │   └── DeadlineExceededError   it had not ended by its deadline
+    │   │   └── DeadlineExceededError   it, or a call of a step, had not ended by its deadline
     │   ├── RunCancelledError           the run was cancelled
     │   ├── EffectDecisionError         this effect needs no decision, or does not allow this one
     │   └── RunTimeoutError             no outcome within the caller's timeout        (retriable)
@@ -72,8 +72,11 @@
     ├── DeadLetterError                 a dead letter does not exist, or cannot be redriven or dropped
     ├── RehearsalError                  the test kit cannot do what the test asks
     │   └── ScriptEndedError            a script has fewer answers than it gets calls
-    └── CapabilityError
-        └── CapabilityNotFoundError     no agent offers what was asked for
+    └── CapabilityError                 a call of another agent failed (error_type: there)
+        ├── CapabilityNotFoundError     no agent offers what was asked for (considered)
+        ├── CapabilityInputError        the provider does not take these arguments (names the field)
+        ├── CapabilityOutputError       a result is not what the capability promises (names the field)
+        └── CallLimitError              calls too deep, too many, or in a cycle
 
 Every error is one sentence that says what was wrong and where; `hint` says what to do.
 `retriable` tells whether the same call may succeed later without any change.
@@ -380,7 +383,7 @@ class RunFailedError(RunError):
 
 
 class DeadlineExceededError(RunFailedError):
-    """The run was ended because it had not finished by its command's deadline."""
+    """The run had not ended by its command's deadline, or a call of another agent by its own."""
 
 
 class RunCancelledError(RunError):
@@ -496,13 +499,34 @@ class PermissionDeniedError(NoesiumError):
 
 
 class CapabilityError(NoesiumError):
-    """Capability registry and resolution errors."""
+    """Capability registry and resolution errors, and failed calls of other agents.
+
+    `error_type` is the type of the provider's error, if the provider answered with one.
+    """
+
+    def __init__(self, message: str, *, error_type: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.error_type = error_type
 
 
 class CapabilityNotFoundError(CapabilityError):
-    """No matching capability found; `considered` says of each offer why it was passed over."""
+    """No matching capability found; `considered` says of each offer that came near why it was passed over."""
 
-    considered: tuple[str, ...] = ()
+    def __init__(self, message: str, *, considered: Sequence[str] = (), hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.considered = tuple(considered)
+
+
+class CapabilityInputError(CapabilityError):
+    """The arguments of a call are not what its provider takes; the message names the field."""
+
+
+class CapabilityOutputError(CapabilityError):
+    """The result of a call is not what the capability promises; the message names the field."""
+
+
+class CallLimitError(CapabilityError):
+    """A call between agents is too deep in its tree, one too many of its run, or leads back in a cycle."""
 
 
 class DeadLetterError(NoesiumError):

@@ -20,6 +20,7 @@ from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef
+from noesium_stream.event.rules.call_limits import MAX_CALLS, MAX_DEPTH, MAX_OPEN_CALLS, CallLimits
 from noesium_stream.event.standard import Capability
 from noesium_stream.event.trust.policy import Policy
 from noesium_stream.kernel import Durability, DurableGraph, graph_ref
@@ -103,6 +104,9 @@ class BaseGraphicAgent(BaseAgent):
             function, or the name of one or of a compiled graph (see `kernel_node(compensate=...)`). It gets
             the run's input and the cause of its end: `input`, `cause` ("failed" or "cancelled"), `error_type`
             and `message`; a graph as its first state, a function as one dict.
+        max_calls: calls of other agents that a run may make.
+        max_open_calls: of these, the ones that may wait for an answer at the same time.
+        max_call_depth: how many runs may be above a run that another one has called.
         migrations: older versions of the graph, oldest first, whose open runs are moved to this one.
     """
 
@@ -110,6 +114,9 @@ class BaseGraphicAgent(BaseAgent):
     durability: ClassVar[Durability] = Durability.ASYNC
     execution_mode: ClassVar[ExecutionMode] = ExecutionMode.PRAGMATIC
     on_failure: ClassVar[Undo | None] = None
+    max_calls: ClassVar[int] = MAX_CALLS
+    max_open_calls: ClassVar[int] = MAX_OPEN_CALLS
+    max_call_depth: ClassVar[int] = MAX_DEPTH
     migrations: ClassVar[Sequence[Migration]] = ()
     _declared: ClassVar[tuple[Capability, ...]] = ()
     _functions: ClassVar[Functions]
@@ -161,6 +168,11 @@ class BaseGraphicAgent(BaseAgent):
                 self.graph, durability=self.durability, mode=self.execution_mode, owner=type(self)
             )
         return self._durable
+
+    @property
+    def call_limits(self) -> CallLimits:
+        """The limits of its runs' calls of other agents, and of calls of it."""
+        return CallLimits(self.max_call_depth, self.max_calls, self.max_open_calls)
 
     @property
     def declared_on_failure(self) -> str | None:

@@ -6,11 +6,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Literal, overload
 
-from noesium_stream.capabilities.admission import is_news, versions_of
 from noesium_stream.capabilities.queries import Query, not_found
 from noesium_stream.capabilities.registry_copy import RegistryCopy
 from noesium_stream.capabilities.resolution import DeterministicResolver, Resolution, Wanted
-from noesium_stream.capabilities.state import Entry, RegistryState
+from noesium_stream.capabilities.state import Entry, RegistryState, canonical
 from noesium_stream.capabilities.version import check_version
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import CapabilityError
@@ -89,10 +88,10 @@ class CapabilityRegistry:
         """Offer a capability; nothing is written if exactly this is on offer already.
 
         Raises:
-            CapabilityError: this version is known with other metadata, or breaks callers of the last one.
+            CapabilityError: this version is known with other metadata.
             ConfigError: its version is no semantic version.
         """
-        if is_news(await self.refresh(), agent.agent_id, capability):
+        if self._is_new(agent, capability, await self.refresh()):
             event = CapabilityRegistered(
                 agent_id=agent.agent_id, agent_type=agent.agent_type, capability=capability
             )
@@ -102,16 +101,16 @@ class CapabilityRegistry:
         """Offer a new version of a capability that the agent offers already; earlier ones stay live.
 
         Raises:
-            CapabilityError: the agent offers no lower version, or as `register`.
+            CapabilityError: the agent offers no lower version, or this version is known with other metadata.
             ConfigError: its version is no semantic version.
         """
         state = await self.refresh()
-        if not is_news(state, agent.agent_id, capability):
+        if not self._is_new(agent, capability, state):
             return
         version = check_version(capability.version)
         versions = [
             entry.version
-            for entry in versions_of(state, agent.agent_id, capability.id)
+            for entry in _of_agent(state, agent.agent_id, capability.id)
             if check_version(entry.version).key < version.key and not entry.deprecated
         ]
         if not versions:
@@ -138,7 +137,7 @@ class CapabilityRegistry:
         state = await self.refresh()
         entry = state.entry(agent.agent_id, capability_id, version)
         if entry is None:
-            known = [one.version for one in versions_of(state, agent.agent_id, capability_id)]
+            known = [one.version for one in _of_agent(state, agent.agent_id, capability_id)]
             raise CapabilityError(
                 f"{agent.agent_id} does not offer {capability_id} {version}.",
                 hint=f"It offers: {', '.join(known) or 'no version of it'}.",
@@ -148,6 +147,22 @@ class CapabilityRegistry:
                 agent_id=agent.agent_id, capability_id=capability_id, version=version, reason=reason
             )
             await self._write(agent, event)
+
+    def selected(self, wanted: Wanted) -> Entry | None:
+        """The provider to call as of `offset`; asks no log.
+
+        Raises:
+            ConfigError: the range is not valid.
+        """
+        return self._resolver.select(self._copy.state, wanted)
+
+    def entry(self, agent_id: str, capability_id: str, version: str) -> Entry | None:
+        """An offer as of `offset`, live or not; asks no log."""
+        return self._copy.state.entry(agent_id, capability_id, version)
+
+    def ids(self) -> set[str]:
+        """The ids of all capabilities that were ever offered, as of `offset`."""
+        return {entry.capability_id for entry in self._copy.state.entries()}
 
     async def find(self, capability_id: str, version_range: str | None = None) -> list[Entry]:
         """All live offers in this range, by priority, weight and registration.
@@ -238,5 +253,29 @@ class CapabilityRegistry:
             raise not_found(state, self._resolver.explain(state, wanted, self.offset))
         return found
 
+    def _is_new(self, agent: AgentRef, capability: Capability, state: RegistryState) -> bool:
+        """Whether a registration would change something.
+
+        Raises:
+            CapabilityError: it would be passed over.
+        """
+        check_version(capability.version)
+        known = state.entry(agent.agent_id, capability.id, capability.version)
+        if known is None:
+            return True
+        if known.raw != canonical(capability):
+            raise CapabilityError(
+                f"{capability.id} {capability.version} of {agent.agent_id} has other metadata on the log.",
+                hint="A registered version is immutable: raise the version.",
+            )
+        return known.deprecated
+
     async def _write(self, agent: AgentRef, event: DomainEvent) -> None:
         await self._log.append([root_event(event, agent, self._clock)])
+
+
+def _of_agent(state: RegistryState, agent_id: str, capability_id: str) -> list[Entry]:
+    """All versions that an agent has ever offered of a capability."""
+    offers = state.offers(capability_id)
+    entries = () if offers is None else offers.entries.values()
+    return [entry for entry in entries if entry.agent_id == agent_id]

@@ -9,11 +9,19 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from noesium_stream.cli.agents import AgentChoice, AgentClass, find_agent
-from noesium_stream.cli.output import note
+from noesium_stream.cli.output import note, shorten
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import AgentLoadError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS
+from noesium_stream.event.standard import (
+    CapabilityExpired,
+    CapabilityRefused,
+    CapabilityRequested,
+    CapabilityUnresolved,
+)
+
+_ENDS: Final = ANSWERS | {CapabilityUnresolved.TYPE, CapabilityRefused.TYPE, CapabilityExpired.TYPE}
 
 PATIENCE_S: Final = 15.0
 """Time without an answer after which the user is told, in seconds."""
@@ -103,11 +111,16 @@ class Patience:
         payload = event.payload
         if event.event_type == "run.started":
             self._settle(payload["run_id"])
-        elif event.event_type in ANSWERS:
+        elif event.event_type in _ENDS:
             self._settle(payload["call_id"])
-        elif event.event_type in CALLS and self._is_call_elsewhere(payload):
-            wait = self._for_call(payload["capability_id"], payload["target_agent_type"])
-            self._waits[payload["run_id"]] = asyncio.create_task(wait)
+        elif event.event_type == CapabilityRequested.TYPE:
+            wait = self._for_provider(payload["capability_id"], payload.get("version_range"))
+            self._waits[payload["call_id"]] = asyncio.create_task(wait)
+        elif event.event_type in CALLS:
+            self._settle(payload["run_id"])
+            if self._is_call_elsewhere(payload):
+                wait = self._for_call(payload["capability_id"], payload["target_agent_type"])
+                self._waits[payload["run_id"]] = asyncio.create_task(wait)
 
     def _is_call_elsewhere(self, payload: dict[str, Any]) -> bool:
         return payload.get("caller_run_id") == self._run_id and payload["target_agent_type"] not in self._here
@@ -124,6 +137,17 @@ class Patience:
         self._say(
             f"Nobody has taken up the run for {PATIENCE_S:.0f} s. It waits on the log; start {whom}:\n"
             + "\n".join(f"  {command}" for command in (own, *companions))
+        )
+
+    async def _for_provider(self, capability_id: str, version_range: str | None) -> None:
+        await self._clock.sleep(PATIENCE_S)
+        wanted = shorten(f"{capability_id} {version_range or ''}".rstrip(), 100)
+        if wanted in self._named:
+            return
+        self._named.add(wanted)
+        self._say(
+            f"Nobody has offered {wanted} for {PATIENCE_S:.0f} s. The run waits on the log; check the name, "
+            "or start a worker of an agent that offers it."
         )
 
     async def _for_call(self, capability_id: str, agent_type: str) -> None:

@@ -13,7 +13,14 @@ from noesium_stream.clock import to_rfc3339
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, input_of, output_of
 
-_SILENT: Final = ("run.", "partition.", "kernel.checkpoint", "kernel.node.entered", "effect.")
+_SILENT: Final = (
+    "run.",
+    "partition.",
+    "kernel.checkpoint",
+    "kernel.node.entered",
+    "effect.",
+    "capability.requested",
+)
 
 
 def progress_line(event: EventEnvelope, run_id: str, on_log: str = "") -> str | None:

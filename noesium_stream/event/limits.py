@@ -24,3 +24,5 @@ MAX_TEXT: Final = 1_048_576
 """Characters of a text for people, and of encoded bytes: no log takes a larger record."""
 MAX_LISTED: Final = 1_048_576
 """Items of a list, and fields of an object: no log takes a record that could hold more."""
+MAX_PATH: Final = 100
+"""Runs that call one another: far more than an owner takes (`event/rules/call_limits.py`)."""

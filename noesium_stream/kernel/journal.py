@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from noesium_stream.clock import Clock
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.rules.call_limits import CallLimits
+from noesium_stream.event.rules.contract import Contract
 from noesium_stream.event.rules.stream_pieces import Attempt
 from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.run_history import RunHistory
+
+
+class Wanted(NamedTuple):
+    """A call that needs a provider.
+
+    Attributes:
+        run_id: the run that calls.
+        call_id: id of the call that would be made.
+        capability_id: what is called.
+        version_range: which versions; None: any.
+        tried: agent ids that are not chosen again.
+    """
+
+    run_id: str
+    call_id: str
+    capability_id: str
+    version_range: str | None
+    tried: tuple[str, ...] = ()
 
 
 class Provider(NamedTuple):
@@ -22,17 +42,23 @@ class Provider(NamedTuple):
     capability_id: str
     version: str
     registry_offset: int
+    contract: Contract = Contract()
 
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """The constant properties of a run. `correlation_id` is the id of the run at the root of its tree."""
+    """The constant properties of a run.
+
+    `correlation_id` is the id of the run at the root of its tree; `path` are the agent types from there to
+    this run, as far as they are known.
+    """
 
     run_id: str
     agent: AgentRef
     trace: TraceContext
     correlation_id: str
     started_event_id: str
+    path: tuple[str, ...] = ()
 
 
 class Destination(NamedTuple):
@@ -119,11 +145,24 @@ class RunJournal(Protocol):
         on the log either.
         """
 
-    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
-        """Choose a provider (RFC-0005).
+    @property
+    def limits(self) -> CallLimits | None:
+        """Limits of the run's calls; None: a replay, in which the recording says what was refused."""
+
+    async def resolve(self, wanted: Wanted) -> Provider:
+        """Choose a provider by what the registry has now (RFC-0005).
 
         Raises `CapabilityNotFoundError`.
         """
+
+    async def until_offered(self, wanted: Wanted, deadline_ms: int | None = None) -> None:
+        """Commit, then wait until `resolve` may find a provider, or for the deadline, as `until` does."""
+
+    async def contract(self, invoked: Mapping[str, Any]) -> Contract:
+        """The contract by which the call with this payload was made; not asked for in a replay."""
+
+    async def learn_inbox(self, agent_type: str) -> None:
+        """Make the inbox of an agent type a possible destination of `stage`; `resolve` has done so."""
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """Commit, then wait for records from others until `ready()`, which looks at `history`.

@@ -43,6 +43,9 @@ class RunHistory(EffectLedger, RunLife):
         undoing: the part that each compensation undoes, by the id in the task paths of its graph's nodes.
         stop: why it is to end without a result: a cancellation request, or a passed deadline; the first
             counts.
+        unanswered: of `invoked`, the calls that still wait for their answer.
+        sought: `capability.requested` by call id.
+        unresolved, refused, expired: ends of calls that the run itself has recorded, by call id.
         forgiven: last failures of nodes (event ids) after which a compensating graph was begun again.
         migrated: the last `run.migrated`: the graph that it names begins there, with the state in it.
         pinned: the graph that the run continues with, as `GraphRef` has it.
@@ -79,6 +82,11 @@ class RunHistory(EffectLedger, RunLife):
     invoked: dict[str, EventEnvelope] = field(default_factory=dict)
     answered: dict[str, EventEnvelope] = field(default_factory=dict)
     cancelled: dict[str, EventEnvelope] = field(default_factory=dict)
+    unanswered: dict[str, EventEnvelope] = field(default_factory=dict)
+    sought: dict[str, EventEnvelope] = field(default_factory=dict)
+    unresolved: dict[str, EventEnvelope] = field(default_factory=dict)
+    refused: dict[str, EventEnvelope] = field(default_factory=dict)
+    expired: dict[str, EventEnvelope] = field(default_factory=dict)
     calls: dict[str, dict[str, EventEnvelope]] = field(default_factory=dict)
     signals: dict[str, list[EventEnvelope]] = field(default_factory=dict)
     awaited: dict[str, EventEnvelope] = field(default_factory=dict)
@@ -156,19 +164,17 @@ class RunHistory(EffectLedger, RunLife):
         if self.migrated is not None and self.migrated.event_id in event_ids:
             # The graph is not executed here any more: the next owner reads the log.
             self.migrated, self.pinned = None, None
-        for found in (
-            self.entered,
-            self.completed,
-            self.requested,
-            self.outcomes,
-            self.invoked,
-            self.cancelled,
-        ):
+        for found in (self.entered, self.completed, self.requested, self.outcomes, self.awaited):
             _drop(found, event_ids)
-        _drop(self.awaited, event_ids)
+        for of_call in self._of_calls():
+            _drop(of_call, event_ids)
         for calls in self.calls.values():
             _drop(calls, event_ids)
         self.undoable = [event for event in self.undoable if event.event_id not in event_ids]
+
+    def _of_calls(self) -> tuple[dict[str, EventEnvelope], ...]:
+        ends = self.unresolved, self.refused, self.expired
+        return self.invoked, self.unanswered, self.sought, self.cancelled, *ends
 
 
 def _drop(found: dict[Any, EventEnvelope], event_ids: Container[str]) -> None:
@@ -295,13 +301,36 @@ def _invoked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any])
     # a call of its own.
     started = history.started
     if started is not None and caller_of(payload) == started.payload["run_id"]:
-        history.invoked.setdefault(payload["reply_to"]["call_id"], event)
-        _call(history, payload["reply_to"]["call_id"], event)
+        call_id = payload["reply_to"]["call_id"]
+        if call_id not in history.invoked:
+            history.invoked[call_id] = history.unanswered[call_id] = event
+        if payload.get("attempt", 1) == 1 and event.causation_id is not None:
+            # In the place of its request; another provider for the same request is no call of the node's own.
+            history.calls.setdefault(event.causation_id, {})[call_id] = event
+
+
+def _sought(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.sought.setdefault(payload["call_id"], event)
+    _call(history, payload["call_id"], event)
+
+
+def _unresolved(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.unresolved.setdefault(payload["call_id"], event)
+
+
+def _refused(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.refused.setdefault(payload["call_id"], event)
+
+
+def _expired(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.expired.setdefault(payload["call_id"], event)
+    history.unanswered.pop(payload["call_id"], None)
 
 
 def _answered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
     if payload["call_id"] in history.invoked:
         history.answered.setdefault(payload["call_id"], event)
+        history.unanswered.pop(payload["call_id"], None)
 
 
 def _signalled(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -358,6 +387,10 @@ _HANDLERS: dict[str, Callable[[RunHistory, EventEnvelope, dict[str, Any]], None]
     "kernel.node.completed": _completed,
     "kernel.node.failed": _failed,
     "kernel.checkpoint.created": _checkpoint,
+    "capability.requested": _sought,
+    "capability.unresolved": _unresolved,
+    "capability.refused": _refused,
+    "capability.expired": _expired,
     **dict.fromkeys(CALLS, _invoked),
     **dict.fromkeys(ANSWERS, _answered),
     "approval.requested": _asked,

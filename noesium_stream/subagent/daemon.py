@@ -79,10 +79,10 @@ class _Process:
         status = self.pipes.status
         return "closed its output" if status is None else f"ended with status {status}"
 
-    def said(self) -> str:
+    def said(self) -> str | None:
         """The end of what it wrote to standard error, for people."""
         text = self.pipes.errors.decode(errors="backslashreplace").strip()
-        return f" On standard error: {excerpt(text[-_SAID:], _SAID)}" if text else ""
+        return f"On standard error: {excerpt(text[-_SAID:], _SAID)}" if text else None
 
     def _hear(self, line: bytes) -> None:
         answer = self._dialogue.hear(line)
@@ -190,10 +190,11 @@ class CliDaemon:
             raise SubagentStateError(f"{self._who} is {self._life.state}: it was not asked.")
         outcome = await process.outcome()
         if isinstance(outcome, SubagentProtocolError):
-            raise SubagentProtocolError(f"{self._who} {outcome.message}{process.said()}")
+            raise SubagentProtocolError(f"{self._who} {outcome.message}", hint=process.said())
         if outcome is None:
             await process.ended()
-            raise SubagentExitedError(f"{self._who} {process.how()} before it answered.{process.said()}")
+            said = f"{self._who} {process.how()} before it answered. {process.said() or ''}"
+            raise SubagentExitedError(said.rstrip())
         self._life.move(State.IDLE)
         return outcome
 

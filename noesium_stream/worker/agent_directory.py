@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+import difflib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final
 
 from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.clock import Clock
 from noesium_stream.errors import CapabilityNotFoundError, LogUnavailableError
+from noesium_stream.event.rules.contract import Contract, contract_of
 from noesium_stream.kernel import Provider
+from noesium_stream.kernel.journal import Wanted
+from noesium_stream.kernel.step.invocation import not_found
 from noesium_stream.log.port import EventLog
 from noesium_stream.observability import capability_resolution_duration
 from noesium_stream.worker.progress_lines import LOG_ANSWERS, waiting_for_log
+from noesium_stream.worker.provider_watch import ProviderWatch, asked_of_registry
 
-RESOLVE_PATIENCE_S: Final = 15.0
-"""How long to wait for a provider that is just starting, in seconds."""
+MOST_CONSIDERED: Final = 20
+"""Offers that `capability.unresolved` explains."""
 
 _PAUSE_S: Final = 0.25
+_LONGEST_NAME: Final = 200
+_LONGEST_REASON: Final = 500
 
 
 class Directory:
@@ -25,15 +32,22 @@ class Directory:
     Args:
         log: the log that has the topics.
         registry: registry of the capabilities that agents offer.
+        watch: follows the registry for the runs that wait for a provider.
         clock: clock of the waits.
         progress: takes one line for people.
     """
 
     def __init__(
-        self, log: EventLog, registry: CapabilityRegistry, clock: Clock, progress: Callable[[str], None]
+        self,
+        log: EventLog,
+        registry: CapabilityRegistry,
+        watch: ProviderWatch,
+        clock: Clock,
+        progress: Callable[[str], None],
     ) -> None:
         self._log = log
         self._registry = registry
+        self.watch: Final = watch
         self._clock = clock
         self._progress = progress
         self._inboxes: dict[str, tuple[str, int]] = {}
@@ -55,32 +69,48 @@ class Directory:
         if waited:
             self._progress(LOG_ANSWERS)
 
-    async def resolve(self, capability_id: str, version_range: str | None, run_id: str) -> Provider:
-        """See `RunJournal.resolve`; waits a little for a provider that is just starting.
+    async def resolve(self, wanted: Wanted) -> Provider:
+        """See `RunJournal.resolve`; runs are spread over equal providers."""
+        begun = self._clock.monotonic()
+        await self._refresh()
+        entry = self._registry.selected(asked_of_registry(wanted))
+        offset = self._registry.offset
+        self._measured(wanted.capability_id, begun, "unresolved" if entry is None else "resolved")
+        if entry is None:
+            raise await self._not_found(wanted)
+        await self.learn_inbox(entry.agent_type)
+        contract = contract_of(entry.capability)
+        return Provider(
+            entry.agent_id, entry.agent_type, entry.capability_id, entry.version, offset, contract
+        )
 
-        Runs are spread over providers by `run_id`, the caller's.
-        """
-        begun, waited = self._clock.monotonic(), False
+    async def contract(self, invoked: Mapping[str, Any]) -> Contract:
+        """See `RunJournal.contract`: what is registered under a version never changes."""
+        if self._registry.offset < (invoked.get("registry_offset") or 0):
+            await self._refresh()
+        found = self._registry.entry(invoked["target_agent_id"], invoked["capability_id"], invoked["version"])
+        return Contract() if found is None else contract_of(found.capability)
+
+    async def _refresh(self) -> None:
+        waited = False
         while True:
             try:
-                entry = await self._registry.resolve(capability_id, version_range, run_id=run_id)
+                await self._registry.refresh()
                 break
-            except CapabilityNotFoundError:
-                if self._clock.monotonic() >= begun + RESOLVE_PATIENCE_S:
-                    self._measured(capability_id, begun, "unresolved")
-                    raise
-                await self._clock.sleep(_PAUSE_S)
             except LogUnavailableError as error:
                 waited = True
                 await self.wait_for_log(error)
         if waited:
             self._progress(LOG_ANSWERS)
-        self._measured(capability_id, begun, "resolved")
-        await self.learn_inbox(entry.agent_type)
-        capability = entry.capability
-        return Provider(
-            entry.agent_id, entry.agent_type, capability.id, capability.version, self._registry.offset
+
+    async def _not_found(self, wanted: Wanted) -> CapabilityNotFoundError:
+        asked = asked_of_registry(wanted)
+        found = await self._registry.resolve(
+            asked.capability_id, asked.version_range, run_id=asked.run_id, without=asked.without, explain=True
         )
+        why = [str(one)[:_LONGEST_REASON] for one in found.candidates]
+        why = why or list(_similar(self._registry.ids(), wanted.capability_id))
+        return not_found(wanted.capability_id, wanted.version_range, why[:MOST_CONSIDERED])
 
     def _measured(self, capability_id: str, begun: float, outcome: str) -> None:
         attributes = {"noesium.capability": capability_id, "noesium.outcome": outcome}
@@ -90,3 +120,10 @@ class Directory:
         """Report that the log is unavailable and pause: a broker that restarts fails no run."""
         self._progress(waiting_for_log(error))
         await self._clock.sleep(_PAUSE_S)
+
+
+def _similar(known: Collection[str], capability_id: str) -> Iterator[str]:
+    """The offers with the most similar ids: the one that was asked for may be misspelt."""
+    short = sorted(one for one in known if len(one) <= _LONGEST_NAME)
+    for name in difflib.get_close_matches(capability_id[:_LONGEST_NAME], short, n=3):
+        yield f"{name} has another id"

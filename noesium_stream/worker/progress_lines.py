@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import groupby
+from collections.abc import Callable
 from typing import Final
 
 from noesium_stream.clock import Clock
@@ -71,12 +70,3 @@ class Lines:
                 return
             self._waits = False
         self._progress(line)
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Format ascending numbers, as of partitions: `0-3, 7`."""
-    found = []
-    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        run = [number for _, number in group]
-        found.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
-    return ", ".join(found)

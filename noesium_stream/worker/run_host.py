@@ -18,6 +18,7 @@ from noesium_stream.worker.host import Host
 from noesium_stream.worker.ownership.assignment import Assignment
 from noesium_stream.worker.ownership.owner import PartitionOwner
 from noesium_stream.worker.pieces.outbox import PieceOutbox
+from noesium_stream.worker.provider_watch import ProviderWatch
 from noesium_stream.worker.runs.late_outcomes import OutcomeReports
 from noesium_stream.worker.runs.slots import Slots
 from noesium_stream.worker.runs.unrecorded_outcomes import UnrecordedOutcomes
@@ -62,6 +63,7 @@ class RunHost(Host):
         self._on_approval = on_approval
         self._generations: Sequence[Generation] = ()
         self._pieces = PieceOutbox(log, self._telling.tell)
+        self._watch = ProviderWatch(self._registry, self._failed)
         self._reports = OutcomeReports(log, agent.context.clock, agent.context.progress)
 
     async def close(self) -> None:
@@ -70,6 +72,7 @@ class RunHost(Host):
             await super().close()
         finally:
             await self._pieces.close()
+            await self._watch.close()
             await self._reports.close()
 
     def _asked(self, event: EventEnvelope) -> None:
@@ -138,7 +141,7 @@ class RunHost(Host):
             context=context,
             releases=releases,
             assignment=assignment,
-            directory=Directory(log, self._registry, agent.clock, agent.progress),
+            directory=Directory(log, self._registry, self._watch, agent.clock, agent.progress),
             store=StateStore(context, releases, self._bounds, in_file=self._keeps_state),
             slots=self._slots,
             reports=self._reports,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import CommitUnknownError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.rules.call_limits import CallLimits
+from noesium_stream.event.rules.contract import Contract
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import RunPieces
+from noesium_stream.kernel.journal import RunPieces, Wanted
 
 RUN_ID = "0199a000-0000-7000-8000-000000000001"
 
@@ -31,6 +33,7 @@ class ListJournal:
         self.activity = Activity()
         self.pieces: RunPieces | None = None
         self.commits = 0
+        self.limits: CallLimits | None = CallLimits()
         self._dies_at, self._reaches_log = dies_at, reaches_log
         self._staged: list[EventEnvelope] = []
         self.identity = RunIdentity(
@@ -84,8 +87,17 @@ class ListJournal:
     async def commit(self) -> None:
         self.flush()
 
-    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
-        raise NotImplementedError(capability_id)
+    async def resolve(self, wanted: Wanted) -> Provider:
+        raise NotImplementedError(wanted.capability_id)
+
+    async def until_offered(self, wanted: Wanted, deadline_ms: int | None = None) -> None:
+        await self.until(lambda: False, deadline_ms)
+
+    async def contract(self, invoked: Mapping[str, Any]) -> Contract:
+        return Contract()
+
+    async def learn_inbox(self, agent_type: str) -> None:
+        """Every inbox is known here."""
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         await self.commit()

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypedDict
-from unittest.mock import patch
 
 from langgraph.graph import START, StateGraph
 from langgraph.types import RetryPolicy
@@ -23,7 +22,6 @@ from noesium_stream.kernel import Migration, current_step
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.log import EventLog, open_log
 from noesium_stream.worker import Worker
-from noesium_stream.worker import agent_directory as directory
 from tests.support import undo
 from tests.support.effects import reached
 from tests.support.reading import PATIENCE_S, expired
@@ -97,11 +95,11 @@ async def _act(state: Do) -> dict[str, Any]:
     elif "effect" in what:
         return {"done": str(await _effect(what))}
     elif what == "nobody":
-        await step.invoke("no.such", {})
+        await step.invoke("no.such", {}, on_unresolved="fail")
     elif what == "tool of another":
         return {"done": str(await step.call_tool("sums", "add", {"a": 1, "b": 2}))}
     elif what == "child that sleeps":
-        await step.invoke("do.it", {"what": "long sleep"})
+        await step.invoke("do.it", {"what": "long sleep"}, allow_cycle=True)
     elif what != "nothing":
         return {"done": str(await _wait(what))}
     return {"done": what}
@@ -157,8 +155,7 @@ async def many_runs(url: str, home: Path) -> AsyncIterator[tuple[EventLog, Clien
         async with Client(log) as client:
             for event in Asker.events:
                 log.catalogue.register(event)
-            with patch.object(directory, "RESOLVE_PATIENCE_S", 0.5):
-                runs = await _made(log, client, home)
+            runs = await _made(log, client, home)
             yield log, client, runs
     finally:
         await log.close()

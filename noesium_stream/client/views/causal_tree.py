@@ -19,9 +19,6 @@ from noesium_stream.event.rules.run_life import ENDINGS, RunLife, evolve, execut
 from noesium_stream.projection.builtin.execution import OF_RUNS
 from noesium_stream.projection.builtin.execution_state import RunState
 
-_DIGITS: Final = 10
-"""No superstep has a number of so many digits."""
-
 _PLUMBING: Final = (
     *("run.", "kernel.", "capability.", "tool.invocation.", "effect."),
     *("partition.", "command.", "agent."),
@@ -41,7 +38,10 @@ class Effect:
 
 @dataclass(slots=True)
 class Call:
-    """A call of another agent; `run` is the provider's run, None before it has started."""
+    """A call of another agent; `run` is the provider's run, None before it has started.
+
+    `agent_type` and `version` are empty as long as no provider was chosen.
+    """
 
     call_id: str
     capability_id: str
@@ -107,8 +107,7 @@ class RunTree(RunLife):
 
     `status` is `requested` (not started yet), `running`, `waiting` (each open task waits: see `waits_for`),
     `stranded` (`reason` says why), `compensating` (its effects are being compensated), `completed`, `failed`,
-    `cancelled` or `expired`. Times are those of the producers' clocks (ms), None if unknown. `effects` undo
-    the run as a whole; all others are in their steps.
+    `cancelled` or `expired`. Times are those of the producers' clocks (ms), None if unknown.
     """
 
     run_id: str
@@ -125,7 +124,6 @@ class RunTree(RunLife):
     ended_ms: int | None = None
     duration_ms: int | None = None
     steps: list[StepTree] = field(default_factory=list)
-    effects: list[Effect] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     signals: list[str] = field(default_factory=list)
@@ -136,16 +134,6 @@ class RunTree(RunLife):
     def calls(self) -> Iterator[Call]:
         """Yield the calls of all steps."""
         return (call for step in self.steps for call in step.calls)
-
-    @property
-    def waits_below(self) -> Iterator[tuple[RunTree, Wait]]:
-        """Yield what the open runs below this one wait for, other than answers of further runs."""
-        waiting = [self]
-        while waiting:
-            run = waiting.pop()
-            if run is not self:
-                yield from ((run, wait) for wait in run.waits_for if wait.kind != "call")
-            waiting += [call.run for call in run.calls if call.run is not None][::-1]
 
 
 def causal_tree(
@@ -212,7 +200,6 @@ class _Growth:
         self._by_key: dict[tuple[int, str], StepTree] = {}
         self._calls: dict[str, Call] = {}
         self._effects: dict[str, Effect] = {}
-        self._step_of_effect: dict[str, StepTree] = {}
         self._instance = ""
         self._state: RunState | None = None
 
@@ -298,21 +285,27 @@ class _Growth:
             step.status, step.duration_ms = "failed", payload["duration_ms"]
             step.error, step.where = f"{payload['error_type']}: {payload['message']}", payload.get("where")
 
+    def _on_capability_requested(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        if payload["call_id"] not in self._calls:
+            self._add_call(event, payload["call_id"], payload["capability_id"])
+
     def _on_capability_invoked(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         call_id = payload["run_id"]
-        if caller_of(payload) != self.run.run_id or call_id in self._calls:
-            return  # the command of this run, or a repeat
-        call = Call(
-            call_id,
-            payload["capability_id"],
-            payload["version"],
-            payload["target_agent_type"],
-            event.timestamp_ms,
-        )
-        self._calls[call_id] = call
+        if caller_of(payload) != self.run.run_id:
+            return  # the command of this run
+        call = self._calls.get(call_id)
+        if call is None:
+            call = self._add_call(event, call_id, payload["capability_id"])
+        if not call.agent_type:  # else it is a repeat
+            call.version, call.agent_type = payload["version"], payload["target_agent_type"]
+            call.invoked_ms = event.timestamp_ms
+
+    def _add_call(self, event: EventEnvelope, call_id: str, capability_id: str) -> Call:
+        call = self._calls[call_id] = Call(call_id, capability_id, "", "", event.timestamp_ms)
         step = self._step_of(event)
         if step is not None:
             step.calls.append(call)
+        return call
 
     def _on_capability_completed(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         call = self._calls.get(payload["call_id"])
@@ -324,11 +317,24 @@ class _Growth:
     _on_tool_invocation_completed = _on_capability_completed
 
     def _on_capability_unresolved(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
-        step = self._step_of(event)
-        if step is not None:
-            call = Call(payload["call_id"], payload["capability_id"], "", "", event.timestamp_ms)
-            call.answered_ms, call.error = event.timestamp_ms, "nobody offers it"
-            step.calls.append(call)
+        self._end_call(event, payload, "nobody offers it")
+
+    def _on_capability_refused(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        call = self._calls.get(payload["call_id"])
+        if call is not None and call.answered_ms is not None:
+            call.error = call.error or payload["error"]  # its result is not what the capability promises
+        else:
+            self._end_call(event, payload, payload["error"])
+
+    def _on_capability_expired(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        self._end_call(event, payload, "its deadline has passed")
+
+    def _end_call(self, event: EventEnvelope, payload: dict[str, Any], error: str) -> None:
+        """End a call without an answer; one that nobody was asked for is shown as well."""
+        call_id = payload["call_id"]
+        call = self._calls.get(call_id) or self._add_call(event, call_id, payload["capability_id"])
+        if call.answered_ms is None:
+            call.answered_ms, call.error = event.timestamp_ms, error
 
     def _on_approval_requested(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         step = self._step_of(event)
@@ -350,21 +356,9 @@ class _Growth:
         if payload["effect_id"] in self._effects:
             return
         effect = self._effects[payload["effect_id"]] = Effect(payload["name"], event.timestamp_ms)
-        undone = payload.get("compensates")
-        if undone == self.run.run_id:
-            self.run.effects.append(effect)
-            return
-        step = self._step_of(event) if undone is None else self._step_undone(undone)
+        step = self._step_of(event)
         if step is not None:
             step.effects.append(effect)
-            self._step_of_effect[payload["effect_id"]] = step
-
-    def _step_undone(self, what: str) -> StepTree | None:
-        """Find the step that is undone, or that had this effect; by default the last one."""
-        step, _, path = what.partition("/")
-        node = self._by_key.get((int(step), path)) if step.isdecimal() and len(step) < _DIGITS else None
-        last = self.run.steps[-1] if self.run.steps else None
-        return self._step_of_effect.get(what) or node or last
 
     def _on_effect_completed(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         self._settle(payload, "completed", None)

@@ -33,11 +33,12 @@ class Wait:
     """A reason for which an open run does not go on.
 
     Attributes:
-        kind: `approval`, `timer`, `signal`, `call` (the answer of another agent), `effect` (a person decides
-            about its outcome), `retry` (the next attempt of a node or an effect), `worker` (nobody owns the
-            run's partition) or `slot` (the partition's owner has not begun the run yet).
+        kind: `approval`, `timer`, `signal`, `call` (the answer of another agent), `provider` (an agent that
+            offers a capability), `effect` (a person decides about its outcome), `retry` (the next attempt of
+            a node or an effect), `worker` (nobody owns the run's partition) or `slot` (the partition's owner
+            has not begun the run yet).
         whom: who has to act: the people who may answer, an agent type, or the owning process; empty: a person
-            for `effect`, nobody for `timer`, `signal` and `retry`.
+            for `effect`, nobody for `timer`, `signal`, `retry` and `provider`.
         what: the question, signal, capability, effect or node; for `worker` the number of the partition.
         id: id of the question, timer, wait for a signal, effect or called run.
         node: the waiting node.
@@ -63,6 +64,8 @@ class Wait:
             return f"the signal {self.what}"
         if self.kind == "call":
             return f"{self.whom} to answer {self.what}, run {self.id}"
+        if self.kind == "provider":
+            return f"a provider of {self.what}"
         if self.kind == "effect":
             return f"a person to decide about the effect {self.what}"
         if self.kind == "retry":
@@ -139,9 +142,7 @@ def _waits(run: RunState) -> Iterator[Wait]:
         yield Wait("timer", "", timer.node, timer_id, timer.node, timer.due_ms)
     for wait_id, awaited in run.awaited.items():
         yield Wait("signal", "", one_line(awaited.name), wait_id, awaited.node)
-    for child in run.open_calls:
-        call = run.calls[child]
-        yield Wait("call", call.agent_type, call.capability_id, child, _node(run, call.task))
+    yield from (_call_wait(run, call_id) for call_id in run.open_calls)
     for effect_id, effect in run.open_effects.items():
         node = _node(run, effect.task)
         if effect.status == "undecided":
@@ -151,6 +152,14 @@ def _waits(run: RunState) -> Iterator[Wait]:
     for task in run.tasks.values():
         if task.status == "retrying":
             yield Wait("retry", "", task.node, None, task.node, task.due_ms)
+
+
+def _call_wait(run: RunState, call_id: str) -> Wait:
+    call = run.calls[call_id]
+    node = _node(run, call.task)
+    if call.status == "requested":
+        return Wait("provider", "", f"{call.capability_id} {call.version}".rstrip(), call_id, node)
+    return Wait("call", call.agent_type, call.capability_id, call_id, node)
 
 
 def _people(question: PendingApproval) -> str:

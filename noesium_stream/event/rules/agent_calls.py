@@ -77,8 +77,12 @@ def answer_to(
     output: Any,
     error_type: str | None,
     error: str | None,
+    began: bool = True,
 ) -> DomainEvent:
-    """The answer of a run to the command that created it; `error` is None on success."""
+    """The answer of a run to the command that created it; `error` is None on success.
+
+    `began`: whether the run has begun to work.
+    """
     shared: dict[str, Any] = {
         "run_id": run_id,
         "call_id": reply_to["call_id"],
@@ -87,6 +91,7 @@ def answer_to(
         "provider_agent_id": provider_agent_id,
         "error_type": error_type,
         "error": error,
+        "began": None if began else False,
     }
     if command.event_type != ToolInvocationRequested.TYPE:
         return CapabilityCompleted(**shared, output=output)

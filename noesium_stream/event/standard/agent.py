@@ -362,7 +362,9 @@ class CommandExpired(StandardEvent, event_type="command.expired"):
 
 
 class CommandRefused(StandardEvent, event_type="command.refused"):
-    """A command was not executed: the policy does not allow it to the `principal` that sent it."""
+    """A command of `principal` was not executed: the policy does not allow it, or it is a call that the agent
+    does not take.
+    """
 
     run_id: Identifier
     command_id: Name

@@ -15,6 +15,7 @@ from noesium_stream.event.standard.forms import (
     Name,
     Names,
     Object,
+    Path,
     Text,
     Texts,
     Version,
@@ -103,23 +104,31 @@ class CapabilityDeprecated(StandardEvent, event_type="capability.deprecated"):
 
 
 class CapabilityRequested(StandardEvent, event_type="capability.requested"):
-    """A step needs a capability; resolution follows."""
+    """A step needs a capability; the choice of a provider follows, in the same commit or a later one.
+
+    `deadline_ms` (milliseconds since the epoch) is the call's own: from then on the step does not wait.
+    """
+
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms",)
 
     run_id: Identifier
     call_id: Identifier
     capability_id: Name
     version_range: Version | None = None
+    deadline_ms: Whole | None = Field(default=None, ge=0)
 
 
 class CapabilityInvoked(StandardEvent, event_type="capability.invoked"):
     """A provider was chosen and is called: in the caller's journal, and a command in the provider's inbox.
 
     `run_id` is the run that the provider will create for it; `registry_offset` is the registry position that
-    the choice is based on. `deadline_ms` is the caller's own: the called run must have ended by then, too.
-    `grant` is what the called run may act with, narrowed from the caller's.
+    the choice is based on. `deadline_ms`, the caller's own or the call's: the called run must have ended by
+    then. `grant` is what the called run may act with, narrowed from the caller's. `attempt` counts the
+    providers that were tried for one request. `path`: the agent types of the calling runs, from the root of
+    the tree to the caller. `allow_cycle`: the called agent may be among them.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "grant")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "grant", "path", "allow_cycle")
 
     run_id: Identifier
     capability_id: Name
@@ -134,10 +143,17 @@ class CapabilityInvoked(StandardEvent, event_type="capability.invoked"):
     attempt: Whole = Field(default=1, ge=1)
     deadline_ms: Whole | None = Field(default=None, ge=0)
     grant: Grant | None = None
+    path: Path = Field(default_factory=list)
+    allow_cycle: bool | None = None
 
 
 class CapabilityCompleted(StandardEvent, event_type="capability.completed"):
-    """The provider's answer: in its journal, and in the caller's inbox. `error` is None on success."""
+    """The provider's answer: in its journal, and in the caller's inbox. `error` is None on success.
+
+    `began` false: the provider has not begun to work, so that another one may.
+    """
+
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("began",)
 
     run_id: Identifier
     call_id: Identifier
@@ -147,6 +163,7 @@ class CapabilityCompleted(StandardEvent, event_type="capability.completed"):
     output: Any = None
     error_type: Name | None = None
     error: Text | None = None
+    began: bool | None = None
 
 
 class CapabilityUnresolved(StandardEvent, event_type="capability.unresolved"):
@@ -157,3 +174,28 @@ class CapabilityUnresolved(StandardEvent, event_type="capability.unresolved"):
     capability_id: Name
     version_range: Version | None = None
     considered: Texts = Field(default_factory=list)
+
+
+class CapabilityRefused(StandardEvent, event_type="capability.refused"):
+    """A call that the caller itself refuses: its arguments, the result that came, or one call too many.
+
+    `call_id` is that of the request if nothing was sent, else that of the call. The error is the step's.
+    """
+
+    run_id: Identifier
+    call_id: Identifier
+    capability_id: Name
+    error_type: Name
+    error: Text
+
+
+class CapabilityExpired(StandardEvent, event_type="capability.expired"):
+    """A call's own deadline has passed without an answer, by the caller's clock; an answer comes too late.
+
+    `call_id` as in `capability.refused`.
+    """
+
+    run_id: Identifier
+    call_id: Identifier
+    capability_id: Name
+    deadline_ms: Whole = Field(ge=0)

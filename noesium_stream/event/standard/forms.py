@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 from noesium_stream.event.domain_event import Form
 from noesium_stream.event.envelope_fields import MAX_INT
-from noesium_stream.event.limits import MAX_AGENT_TYPE, MAX_LISTED, MAX_NAME, MAX_TEXT, MAX_VERSION
+from noesium_stream.event.limits import MAX_AGENT_TYPE, MAX_LISTED, MAX_NAME, MAX_PATH, MAX_TEXT, MAX_VERSION
 
 AGENT_TYPE: Final = f"^[a-z][a-z0-9_-]{{0,{MAX_AGENT_TYPE - 1}}}$"
 
@@ -30,5 +30,7 @@ Whole = Annotated[int, Form(minimum=-MAX_INT, maximum=MAX_INT)]
 """A whole number that every JSON implementation has."""
 Names = Annotated[list[Name], Form(maxItems=MAX_LISTED)]
 Texts = Annotated[list[Text], Form(maxItems=MAX_LISTED)]
+Path = Annotated[list[AgentType], Form(maxItems=MAX_PATH)]
+"""The agent types of runs that call one another, from the first one on."""
 Object = Annotated[dict[str, Any], Form(maxProperties=MAX_LISTED)]
 """Any JSON object."""

@@ -14,6 +14,7 @@ from noesium_stream.event.standard.forms import (
     Name,
     Names,
     Object,
+    Path,
     Text,
     Version,
     Whole,
@@ -80,7 +81,7 @@ class ToolInvocationRequested(StandardEvent, event_type="tool.invocation.request
     §12.1 have the same meaning as there. Without these fields it is not a valid inbox event.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "grant")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "grant", "path", "allow_cycle")
 
     call_id: Identifier
     toolkit_name: Name
@@ -98,6 +99,8 @@ class ToolInvocationRequested(StandardEvent, event_type="tool.invocation.request
     attempt: Whole = Field(default=1, ge=1)
     deadline_ms: Whole | None = Field(default=None, ge=0)
     grant: Grant | None = None
+    path: Path = Field(default_factory=list)
+    allow_cycle: bool | None = None
 
 
 class ToolInvocationCompleted(StandardEvent, event_type="tool.invocation.completed"):
@@ -105,6 +108,8 @@ class ToolInvocationCompleted(StandardEvent, event_type="tool.invocation.complet
 
     It is `capability.completed` for a tool.
     """
+
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("began",)
 
     call_id: Identifier
     toolkit_name: Name
@@ -116,6 +121,7 @@ class ToolInvocationCompleted(StandardEvent, event_type="tool.invocation.complet
     capability_id: Name | None = None
     provider_agent_id: Name | None = None
     error_type: Name | None = None
+    began: bool | None = None
 
 
 class TaskRequested(StandardEvent, event_type="task.requested"):

@@ -10,19 +10,21 @@ up to a limit, since code that polls would go on for good.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 from weakref import WeakKeyDictionary
 
 from noesium_stream.clock import SystemClock
+from noesium_stream.errors import CapabilityNotFoundError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.rules.agent_calls import CALLS
+from noesium_stream.event.rules.contract import Contract
 from noesium_stream.event.rules.effect_ledger import awaits_decision
 from noesium_stream.event.standard import ForkRef, SideEffectClass
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces, Wanted
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock
 from noesium_stream.kernel.recording.fork import inherit, shared_history
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, call_key, is_call
@@ -42,6 +44,7 @@ _MAX_REFUSALS: Final = 100
 """Times that a stopped task is told so by an error that `except Exception` takes."""
 
 _NODE: Final = "kernel.node."
+_OF_KERNEL: Final = ("kernel.", "effect.", "approval.", "timer.", "capability.", "run.")
 _NOT_LOOKED_UP: Final = "unresolved"
 """The provider of a call that is not made: nobody looks it up."""
 
@@ -131,6 +134,10 @@ class DryRunJournal:
             key = call_key(event.payload)
             if kind == f"{_NODE}entered" and undo_id(_step_key(event.payload)) is None:
                 self._entered.setdefault(_step_key(event.payload), event)
+            elif kind == "capability.requested" and key is not None and _has_result(whole, event, key):
+                calls.add(key)
+                if key not in whole.invoked:
+                    self._recorded.setdefault(key, event)
             elif is_call(kind) and key is not None and _has_result(whole, event, key):
                 calls.add(key)
                 # The fingerprint of a question is its content's: several questions may share it.
@@ -166,7 +173,7 @@ class DryRunJournal:
             if not self._may_call(kind, payload):
                 self._stop_task()
                 return made
-        elif not kind.startswith(("kernel.", "effect.", "approval.", "timer.")):
+        elif not kind.startswith(_OF_KERNEL):
             self._here().events.append((kind, payload))
         self.history.apply(made)
         return made
@@ -195,9 +202,29 @@ class DryRunJournal:
         if self._is_stopped():
             await self._stop()
 
-    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
-        """A placeholder: the call is not made, so nobody looks its provider up."""
-        return Provider(_NOT_LOOKED_UP, _NOT_LOOKED_UP, capability_id, "0.0.0", 0)
+    @property
+    def limits(self) -> None:
+        """None: calls are not made, so nothing limits them."""
+
+    async def resolve(self, wanted: Wanted) -> Provider:
+        """A placeholder: the call is not made, so nobody looks its provider up.
+
+        Raises:
+            CapabilityNotFoundError: others were tried, and what came of that is recorded.
+        """
+        if wanted.tried:
+            raise CapabilityNotFoundError(f"Nobody else was asked for {wanted.capability_id}.")
+        return Provider(_NOT_LOOKED_UP, _NOT_LOOKED_UP, wanted.capability_id, "0.0.0", 0)
+
+    async def until_offered(self, wanted: Wanted, deadline_ms: int | None = None) -> None:
+        """Return at once: `resolve` always has somebody."""
+
+    async def contract(self, invoked: Mapping[str, Any]) -> Contract:
+        """A contract that takes anything."""
+        return Contract()
+
+    async def learn_inbox(self, agent_type: str) -> None:
+        """Do nothing: nothing is sent."""
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """Return when `ready`: by what is recorded, or, for a pause, at its end, which comes at once.
@@ -312,7 +339,8 @@ def _has_result(whole: RunHistory, call: EventEnvelope, key: str) -> bool:
     outcome = whole.outcomes.get(key)
     if outcome is not None:
         return not awaits_decision(outcome) or outcome.event_id in whole.resolved
-    return key in whole.answered or key in whole.closed or key in whole.fired
+    ends = (whole.answered, whole.closed, whole.fired, whole.unresolved, whole.refused, whole.expired)
+    return any(key in found for found in ends)
 
 
 def _needs_outside(kind: str, payload: dict[str, Any]) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from noesium_stream.clock import Clock
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
+from noesium_stream.event.rules.contract import Contract
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces, Wanted
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording
 from noesium_stream.kernel.run_history import RunHistory
 
@@ -64,9 +65,24 @@ class RecordedJournal:
     async def commit(self) -> None:
         """Do nothing: there is nothing to write."""
 
-    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+    @property
+    def limits(self) -> None:
+        """None: nothing new is called."""
+
+    async def resolve(self, wanted: Wanted) -> Provider:
         """End the walk: a resolution would be new."""
         self._end()
+
+    async def until_offered(self, wanted: Wanted, deadline_ms: int | None = None) -> None:
+        """End the walk: nothing new arrives."""
+        self._end()
+
+    async def contract(self, invoked: Mapping[str, Any]) -> Contract:
+        """End the walk: nothing new is judged."""
+        self._end()
+
+    async def learn_inbox(self, agent_type: str) -> None:
+        """Do nothing: nothing is sent."""
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """End the walk: nothing new arrives."""

@@ -41,6 +41,8 @@ _KERNEL: Final = (
     "timer.",
     "partition.",
 )
+ENDS_OF_CALLS: Final = frozenset({"capability.unresolved", "capability.refused", "capability.expired"})
+"""Types of the events with which a step records that a call of an agent has ended without an answer."""
 _CALLS: Final = frozenset({"effect.requested", *CALLS, "approval.requested", "timer.started"})
 _OUTCOMES: Final = frozenset(
     {
@@ -50,7 +52,7 @@ _OUTCOMES: Final = frozenset(
         "effect.reported",
         "effect.resolved",
         *ANSWERS,
-        "capability.unresolved",
+        *ENDS_OF_CALLS,
         "approval.answered",
         "approval.expired",
         "timer.fired",
@@ -254,7 +256,7 @@ def call_content(event_type: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         names: tuple[str, ...] = ("capability_id", "version", "target_agent_type", "input")
     elif event_type == "tool.invocation.requested":
         names = ("capability_id", "version", "target_agent_type", "arguments")
-    elif event_type == "capability.unresolved":
+    elif event_type in ("capability.requested", "capability.unresolved"):
         names = ("capability_id", "version_range")
     elif event_type == "effect.requested":
         names = ("name", "effect_class", "arguments", "compensation")

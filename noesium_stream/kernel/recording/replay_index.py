@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.rules.agent_calls import ANSWERS
+from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS
 from noesium_stream.kernel.compensation.plan import Undoing
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, call_key, is_call
 from noesium_stream.kernel.run_history import SIGNAL_AWAITED, RunHistory, StepKey, nested_in, step_id, undo_id
@@ -31,6 +31,8 @@ SERVED: Final = frozenset(
         "effect.reported",
         "effect.resolved",
         *ANSWERS,
+        "capability.refused",
+        "capability.expired",
         "approval.answered",
         "approval.expired",
         "timer.fired",
@@ -38,12 +40,17 @@ SERVED: Final = frozenset(
 )
 """Types of a call's results: a replay never stages them."""
 
+_OF_CALLS: Final = frozenset({"capability.requested", "capability.unresolved"})
 _NODE: Final = "kernel.node."
 
 
 @dataclass(slots=True)
 class RecordedCall:
-    """A call and its results, in order."""
+    """A call and its results, in order.
+
+    `request`: the `capability.requested` of a call of an agent; an earlier release has not recorded it. As
+    long as nobody was called it is the `event`, too.
+    """
 
     key: str
     event: EventEnvelope
@@ -51,6 +58,7 @@ class RecordedCall:
     number: int
     followed_by: list[EventEnvelope] = field(default_factory=list)
     made: bool = False
+    request: EventEnvelope | None = None
 
 
 @dataclass(slots=True)
@@ -227,16 +235,19 @@ class ReplayIndex:
             return
         self._homes[event.event_id] = home
         step = self.steps[home]
-        if not is_call(event.event_type) and event.event_type != "capability.unresolved":
+        if not is_call(event.event_type) and event.event_type not in _OF_CALLS:
             step.events.append(event)
             return
         key = call_key(event.payload) or event.event_id
         call = self._calls.get(key)
         if call is None:
-            call = self._calls[key] = RecordedCall(key, event, index, len(step.calls))
+            request = event if event.event_type == "capability.requested" else None
+            call = self._calls[key] = RecordedCall(key, event, index, len(step.calls), request=request)
             step.calls[key] = call
+        elif call.event is call.request and event.event_type in CALLS:
+            call.event = event
         else:
-            call.followed_by.append(event)  # repeated by a person's decision
+            call.followed_by.append(event)  # repeated by a person's decision, or the end of a request
 
     def _settle_failures(self) -> None:
         """Decide which failures are facts from the start, and which one is repeated."""

@@ -6,34 +6,25 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, get_args
 
-from noesium_stream.clock import derived_id
-from noesium_stream.errors import CapabilityError, StateError
-from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.clock import derived_id, to_ms
+from noesium_stream.durations import Duration, in_seconds
+from noesium_stream.errors import CapabilityError, ConfigError, DeadlineExceededError, StateError
 from noesium_stream.event.payload.value import to_json
-from noesium_stream.event.rules.agent_calls import capability_call, output_of, tool_call, tool_capability_id
-from noesium_stream.event.standard import CapabilityUnresolved, Grant, ReplyTo
+from noesium_stream.event.rules.agent_calls import capability_call, tool_call, tool_capability_id
+from noesium_stream.event.standard import Grant
 from noesium_stream.event.trust.grants import grant_in, narrowed
-from noesium_stream.kernel.journal import Destination
 from noesium_stream.kernel.state.typed_json import check_size, said_of
+from noesium_stream.kernel.step.invocation import Call, Invocation, OnUnresolved, has_failed
 from noesium_stream.kernel.step.position import Place
 
-
-class _Call(NamedTuple):
-    """A request and its provider; `kind` is part of the call's id, `event` makes its event.
-
-    `roles` and `scopes`: those of the run's grant that the call hands on; None: all.
-    """
-
-    kind: str
-    capability_id: str
-    version: str | None
-    event: Callable[[Mapping[str, Any], dict[str, Any]], DomainEvent]
-    roles: Collection[str] | None = None
-    scopes: Collection[str] | None = None
+FAILURES: Final = (CapabilityError, DeadlineExceededError)
+"""Errors of a call itself; others end the step's execution."""
 
 
 class Delegation:
@@ -48,23 +39,92 @@ class Delegation:
         arguments: Mapping[str, Any],
         *,
         version: str | None = None,
+        deadline: Duration | datetime | None = None,
+        on_unresolved: OnUnresolved = "wait",
+        allow_cycle: bool = False,
         roles: Collection[str] | None = None,
         scopes: Collection[str] | None = None,
     ) -> Any:
         """See `Step.invoke`."""
-        call = _Call("invoke", capability_id, version, capability_call, roles, scopes)
-        return await self._ask(call, arguments)
+        call = Call("invoke", capability_id, version, capability_call, allow_cycle=allow_cycle)
+        return await self._ask(call, arguments, deadline, on_unresolved, self._grant(roles, scopes))
+
+    async def invoke_many(
+        self,
+        calls: Iterable[Callable[[], Coroutine[Any, Any, Any]]],
+        *,
+        limit: int,
+        return_exceptions: bool,
+    ) -> list[Any]:
+        """Make calls; see `Step.invoke_many`.
+
+        Calls begin in order, so that equal ones are told apart in the same way on every execution; and all of
+        them are made even if one has failed, since which were under way by then is a matter of chance.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ConfigError(f"limit={limit!r} is no number of calls.", hint="Give 1 or more.")
+        room, tasks, broken = asyncio.Semaphore(limit), list[asyncio.Task[Any]](), list[BaseException]()
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            room.release()
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, FAILURES):
+                broken.append(error)
+
+        try:
+            for call in calls:
+                await room.acquire()
+                if broken:
+                    break
+                task = asyncio.create_task(call())
+                task.add_done_callback(ended)
+                tasks.append(task)
+            results = await _all(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        failures = [result for result in results if isinstance(result, FAILURES)]
+        if failures and not return_exceptions:
+            raise failures[0]
+        return results
 
     async def call_tool(
-        self, toolkit: str, tool: str, arguments: Mapping[str, Any], *, version: str | None = None
+        self,
+        toolkit: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        version: str | None = None,
+        deadline: Duration | datetime | None = None,
+        on_unresolved: OnUnresolved = "wait",
+        allow_cycle: bool = False,
     ) -> Any:
         """See `Step.call_tool`."""
-        capability_id = tool_capability_id(toolkit, tool)
-        call = _Call("tool", capability_id, version, partial(tool_call, toolkit, tool))
-        return await self._ask(call, arguments)
+        event = partial(tool_call, toolkit, tool)
+        call = Call("tool", tool_capability_id(toolkit, tool), version, event, allow_cycle=allow_cycle)
+        return await self._ask(call, arguments, deadline, on_unresolved, self._grant())
 
-    async def _ask(self, call: _Call, arguments: Mapping[str, Any]) -> Any:
+    def _grant(
+        self, roles: Collection[str] | None = None, scopes: Collection[str] | None = None
+    ) -> Grant | None:
+        """What the called run may act with: the run's own grant, or the part of it that the call hands on."""
+        started = self._place.history.started
+        own = None if started is None else grant_in(started.payload)
+        return None if own is None else narrowed(own, roles, scopes)
+
+    async def _ask(
+        self,
+        call: Call,
+        arguments: Mapping[str, Any],
+        deadline: Duration | datetime | None,
+        on_unresolved: OnUnresolved,
+        grant: Grant | None,
+    ) -> Any:
         capability_id = call.capability_id
+        if on_unresolved not in get_args(OnUnresolved):
+            raise ConfigError(f"on_unresolved={on_unresolved!r} is not known.", hint='Give "wait" or "fail".')
+        due_ms = self._moment(deadline)
+        call = call._replace(deadline_ms=due_ms, on_unresolved=on_unresolved, grant=grant)
         with said_of(f"The call of {capability_id}"):
             sent = to_json(arguments, "arguments")
         if not isinstance(sent, dict):
@@ -73,72 +133,38 @@ class Delegation:
                 hint="Give a mapping: the arguments by their names.",
             )
         check_size(sent, "arguments", f"The call of {capability_id}")
-        grant = self._grant(call)
         base = self._place.call_id(call.kind, capability_id, sent)
         await self._place.before_call(base, f"another call of {capability_id}")
-        call_id = self._call_to_make(base)
-        if call_id not in self._place.history.invoked:
-            await self._send(call_id, call, sent, grant)
-        history = self._place.history
-        await self._place.journal.until(lambda: call_id in history.answered)
-        answer = history.answered[call_id].payload
-        if answer.get("error") is not None:
-            raise CapabilityError(
-                f"{capability_id} failed at {answer['provider_agent_id']}: {answer['error']}"
-            )
-        return output_of(answer)
+        return await Invocation(self._place, call, self._request_to_make(base), sent).result()
 
-    def _call_to_make(self, base: str) -> str:
-        """The id of a call in this attempt: that of an earlier attempt, unless its answer was an error. A
-        call with an error is made anew, once per attempt: else no retry could ever help.
+    def _moment(self, deadline: Duration | datetime | None) -> int | None:
+        """A deadline in milliseconds since the epoch."""
+        if deadline is None:
+            return None
+        if isinstance(deadline, datetime):
+            return to_ms(deadline)
+        seconds = in_seconds(deadline, "deadline", positive=True)
+        return self._place.clock.now_ms() + max(1, round(seconds * 1000))
+
+    def _request_to_make(self, base: str) -> str:
+        """The id of a request in this attempt: that of an earlier attempt, unless it has failed. A failed one
+        is made anew, once per attempt: else no retry could ever help.
         """
-        call_id = base
+        history, request_id = self._place.history, base
         for attempt in range(1, self._place.attempt + 1):
             made = base if attempt == 1 else derived_id(base, str(attempt))
-            if made not in self._place.history.invoked:
-                call_id = made
+            if made not in history.sought and made not in history.invoked and made not in history.unresolved:
+                request_id = made
                 continue
-            answer = self._place.history.answered.get(made)
-            if attempt == self._place.attempt or answer is None or answer.payload.get("error") is None:
+            if attempt == self._place.attempt or not has_failed(history, made):
                 return made
-        return call_id
+        return request_id
 
-    def _grant(self, call: _Call) -> Grant | None:
-        """What the called run may act with: the run's own grant, or the part of it that the call hands on."""
-        started = self._place.journal.history.started
-        own = None if started is None else grant_in(started.payload)
-        return None if own is None else narrowed(own, call.roles, call.scopes)
 
-    async def _send(self, call_id: str, call: _Call, sent: dict[str, Any], grant: Grant | None) -> None:
-        journal, run_id = self._place.journal, self._place.run_id
-        try:
-            provider = await journal.resolve(call.capability_id, call.version)
-        except CapabilityError:
-            unresolved = CapabilityUnresolved(
-                run_id=run_id, call_id=call_id, capability_id=call.capability_id, version_range=call.version
-            )
-            self._place.stage(unresolved)
-            raise
-        self._place.check_open()  # it has waited for its provider
-        identity = journal.identity
-        shared = {
-            "run_id": call_id,
-            "capability_id": provider.capability_id,
-            "version": provider.version,
-            "caller_agent_id": identity.agent.agent_id,
-            "caller_run_id": run_id,
-            "target_agent_id": provider.agent_id,
-            "target_agent_type": provider.agent_type,
-            "registry_offset": provider.registry_offset,
-            "deadline_ms": journal.history.deadline_ms,
-            "grant": grant,
-            "reply_to": ReplyTo(agent_type=identity.agent.agent_type, run_id=run_id, call_id=call_id),
-        }
-        journal.stage(
-            call.event(shared, sent),
-            trace=self._place.span(),
-            causation_id=self._place.entered.event_id,
-            idempotency_key=call_id,
-            to=Destination(provider.agent_type, call_id),
-        )
-        await journal.commit()
+async def _all(tasks: Iterable[asyncio.Task[Any]]) -> list[Any]:
+    """The results of all calls, or their failures; raise any other error when all have ended."""
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, FAILURES):
+            raise result
+    return results

@@ -378,6 +378,8 @@ def _asked(call: EventEnvelope) -> str:
         return f"a timer until {to_rfc3339(payload['due_ms'])}"
     if call.event_type in CALLS:
         return f"a call of {payload['capability_id']} {_short(input_of(payload))}"
+    if call.event_type == "capability.requested":
+        return f"a call of {payload['capability_id']}"
     return f"a call of {payload['name']} {_short(payload['arguments'])}"
 
 

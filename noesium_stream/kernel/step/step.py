@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from noesium_stream.clock import to_datetime
@@ -29,6 +30,7 @@ from noesium_stream.kernel.step.answer import Answer
 from noesium_stream.kernel.step.delegation import Delegation
 from noesium_stream.kernel.step.effects import Effects
 from noesium_stream.kernel.step.foreign import Foreign, is_foreign
+from noesium_stream.kernel.step.invocation import OnUnresolved
 from noesium_stream.kernel.step.pieces import pieces_of
 from noesium_stream.kernel.step.position import Place, this_step
 from noesium_stream.kernel.step.waits import Waits
@@ -107,6 +109,9 @@ class Step:
         arguments: Mapping[str, Any],
         *,
         version: str | None = None,
+        deadline: Duration | datetime | None = None,
+        on_unresolved: OnUnresolved = "wait",
+        allow_cycle: bool = False,
         roles: Collection[str] | None = None,
         scopes: Collection[str] | None = None,
         side_effects: SideEffectClass | None = None,
@@ -114,25 +119,78 @@ class Step:
         """Delegate to a provider of `capability_id` and wait for the answer (RFC-0005, RFC-1001 §10.3).
 
         The chosen provider is recorded with the call; a second execution takes the same one and waits for the
-        same answer. The called run acts with this run's grant: with all of its roles and scopes, or with
-        those that are given here.
+        same answer. Arguments and result are judged by the schemas that the provider has registered, here and
+        there. If the provider has not begun, or if the capability is pure or idempotent, another provider is
+        tried after an error. The called run acts with this run's grant: with all of its roles and scopes, or
+        with those that are given here.
 
         An id `a2a:https://HOST/PATH#SKILL` calls an agent of another system by A2A, as an effect of the class
-        `side_effects` (default: external), with everything that `effect` says of these. Its host has to be
-        one of the setting `a2a_allow`. Grants do not reach it.
+        `side_effects` (default: external), with everything that `effect` says of these; `deadline` is its
+        timeout. Its host has to be one of the setting `a2a_allow`. Grants do not reach it.
+
+        Args:
+            capability_id: what is called.
+            arguments: the input of the provider's run, by name.
+            version: a range of versions, such as `^1`; None: any.
+            deadline: a duration from now, or a moment: nobody waits longer, and the called run ends then. It
+                ends with its caller's own deadline, too.
+            on_unresolved: "wait": if nobody offers it the run waits, on the log and without a slot, until
+                somebody does (`noesium show` says so). "fail": it fails at once.
+            allow_cycle: whether the call may lead back to an agent that waits for it.
+            roles: those of the run's grant that the call hands on; None: all.
+            scopes: the same for scopes.
+            side_effects: what a second call of an `a2a:` id does.
 
         Raises:
-            CapabilityNotFoundError: there is no provider in this version range.
-            CapabilityError: the provider answered with an error.
+            CapabilityNotFoundError: with "fail": there is no provider in this version range; `considered`
+                says why each offer was not taken.
+            CapabilityInputError: the provider does not take these arguments; nothing was sent.
+            CapabilityOutputError: the result is not what the capability promises.
+            CallLimitError: the call leads back to a calling agent, is too deep, or one too many of its run.
+            DeadlineExceededError: there was no answer by `deadline`.
             PermissionDeniedError: the run has not all of these roles and scopes itself.
+            CapabilityError: the provider answered with an error.
         """
         if is_foreign(capability_id):
             self._require_effects(capability_id)
             return await Foreign(self._place).invoke(
-                capability_id, arguments, version=version, side_effects=side_effects
+                capability_id,
+                arguments,
+                version=version,
+                side_effects=side_effects,
+                timeout=deadline - self.now() if isinstance(deadline, datetime) else deadline,
             )
         return await Delegation(self._place).invoke(
-            capability_id, arguments, version=version, roles=roles, scopes=scopes
+            capability_id,
+            arguments,
+            version=version,
+            deadline=deadline,
+            on_unresolved=on_unresolved,
+            allow_cycle=allow_cycle,
+            roles=roles,
+            scopes=scopes,
+        )
+
+    async def invoke_many(
+        self,
+        capability_id: str,
+        arguments: Iterable[Mapping[str, Any]],
+        *,
+        limit: int = 50,
+        return_exceptions: bool = False,
+        **options: Any,
+    ) -> list[Any]:
+        """Make many calls of one capability, at most `limit` at the same time; results in the order of calls.
+
+            prices = await step.invoke_many("price.find", [{"item": item} for item in items], limit=20)
+
+        Every call is made, also after one has failed: a second execution must find the same calls. Then the
+        first failure in the order of calls is raised; with `return_exceptions` failures are in the list.
+        `options` are those of `invoke`, for each call.
+        """
+        calls = (partial(self.invoke, capability_id, one, **options) for one in arguments)
+        return await Delegation(self._place).invoke_many(
+            calls, limit=limit, return_exceptions=return_exceptions
         )
 
     async def call_tool(
@@ -142,6 +200,9 @@ class Step:
         arguments: Mapping[str, Any] | None = None,
         *,
         version: str | None = None,
+        deadline: Duration | datetime | None = None,
+        on_unresolved: OnUnresolved = "wait",
+        allow_cycle: bool = False,
     ) -> Any:
         """Have another agent call a tool, and wait for its result (RFC-1001 §12.1): by event, in every mode.
 
@@ -153,11 +214,18 @@ class Step:
 
         Raises:
             ConfigError: a name is not valid for a toolkit or a tool.
-            CapabilityNotFoundError: there is no provider of the tool in this version range.
-            CapabilityError: the tool failed.
             StateError: the arguments have no JSON form.
+            CapabilityError, DeadlineExceededError: as with `invoke`.
         """
-        return await Delegation(self._place).call_tool(toolkit, tool, arguments or {}, version=version)
+        return await Delegation(self._place).call_tool(
+            toolkit,
+            tool,
+            arguments or {},
+            version=version,
+            deadline=deadline,
+            on_unresolved=on_unresolved,
+            allow_cycle=allow_cycle,
+        )
 
     async def effect(
         self,

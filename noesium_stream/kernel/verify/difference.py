@@ -75,6 +75,8 @@ def describe_call(event_type: str, payload: Mapping[str, Any]) -> str:
     """`corpus.search {"limit": 12}`, `pay(5, currency="EUR")`, `question {...}`."""
     if event_type in CALLS:
         return text(f"{payload['capability_id']} {json.dumps(input_of(payload), ensure_ascii=False)}")
+    if event_type == "capability.requested":
+        return f"{payload['capability_id']} {payload.get('version_range') or ''}".rstrip()
     if event_type == "capability.unresolved":
         return f"{payload['capability_id']} {payload.get('version_range') or ''} (nobody offers it)"
     if event_type == "effect.requested":

@@ -31,7 +31,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.config import ExecutionMode
-from noesium_stream.errors import EventValidationError, RecordTooLargeError, brief
+from noesium_stream.errors import CapabilityOutputError, EventValidationError, RecordTooLargeError, brief
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel.graph.durable_graph import DurableGraph
@@ -57,7 +57,12 @@ from noesium_stream.kernel.verify.verify_journal import InRange, VerifyJournal
 from noesium_stream.kernel.verify.versions import Part, parts
 
 _REFUSALS: Final = frozenset(
-    {EventValidationError.__name__, RecordTooLargeError.__name__, "UnknownSchemaError"}
+    {
+        EventValidationError.__name__,
+        RecordTooLargeError.__name__,
+        "UnknownSchemaError",
+        CapabilityOutputError.__name__,
+    }
 )
 _SPINS: Final = 20
 UNVERSIONED: Final = "0.0.0"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -20,11 +20,12 @@ from noesium_stream.clock import Clock
 from noesium_stream.errors import CapabilityNotFoundError, KernelError, ReplayDivergenceError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
+from noesium_stream.event.rules.contract import Contract
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces, Wanted
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock, while_others_go_on
 from noesium_stream.kernel.recording.recorded_run import call_key, is_call
-from noesium_stream.kernel.recording.replay_index import SERVED, RecordedStep, ReplayIndex
+from noesium_stream.kernel.recording.replay_index import SERVED, RecordedCall, RecordedStep, ReplayIndex
 from noesium_stream.kernel.run_history import SIGNAL_AWAITED, RunHistory, StepKey, superstep
 from noesium_stream.kernel.step.position import Place, this_step
 from noesium_stream.kernel.verify.compare_step import (
@@ -137,16 +138,7 @@ class VerifyJournal:
         elif kind == "kernel.checkpoint.created":
             found = self._checkpoint(payload)
         else:
-            home = self.recording.home(causation_id)
-            if home is not None and (is_call(kind) or kind == "capability.unresolved"):
-                found = self._call(self.recording.steps[home], kind, payload)
-            elif kind in SERVED:
-                raise KernelError(f"A replay made {kind}, which the recording alone can have.")
-            else:
-                found = None
-                if home is not None and kind != SIGNAL_AWAITED:
-                    self._now[home].events.append(event)
-                    self._staged.append(self._now[home].events)
+            found = self._of_step(event, payload, self.recording.home(causation_id))
         if found is None:
             return event.to_envelope(self._identity.agent, trace, causation_id, clock=self._clock)
         self.history.apply(found)
@@ -182,7 +174,11 @@ class VerifyJournal:
         if _task() in self._stopped_tasks:
             await self._nothing_follows()
 
-    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+    @property
+    def limits(self) -> None:
+        """None: the recording says what was refused."""
+
+    async def resolve(self, wanted: Wanted) -> Provider:
         """The recorded provider of this call.
 
         Raises:
@@ -191,27 +187,44 @@ class VerifyJournal:
         """
         self._check()
         step = self.recording.steps[this_step().key]
+        capability_id, version_range = wanted.capability_id, wanted.version_range
         asked = f"{capability_id} {version_range or ''}".rstrip()
-        for call in step.calls.values():
-            payload = call.event.payload
-            if call.made or payload.get("capability_id") != capability_id:
-                continue
-            if call.event.event_type == "capability.unresolved":
-                failure = step.final_failure
-                message = f"Nobody offers {asked}." if failure is None else failure.payload["message"]
-                raise CapabilityNotFoundError(message)
-            if not self._in_range(payload["version"], version_range):
-                what = f"the {ordinal(call.number)} call differs in its version"
-                self._differs(step.key, what, f"{capability_id} {payload['version']}", asked)
-            return Provider(
-                payload["target_agent_id"],
-                payload["target_agent_type"],
-                capability_id,
-                payload["version"],
-                payload["registry_offset"],
-            )
-        self._unrecorded_call(step, asked)
-        return await self._nothing_follows()
+        self._in_range("0.0.0", version_range)  # raises what a wrong range raised then
+        call = step.calls.get(wanted.call_id)
+        if call is None and wanted.tried:
+            raise CapabilityNotFoundError(f"Nobody else was asked for {asked}.")
+        # If there is no such call, another one of the capability: `stage` then shows both.
+        call = call or next((one for one in step.calls.values() if _may_be_meant(one, capability_id)), None)
+        if call is None:
+            self._unrecorded_call(step, asked)
+            await self._nothing_follows()
+        payload = call.event.payload
+        if call.event is call.request:
+            await self._nothing_follows("waits for a provider that never came")
+        if call.event.event_type == "capability.unresolved":
+            failure = step.final_failure
+            message = f"Nobody offers {asked}." if failure is None else failure.payload["message"]
+            raise CapabilityNotFoundError(message)
+        if not self._in_range(payload["version"], version_range):
+            what = f"the {ordinal(call.number)} call differs in its version"
+            self._differs(step.key, what, f"{capability_id} {payload['version']}", asked)
+        return Provider(
+            payload["target_agent_id"],
+            payload["target_agent_type"],
+            capability_id,
+            payload["version"],
+            payload["registry_offset"],
+        )
+
+    async def until_offered(self, wanted: Wanted, deadline_ms: int | None = None) -> None:
+        """Not called: `resolve` does not return without a provider."""
+
+    async def contract(self, invoked: Mapping[str, Any]) -> Contract:
+        """Not called: the recording says what was refused."""
+        return Contract()
+
+    async def learn_inbox(self, agent_type: str) -> None:
+        """Do nothing: nothing is sent."""
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """Return when `ready`; the recording holds all events that ever arrived.
@@ -290,6 +303,21 @@ class VerifyJournal:
         self.done.add(key)
         return final
 
+    def _of_step(
+        self, event: DomainEvent, payload: dict[str, Any], home: StepKey | None
+    ) -> EventEnvelope | None:
+        kind = event.event_type()
+        if home is not None and kind == "capability.requested":
+            return self._request(self.recording.steps[home], payload)
+        if home is not None and (is_call(kind) or kind == "capability.unresolved"):
+            return self._call(self.recording.steps[home], kind, payload)
+        if kind in SERVED:
+            raise KernelError(f"A replay made {kind}, which the recording alone can have.")
+        if home is not None and kind != SIGNAL_AWAITED:
+            self._now[home].events.append(event)
+            self._staged.append(self._now[home].events)
+        return None
+
     def _checkpoint(self, payload: dict[str, Any]) -> EventEnvelope | None:
         found = self.recording.checkpoints.get(payload["step"])
         if found is None:
@@ -310,6 +338,13 @@ class VerifyJournal:
         if kind == "effect.requested" and all(e.event_type == "effect.reported" for e in call.followed_by):
             self._stop_task()  # its outcome is unknown: it is not called to find out
         return call.event
+
+    def _request(self, step: RecordedStep, payload: dict[str, Any]) -> EventEnvelope | None:
+        """Find the request of a call; the call itself is compared when it is made, with what it asks."""
+        call = step.calls.get(payload["call_id"])
+        if call is not None and call.event is call.request:
+            return self._call(step, "capability.requested", payload)
+        return None if call is None else call.request
 
     # -- ends ----------------------------------------------------------------------------------------
 
@@ -384,6 +419,10 @@ class VerifyJournal:
         # Also if the node swallows the error: after the first difference nothing is compared any more.
         if self.decided.is_set():
             raise ReplayDivergenceError("The replay has parted from the recording.")
+
+
+def _may_be_meant(call: RecordedCall, capability_id: str) -> bool:
+    return not call.made and call.event.payload.get("capability_id") == capability_id
 
 
 def _task() -> int:

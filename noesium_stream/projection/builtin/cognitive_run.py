@@ -114,9 +114,18 @@ def _call_answered(run: RunMind, event: EventEnvelope, payload: dict[str, Any]) 
 
 
 def _unresolved(run: RunMind, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    if payload["call_id"] in run.uses:
+        return  # it was called, has failed, and nobody else could be asked
     use = ToolUse("capability", payload["capability_id"], None, event.timestamp_ms, status="unresolved")
     use.ended_ms = event.timestamp_ms
     run.uses.setdefault(payload["call_id"], use)
+
+
+def _call_ended(run: RunMind, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    use = ToolUse("capability", payload["capability_id"], None, event.timestamp_ms)
+    use = run.uses.setdefault(payload["call_id"], use)
+    use.status, use.error = "failed", payload.get("error", "its deadline has passed")
+    use.ended_ms = event.timestamp_ms
 
 
 def _effect_requested(run: RunMind, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -219,6 +228,8 @@ HANDLERS: Final[Mapping[str, Callable[[RunMind, EventEnvelope, dict[str, Any]], 
     "capability.invoked": _called,
     "capability.completed": _call_answered,
     "capability.unresolved": _unresolved,
+    "capability.refused": _call_ended,
+    "capability.expired": _call_ended,
     "tool.invocation.requested": _called,
     "tool.invocation.completed": _call_answered,
     "effect.requested": _effect_requested,

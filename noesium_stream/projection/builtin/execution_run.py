@@ -81,8 +81,9 @@ def _waits(run: RunState) -> tuple[dict[str, set[str]], set[str]]:
     for kind, found in (("approval", run.approvals), ("timer", run.timers), ("signal", run.awaited)):
         for one in found.values():
             waits.setdefault(one.task or "", set()).add(kind)
-    for asking in run.open_calls.values():
-        waits.setdefault(asking or "", set()).add("call")
+    for call_id, asking in run.open_calls.items():
+        kind = "provider" if run.calls[call_id].status == "requested" else "call"
+        waits.setdefault(asking or "", set()).add(kind)
     for effect in run.open_effects.values():
         if effect.status == "running":
             busy.add(effect.task or "")

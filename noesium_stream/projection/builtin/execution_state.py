@@ -60,8 +60,9 @@ class UseCounts:
 class CallState:
     """A call to another agent, keyed by its child run's id.
 
-    `status` is `asked`, `answered`, `failed`, or `unresolved` if nobody offers the capability. A run that has
-    ended takes no answers: its calls keep their last status.
+    `status` is `requested` as long as no provider was chosen (`version` is then the range that is wanted),
+    `asked`, `answered`, `failed`, or `unresolved` if nobody offers the capability. A run that has ended takes
+    no answers: its calls keep their last status.
     """
 
     capability_id: str

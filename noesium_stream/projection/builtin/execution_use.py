@@ -19,8 +19,18 @@ from noesium_stream.projection.builtin.execution_state import (
 )
 
 
+def _requested(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    if payload["call_id"] in run.calls:
+        return
+    task, wanted = task_of(run, event), payload.get("version_range") or ""
+    call = CallState(payload["capability_id"], wanted, "", event.timestamp_ms, task, "requested")
+    run.calls[payload["call_id"]] = call
+    run.open_calls[payload["call_id"]] = task
+
+
 def _invoked(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    if caller_of(payload) != run.run_id or payload["run_id"] in run.calls:
+    known = run.calls.get(payload["run_id"])
+    if caller_of(payload) != run.run_id or (known is not None and known.status != "requested"):
         return  # the call that started this run, or a repeat
     task = task_of(run, event)
     run.calls[payload["run_id"]] = CallState(
@@ -40,9 +50,30 @@ def _call_answered(run: RunState, event: EventEnvelope, payload: dict[str, Any])
 
 
 def _unresolved(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    call = CallState(payload["capability_id"], "", "", event.timestamp_ms, task_of(run, event), "unresolved")
-    call.answered_ms, call.error = event.timestamp_ms, "nobody offers it"
-    run.calls.setdefault(payload["call_id"], call)
+    call = CallState(payload["capability_id"], "", "", event.timestamp_ms, task_of(run, event), "requested")
+    _end_call(run, event, run.calls.setdefault(payload["call_id"], call), "unresolved", "nobody offers it")
+
+
+def _refused(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    call = run.calls.get(payload["call_id"])
+    if call is not None and call.status == "answered":
+        call.status, call.error = "failed", payload["error"]
+    elif call is not None:
+        _end_call(run, event, call, "failed", payload["error"])
+
+
+def _expired(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    call = run.calls.get(payload["call_id"])
+    if call is not None:
+        _end_call(run, event, call, "failed", "its deadline has passed")
+
+
+def _end_call(run: RunState, event: EventEnvelope, call: CallState, status: str, error: str) -> None:
+    """End a call that has not ended: nobody answers it, or an answer comes too late."""
+    if call.status not in ("requested", "asked"):
+        return
+    call.status, call.answered_ms, call.error = status, event.timestamp_ms, error
+    run.open_calls.pop(event.payload["call_id"], None)
     _note(run, f"capability:{call.capability_id}", event, call.error)
 
 
@@ -146,7 +177,10 @@ def _note(run: RunState, name: str, event: EventEnvelope, error: str | None) -> 
 HANDLERS: Final[Mapping[str, Callable[[RunState, EventEnvelope, dict[str, Any]], None]]] = {
     "capability.invoked": _invoked,
     "capability.completed": _call_answered,
+    "capability.requested": _requested,
     "capability.unresolved": _unresolved,
+    "capability.refused": _refused,
+    "capability.expired": _expired,
     "tool.invocation.requested": _invoked,
     "tool.invocation.completed": _call_answered,
     "effect.requested": _effect_requested,

@@ -371,7 +371,7 @@ def _judge_answer(event: EventEnvelope, history: RunHistory) -> Decision:
     chosen = invoked.payload["target_agent_id"]
     if event.payload.get("provider_agent_id") != chosen or event.producer.agent_id != chosen:
         return _invalid("payload.provider_agent_id", f"the call was made to {chosen}")
-    return SKIP if call_id in history.answered else DELIVER
+    return SKIP if call_id in history.answered or call_id in history.expired else DELIVER
 
 
 def _judge_approval(event: EventEnvelope, history: RunHistory) -> Decision:

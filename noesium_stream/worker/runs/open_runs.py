@@ -22,6 +22,7 @@ from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.standard import RunDeadlinePassed, RunStarted
 from noesium_stream.event.trust.grants import given_to
 from noesium_stream.kernel.failure_of_code import failure_of_code
+from noesium_stream.kernel.journal import Wanted
 from noesium_stream.log.headers import DEADLINE
 from noesium_stream.log.port import Outgoing
 from noesium_stream.log.record import Record
@@ -89,6 +90,8 @@ class OpenRuns:
         self._holder = holder
         self._unrecorded = unrecorded
         self._awaited: dict[str, int] = {}
+        self._seeking: set[str] = set()
+        """Runs that may wait for a provider."""
         self._starting = StartQueue(self.loaded, self._begin_task, holder.part_of)
         self._timers = Timers(self.clock, self.due)
         self.eviction = Eviction(self, self.loaded, on_failure)
@@ -120,6 +123,8 @@ class OpenRuns:
     async def stop_waking(self) -> None:
         """Stop timers and eviction: no deadline wakes a run, and none is evicted or loaded."""
         await self._timers.close()
+        for run_id in list(self._seeking):
+            self._seeks_no_more(run_id)
         await self.eviction.close()
 
     async def stop_starting(self) -> None:
@@ -246,6 +251,7 @@ class OpenRuns:
             self.loaded.pop(session.run_id, None)
             self._holder.rests(session.run_id)
             self._timers.forget(session.run_id)
+            self._seeks_no_more(session.run_id)
             self.writer.forget(session.run_id)
 
     def _leave(self, session: RunSession, why: str) -> None:
@@ -316,7 +322,8 @@ class OpenRuns:
 
     def evicted(self, run_id: str) -> None:
         """See `EvictionOwner.evicted`."""
-        self._keeper.state.rests(run_id, self._timers.next_of(run_id))
+        if run_id not in self._seeking:  # else the next owner has to look for its provider
+            self._keeper.state.rests(run_id, self._timers.next_of(run_id))
         self._holder.rests(run_id)
 
     async def read_runs(self, run_ids: Collection[str]) -> dict[str, list[Record]]:
@@ -356,7 +363,9 @@ class OpenRuns:
     def session(self, command: EventEnvelope, trace: TraceContext | None = None) -> RunSession:
         """Make the session of a command's run."""
         passed = self._timers.has_passed
-        return RunSession(self.context, self.writer, self.directory, self.waits, passed, command, trace)
+        return RunSession(
+            self.context, self.writer, self.directory, self.waits, passed, self.seeks, command, trace
+        )
 
     def _restored(self, records: Sequence[Record]) -> RunSession:
         events = [record.envelope for record in records]
@@ -373,6 +382,23 @@ class OpenRuns:
         self.eviction.waits()
         if session.activity.only_waits:
             self._holder.rests(session.run_id)
+
+    def seeks(self, session: RunSession, wanted: Wanted) -> None:
+        """Note that a task of this run waits for a provider; wake or load the run when there is one."""
+        self._seeking.add(session.run_id)
+        self.directory.watch.add(session.run_id, wanted, self._offered)
+
+    def _offered(self, run_id: str) -> None:
+        self._seeking.discard(run_id)
+        session = self.loaded.get(run_id)
+        if session is not None:
+            self._wake(session)
+        elif run_id in self.eviction:
+            self._holder.resume((run_id,))  # many may have waited for the same provider
+
+    def _seeks_no_more(self, run_id: str) -> None:
+        self._seeking.discard(run_id)
+        self.directory.watch.drop(run_id)
 
 
 def _started_trace(events: Sequence[EventEnvelope]) -> TraceContext | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from noesium_stream.clock import Clock
@@ -11,10 +11,13 @@ from noesium_stream.errors import EventValidationError, KernelError, LogClosedEr
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.rules.agent_calls import CALLS, FAIRNESS_KEY
+from noesium_stream.event.rules.call_limits import CallLimits, path_of
+from noesium_stream.event.rules.contract import Contract
 from noesium_stream.event.standard import ApprovalRequested, NodeCompleted, NodeFailed
 from noesium_stream.event.trust.speaking import decider_of
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
 from noesium_stream.kernel.activity import Activity
+from noesium_stream.kernel.journal import Wanted
 from noesium_stream.kernel.step.position import enclosing_step
 from noesium_stream.log.headers import ORIGIN, SOURCE
 from noesium_stream.log.port import Header, Outgoing
@@ -44,6 +47,7 @@ class RunSession:
         cancelling: whether its task was told to end the run without a result, or will see that by itself.
         stopping: whether the code that ends it without a result has begun.
         last_ms: time of its last event, milliseconds since the epoch.
+        limits: see `RunJournal.limits`; whoever executes the run sets those of its agent.
         pieces: see `RunJournal.pieces`.
         unrecorded: outcomes of effects that were on their way to the log when the partition was lost.
     """
@@ -55,6 +59,7 @@ class RunSession:
         directory: Directory,
         on_wait: Callable[[RunSession, int | None], None],
         has_passed: Callable[[str, int], bool],
+        on_seek: Callable[[RunSession, Wanted], None],
         command: EventEnvelope,
         trace: TraceContext | None = None,
     ) -> None:
@@ -63,6 +68,7 @@ class RunSession:
         self._directory = directory
         self._on_wait = on_wait
         self._has_passed = has_passed
+        self._on_seek = on_seek
         self.clock: Clock = context.clock
         self._staged: list[Outgoing] = []
         self._sent: list[Submission] = []
@@ -91,7 +97,9 @@ class RunSession:
             trace=trace or command.trace.child(context.clock.token(8), deeper=deeper),
             correlation_id=command.correlation_id or run_id,
             started_event_id=command.event_id,
+            path=path_of(command, context.agent_type),
         )
+        self.limits = CallLimits()
         self.task: asyncio.Task[None] | None = None
         self.begun = False
         self.pace: Callable[[], Awaitable[None]] | None = None
@@ -204,8 +212,7 @@ class RunSession:
 
     def waits_for_agents(self) -> bool:
         """Whether the run waits for the answer of another agent."""
-        history = self.history
-        return any(call_id not in history.answered for call_id in history.invoked)
+        return bool(self.history.unanswered)
 
     def close(self) -> None:
         """Close the session of a run that has ended or is given up: its remaining tasks cannot write."""
@@ -341,12 +348,29 @@ class RunSession:
         records, self._staged = self._staged, []
         return records
 
-    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
+    async def resolve(self, wanted: Wanted) -> Provider:
         """See `RunJournal.resolve`."""
-        return await self._directory.resolve(capability_id, version_range, self.run_id)
+        return await self._directory.resolve(wanted)
+
+    async def until_offered(self, wanted: Wanted, deadline_ms: int | None = None) -> None:
+        """See `RunJournal.until_offered`."""
+
+        def ready() -> bool:
+            due = deadline_ms is not None and self.clock.now_ms() >= deadline_ms
+            return due or self._directory.watch.offers(wanted)
+
+        while not ready():
+            await self.commit()
+            if not ready():
+                self._on_seek(self, wanted)
+                await self._wait(deadline_ms)
+
+    async def contract(self, invoked: Mapping[str, Any]) -> Contract:
+        """See `RunJournal.contract`."""
+        return await self._directory.contract(invoked)
 
     async def learn_inbox(self, agent_type: str) -> None:
-        """Make the inbox of an agent type a possible destination of `stage`."""
+        """See `RunJournal.learn_inbox`."""
         await self._directory.learn_inbox(agent_type)
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:

@@ -12,7 +12,7 @@ from noesium_stream.errors import DeadlineExceededError, PermissionDeniedError, 
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.value import to_json
-from noesium_stream.event.rules.agent_calls import answer_to, input_of
+from noesium_stream.event.rules.agent_calls import CALLS, answer_to, input_of
 from noesium_stream.event.standard import (
     Compensated,
     CompensationStarted,
@@ -30,7 +30,12 @@ from noesium_stream.kernel.failure_of_code import failure_of_code
 from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.worker.runs.fork_history import begin_fork
 from noesium_stream.worker.runs.pinned_graph import move
-from noesium_stream.worker.runs.refused_commands import refused_command
+from noesium_stream.worker.runs.refused_commands import (
+    contract_of_call,
+    refusal,
+    refused_call,
+    refused_command,
+)
 from noesium_stream.worker.runs.run_session import RunSession
 from noesium_stream.worker.runs.time_to_live import expiry
 
@@ -74,13 +79,8 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef
         return await _undo_and_end(agent, session, history.compensation)
     if history.stop is not None:
         return await _stop(agent, session)
-    expired = expiry(session.command, started)
-    if expired is not None and not history.entered:
-        return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
-    refused = refused_command(session.command, started)
-    if refused is not None:
-        denied = PermissionDeniedError.__name__
-        return await _end(agent, session, refused, None, refused.message, denied)
+    if await _end_unbegun(agent, session, started):
+        return True
     if history.pinned != graph.model_dump():
         await move(agent, session)
     task = asyncio.current_task()
@@ -100,8 +100,26 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef
     return await _end_without_result(agent, session, why, history.last_event_id)
 
 
+async def _end_unbegun(agent: BaseGraphicAgent, session: RunSession, started: EventEnvelope) -> bool:
+    """End a run whose command is not executed; return whether that is so."""
+    entered = bool(session.history.entered)
+    expired = expiry(session.command, started)
+    if expired is not None and not entered:
+        return await _end(agent, session, expired, None, f"the command expired after {expired.ttl_ms} ms")
+    refused = refused_command(session.command, started)
+    if refused is not None:
+        denied = PermissionDeniedError.__name__
+        return await _end(agent, session, refused, None, refused.message, denied)
+    wrong = None if entered else await refused_call(agent, session)
+    if wrong is not None:
+        refused = refusal(session.command, started, wrong.message)
+        return await _end(agent, session, refused, None, wrong.message, type(wrong).__name__)
+    return False
+
+
 async def _execute(agent: BaseGraphicAgent, session: RunSession, started: dict[str, Any]) -> Any:
     """Execute the graph from where the journal ends; return the run's result, as JSON values."""
+    session.limits = agent.call_limits
     initial = None  # a migrated run starts with the state that its migration recorded
     if session.history.migrated is None:
         asked = input_of(session.command.payload)
@@ -112,6 +130,9 @@ async def _execute(agent: BaseGraphicAgent, session: RunSession, started: dict[s
     with said_of("The run"):
         result = to_json(agent.result(final), "result")
     check_size(result, "result", "The run")
+    if session.command.event_type in CALLS:
+        contract = await contract_of_call(agent, session)
+        contract.check_output(session.command.payload["capability_id"], result)
     return result
 
 
@@ -282,6 +303,7 @@ async def _end(
             output=output,
             error_type=error_type if error is not None else None,
             error=error,
+            began=error is None or bool(history.entered),
         )
         # The answer goes before the terminal event: nothing of a run follows its terminal event.
         session.stage(

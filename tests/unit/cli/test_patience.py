@@ -16,7 +16,11 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.standard import (
     CapabilityCompleted,
+    CapabilityExpired,
     CapabilityInvoked,
+    CapabilityRefused,
+    CapabilityRequested,
+    CapabilityUnresolved,
     GraphRef,
     ReplyTo,
     RunStarted,
@@ -77,6 +81,11 @@ class Watched:
     def start(self) -> None:
         graph = GraphRef(graph_id="g", version="1.0.0", fingerprint="00")
         self.see(RunStarted(run_id="r", agent_type="asker", agent_version="1.0.0", graph=graph))
+
+    def request(self, call_id: str, capability: str = "text.echo") -> None:
+        self.see(
+            CapabilityRequested(run_id="r", call_id=call_id, capability_id=capability, version_range="^1")
+        )
 
     def call(self, call_id: str, target: str = "echo", capability: str = "text.echo") -> None:
         self.see(
@@ -209,3 +218,46 @@ def test_the_options_of_this_command_line_are_those_of_the_worker(monkeypatch: p
     assert WorkerCommands(choice, "agents.teller", LOG).of("teller") == (
         f"noesium worker agents.teller --docs 'my docs' --no-loud --names Ann --names Bob --log {LOG}"
     )
+
+
+async def test_a_capability_that_nobody_offers_is_named_once() -> None:
+    watched = Watched()
+    async with watched.patience:
+        watched.start()
+        for call_id in ("c1", "c2"):
+            watched.request(call_id, "text.ecco")
+        await watched.clock.pass_time()
+    assert watched.said == [
+        f"Nobody has offered text.ecco ^1 for {PATIENCE_S:.0f} s. The run waits on the log; check the name, "
+        "or start a worker of an agent that offers it."
+    ]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        CapabilityUnresolved(run_id="r", call_id="c1", capability_id="text.echo"),
+        CapabilityRefused(
+            run_id="r", call_id="c1", capability_id="text.echo", error_type="CallLimitError", error="no"
+        ),
+        CapabilityExpired(run_id="r", call_id="c1", capability_id="text.echo", deadline_ms=1),
+    ],
+)
+async def test_nothing_is_said_of_a_request_that_has_ended(end: DomainEvent) -> None:
+    watched = Watched()
+    async with watched.patience:
+        watched.start()
+        watched.request("c1")
+        watched.see(end)
+        await watched.clock.pass_time()
+    assert watched.said == []
+
+
+async def test_a_request_that_has_found_its_provider_is_a_call() -> None:
+    watched = Watched(here=frozenset({"echo"}))
+    async with watched.patience:
+        watched.start()
+        watched.request("c1")
+        watched.call("c1")
+        await watched.clock.pass_time()
+    assert watched.said == []

@@ -174,9 +174,9 @@ async def test_arguments_get_the_types_that_the_function_declares(log: EventLog,
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({}, "item: field required"),
-        ({"item": 5}, "item: input should be a valid string"),
-        ({"item": "oil", "colour": "red"}, "colour: extra inputs are not permitted"),
+        ({}, "input.item: is missing"),
+        ({"item": 5}, 'input.item: 5 is not of type "string"'),
+        ({"item": "oil", "colour": "red"}, r"input: Additional properties .*'colour' was unexpected"),
     ],
 )
 async def test_arguments_that_a_tool_does_not_take_never_reach_it(
@@ -189,9 +189,7 @@ async def test_arguments_that_a_tool_does_not_take_never_reach_it(
         run = await client.start("buyer", {})
         with pytest.raises(RunFailedError, match=f"does not take these arguments: {reason}"):
             await run.result(timeout=PATIENCE_S)
-        [child] = [info for info in await client.list_runs() if info.agent_type == "shop"]
-        types = [event.event_type for event in await events_of(await client.get_run(child.run_id))]
-    assert "effect.requested" not in types
+        assert [info.agent_type for info in await client.list_runs()] == ["buyer"]
     assert not called
 
 

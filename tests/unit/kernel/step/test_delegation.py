@@ -23,6 +23,7 @@ from noesium_stream.event import AgentRef, DomainEvent
 from noesium_stream.event.rules.agent_calls import answer_to
 from noesium_stream.event.standard import GraphRef, RunStarted
 from noesium_stream.kernel import DurableGraph, Provider, current_step
+from noesium_stream.kernel.journal import Wanted
 from tests.support.journal import RUN_ID, ListJournal
 
 ASKED, ANSWERED = "tool.invocation.requested", "tool.invocation.completed"
@@ -46,10 +47,10 @@ class Shop(ListJournal):
             self.log.append(started.to_envelope(self.identity.agent, trace, clock=self.clock))
             self.history.apply(self.log[0])
 
-    async def resolve(self, capability_id: str, version_range: str | None) -> Provider:
-        if capability_id != "tool.shop.price":
-            raise CapabilityNotFoundError(f"nobody offers {capability_id}")
-        return Provider("shop-1", "shop", capability_id, "1.2.0", 7)
+    async def resolve(self, wanted: Wanted) -> Provider:
+        if wanted.capability_id != "tool.shop.price" or wanted.tried:
+            raise CapabilityNotFoundError(f"nobody offers {wanted.capability_id}")
+        return Provider("shop-1", "shop", wanted.capability_id, "1.2.0", 7)
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         await self.commit()
@@ -152,7 +153,7 @@ async def test_a_tool_that_fails_is_the_node_s_error() -> None:
 
 async def test_a_tool_that_nobody_offers_is_said_with_its_id() -> None:
     async def wrong(state: State) -> dict[str, Any]:
-        return {"prices": [await current_step().call_tool("shop", "prize")]}
+        return {"prices": [await current_step().call_tool("shop", "prize", on_unresolved="fail")]}
 
     journal = Shop()
     with pytest.raises(CapabilityNotFoundError, match=r"tool\.shop\.prize"):

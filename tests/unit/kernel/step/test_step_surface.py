@@ -15,6 +15,7 @@ FOR_NODES = (
     "emit",
     "interrupt",
     "invoke",
+    "invoke_many",
     "node",
     "now",
     "random",

@@ -21,7 +21,6 @@ from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import current_step
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, canonical_history
 from noesium_stream.kernel.verify.verifier import ReplayTarget, verify_run
-from noesium_stream.worker import agent_directory as directory
 from tests.support.graphs import running
 from tests.support.reading import PATIENCE_S, eventually
 from tests.support.replays import REF, Graph, journal_of, recorded, verify
@@ -388,16 +387,13 @@ async def test_graphs_that_nodes_call_are_replayed_too(tmp_path: Path) -> None:
     assert (difference.step, difference.node) == (1, "add")
 
 
-async def test_a_node_that_nobody_offers_a_capability_to_is_replayed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_that_nobody_offers_a_capability_to_is_replayed(tmp_path: Path) -> None:
     async def node(state: State) -> dict[str, Any]:
         try:
-            return {"value": await current_step().invoke("no.such", {})}
+            return {"value": await current_step().invoke("no.such", {}, on_unresolved="fail")}
         except CapabilityNotFoundError:
             return {"value": "without"}
 
-    monkeypatch.setattr(directory, "RESOLVE_PATIENCE_S", 0.0)
     run = await recorded(chain(a=node), tmp_path, n=0)
     assert run.terminal is not None
     assert run.terminal.payload["result"]["value"] == "without"

@@ -86,7 +86,13 @@ class Owner:
         )
         owner: Any = self
         return RunSession(
-            self.context, owner, owner, lambda session, due_ms: None, lambda run_id, due_ms: True, command
+            self.context,
+            owner,
+            owner,
+            lambda session, due_ms: None,
+            lambda run_id, due_ms: True,
+            lambda session, wanted: None,
+            command,
         )
 
 
