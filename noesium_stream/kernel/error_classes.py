@@ -92,12 +92,13 @@ def _made(kind: type[Exception], message: str) -> Exception | None:
 
 def _named_in(module: ModuleType) -> Iterator[type[Exception]]:
     """The exceptions that are globals of a module, or of the modules that its globals are or come from."""
-    yield from _exceptions(module)
+    modules: dict[ModuleType, None] = {module: None}
     for value in list(vars(module).values()):
-        if isinstance(value, ModuleType):
-            yield from _exceptions(value)
-        elif (home := sys.modules.get(_home_of(value))) is not None:
-            yield from _exceptions(home)
+        found = value if isinstance(value, ModuleType) else sys.modules.get(_home_of(value))
+        if found is not None:
+            modules[found] = None
+    for one in modules:  # each once, however many names come from it
+        yield from _exceptions(one)
 
 
 def _home_of(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -12,7 +13,7 @@ from noesium_stream import agent_from_graph
 from noesium_stream.client import Client
 from noesium_stream.errors import KernelError, RemoteError
 from noesium_stream.event.codec.codec import EnvelopeCodec
-from noesium_stream.kernel import current_step, kernel_compensation
+from noesium_stream.kernel import current_step, error_classes, kernel_compensation
 from noesium_stream.kernel.callable_reference import find
 from noesium_stream.kernel.error_classes import declare_errors, error_of, recorded_name
 from noesium_stream.log import open_log
@@ -147,3 +148,19 @@ def test_an_error_is_recorded_as_the_nearest_class_that_the_code_can_name() -> N
     class Foreign(Exception): ...
 
     assert isinstance(error_of("e", "Foreign", "no", "1", recorded_name(Foreign)), RemoteError)
+
+
+def test_each_module_is_looked_through_once_for_the_errors_that_a_node_can_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[Any] = []
+    look = error_classes._exceptions
+
+    def count(module: Any) -> Any:
+        looked.append(module)
+        return look(module)
+
+    monkeypatch.setattr(error_classes, "_exceptions", count)
+    declare_errors([harmless])
+    assert sys.modules[__name__] in looked
+    assert len(looked) == len(set(looked)), "several names here come from one module"
