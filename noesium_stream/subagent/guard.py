@@ -30,6 +30,7 @@ _PDEATHSIG, _SUBREAPER = 1, 36
 _PATIENCE_S = 5.0
 _PAUSE_S = 0.002
 _CANNOT_START = 127
+_HAS_WAITID = hasattr(os, "waitid")
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -53,9 +54,9 @@ def main(control: int, folder: str, names: list[str], command: list[str]) -> int
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
-    _watch(control, woken, program)
-    _kill_group(program, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+    ended = _watch(control, woken, program)
+    _kill_group(program, signal.SIGKILL, reaped=ended is not None)
+    status = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1] if ended is None else ended)
     _kill_children()
     _remove(folder)
     return status if status >= 0 else 128 - status
@@ -80,27 +81,33 @@ def _become(command: list[str], names: list[str], guard: int, prctl: Callable[..
         os._exit(_CANNOT_START)
 
 
-def _watch(control: int, woken: int, program: int) -> None:
-    """Return when the program has ended, or has to; it is not reaped yet."""
-    while os.waitid(os.P_PID, program, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+def _watch(control: int, woken: int, program: int) -> int | None:
+    """Return when the program has ended, or has to; its status, if it had to be reaped for that."""
+    while True:
+        if _HAS_WAITID:
+            if os.waitid(os.P_PID, program, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return None
+        else:  # macOS: the group may end before it is killed
+            reaped, status = os.waitpid(program, os.WNOHANG)
+            if reaped:
+                return status
         ready, _, _ = select.select([control, woken], [], [])
         if woken in ready:
             os.read(woken, 4096)
         if control in ready:
             if not os.read(control, 1):
-                return
+                return None
             _kill_group(program, signal.SIGTERM)
 
 
-def _kill_group(program: int, number: int) -> None:
+def _kill_group(program: int, number: int, *, reaped: bool = False) -> None:
     """Signal the program's group, which may not be there yet, or not any more."""
-    try:
-        os.killpg(program, number)
-    except ProcessLookupError:
+    for kill in (os.killpg,) if reaped else (os.killpg, os.kill):
         try:
-            os.kill(program, number)
+            kill(program, number)
         except ProcessLookupError:
-            return  # it is over
+            continue
+        return
 
 
 def _kill_children() -> None:

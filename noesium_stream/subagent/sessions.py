@@ -173,9 +173,7 @@ class Sessions:
             # At once: a later call of that session must not meet the process that has to end.
             ending = None if turn.ends is None else self._end(self._sessions[turn.ends], NEEDED)
             granted = self._granted[turn.ticket]
-            if granted.done():
-                self._turns.leave(turn.ticket)
-            else:
+            if not granted.done():  # else its call is cancelled, and about to leave
                 granted.set_result(ending)
 
     def _rest(self, name: str, session: _Session) -> None:
