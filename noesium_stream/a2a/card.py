@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -19,6 +19,9 @@ from a2a.types import (
     StringList,
 )
 from a2a.utils.constants import PROTOCOL_VERSION_1_0, TransportProtocol
+from a2a.utils.signing import ProtectedHeader, create_agent_card_signer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from noesium_stream.a2a.offers import Offer
 from noesium_stream.a2a.parts import JSON_TYPE, TEXT_TYPE, fits_data, to_struct
@@ -75,6 +78,13 @@ def make_card(offers: Sequence[Offer], url: str, *, name: str, authenticated: bo
         )
         card.security_requirements.append(SecurityRequirement(schemes={BEARER: StringList()}))
     return card
+
+
+def card_signer(key_id: str, key: Ed25519PrivateKey) -> Callable[[AgentCard], AgentCard]:
+    """Make what signs cards with a key: a JWS (EdDSA), whose `kid` is the key's id."""
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    header = ProtectedHeader(kid=key_id, alg="EdDSA", jku=None, typ="JOSE")
+    return create_agent_card_signer(text, header)
 
 
 def _skill(offer: Offer) -> AgentSkill:

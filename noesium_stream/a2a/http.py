@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import tomllib
 from collections.abc import AsyncIterator, Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -66,13 +68,19 @@ def _is_token(value: object) -> bool:
     return isinstance(value, str) and value.isascii() and value.isprintable() and " " not in value
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the context of all calls: to make one reads all certificates."""
+    return httpx.create_ssl_context()
+
+
 class _Bounded(httpx.AsyncBaseTransport):
     """Checks each request's host, gives it the token of that host, and bounds the answer."""
 
     def __init__(self, allowed: Collection[str], tokens: Mapping[str, str]) -> None:
         self._allowed = allowed
         self._tokens = tokens
-        self._inner = httpx.AsyncHTTPTransport()
+        self._inner = httpx.AsyncHTTPTransport(verify=_tls())
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """See `httpx.AsyncBaseTransport`."""

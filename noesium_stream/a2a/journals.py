@@ -11,19 +11,21 @@ from typing import Final
 from a2a.types import Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
 from a2a.utils.errors import TaskNotFoundError
 
+from noesium_stream.a2a.places import Places
 from noesium_stream.a2a.tasks import INTERRUPTED, METADATA, TYPES, Change, Cursor, TaskFold
 from noesium_stream.client import Client, Run
 from noesium_stream.client.client import CLIENT_TYPE
 from noesium_stream.client.views.refused_records import refused_records
 from noesium_stream.client.views.run_reader import closing
 from noesium_stream.client.views.wrong_records import WRONG, pass_over
+from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError
 from noesium_stream.event.rules.agent_calls import COMMANDS
 from noesium_stream.event.standard.forms import AGENT_TYPE
 from noesium_stream.log.generations import open_generations
 from noesium_stream.log.port import EventLog, Position
 from noesium_stream.log.record import Record
-from noesium_stream.log.topics import TopicKind, partition_of
+from noesium_stream.log.topics import TopicKind
 
 Seen = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
@@ -57,10 +59,15 @@ class Tasks:
         log: the log.
         only: the agent types that are open to others; empty: all.
         client: gives the client of a requester, by name.
+        clock: source of time.
     """
 
-    def __init__(self, log: EventLog, only: tuple[str, ...], client: Callable[[str], Client]) -> None:
+    def __init__(
+        self, log: EventLog, only: tuple[str, ...], client: Callable[[str], Client], clock: Clock
+    ) -> None:
         self._log = log
+        self._places = Places(log)
+        self._clock = clock
         self._only = only
         self._client = client
 
@@ -70,18 +77,24 @@ class Tasks:
         Raises:
             TaskNotFoundError: the requester has no such task.
         """
-        agent_type, run_id = parse_task_id(task_id)
-        client = self._client(requester)
-        if (self._only and agent_type not in self._only) or agent_type not in await client.agent_types():
-            raise TaskNotFoundError("There is no such task.")
-        run = client.run_handle(agent_type, run_id)
-        fold = new_fold(run)
+        run, fold, command = await self._handle(task_id, requester)
         async with aclosing(self._now(run, fold)) as changes:
             async for _ in changes:
                 pass
+        if fold.command is None and command is not None:
+            await self._take_command(run, fold, command)
         if not is_of(fold, requester):
             raise TaskNotFoundError("There is no such task.")
         return run, fold
+
+    async def _handle(self, task_id: str, requester: str) -> tuple[Run, TaskFold, Position | None]:
+        agent_type, run_id = parse_task_id(task_id)
+        is_open = not self._only or agent_type in self._only
+        if not is_open or self._log.topology.inbox(agent_type) not in await self._log.layout():
+            raise TaskNotFoundError("There is no such task.")
+        place = await self._places.find(agent_type, run_id)
+        run = self._client(requester).run_handle(agent_type, run_id, since=place.since)
+        return run, TaskFold(task_id_of(agent_type, run_id), run_id, agent_type), place.command
 
     async def since(self, task_id: str, requester: str, after: Cursor) -> tuple[Run, TaskFold, list[Seen]]:
         """Read a task, and what a stream has yet to give that ended at a cursor: the task there, the changes.
@@ -90,8 +103,7 @@ class Tasks:
             TaskNotFoundError: the requester has no such task.
             EventValidationError: no event of the task has this cursor.
         """
-        run, _ = await self.find(task_id, requester)
-        fold = new_fold(run)
+        run, fold, _ = await self._handle(task_id, requester)
         seen: list[Seen] = []
         async with aclosing(self._now(run, fold)) as changes:
             async for change in changes:
@@ -99,6 +111,8 @@ class Tasks:
                     seen.append(change.event)
                 elif not seen and fold.cursor == after:
                     seen.append(fold.task())
+        if not is_of(fold, requester):
+            raise TaskNotFoundError("There is no such task.")
         if not seen:
             raise EventValidationError("Last-Event-ID", "is no cursor of this task's stream")
         return run, fold, seen
@@ -143,30 +157,26 @@ class Tasks:
             async for record in records:
                 for change in _taken(fold, record):
                     yield change
-        if fold.command is None:
-            async with aclosing(run.commands()) as commands:
-                async for command in commands:
-                    fold.take_command(command)
-        if fold.command is None:
+
+    async def _take_command(self, run: Run, fold: TaskFold, place: Position) -> None:
+        """Take the command of a run that has no journal yet; one that has waited may have been refused."""
+        start, until = {place.partition: place.offset}, {place.partition: place.offset + 1}
+        async with closing(self._log.read(place.topic, start, until=until, types=COMMANDS)) as records:
+            async for record in records:
+                if record.key == run.id and record.offset == place.offset:
+                    fold.take_command(record.unchecked)
+        if self._clock.now_ms() - fold.changed_ms > LOOK_S * 1000:
             await self._is_refused(run, fold)
 
     async def _is_refused(self, run: Run, fold: TaskFold) -> bool:
         """Whether the run's command is a dead letter; then the fold is told."""
-        refused = await refused_records(self._log, run.agent_type, run.id)
-        if not refused:
+        place = await self._places.find(run.agent_type, run.id)
+        if place.command is None:
             return False
-        for generation in await open_generations(self._log, run.agent_type):
-            partition = partition_of(run.id, generation.partitions)
-            until = {partition: (await self._log.end(generation.inbox))[partition]}
-            source = self._log.read(generation.inbox, {}, until=until, types=COMMANDS)
-            async with closing(source) as records:
-                async for record in records:
-                    reason = refused.get(Position(record.topic, record.partition, record.offset))
-                    if record.key == run.id and reason is not None:
-                        fold.take_command(record.unchecked)
-                        fold.refuse(reason)
-                        return True
-        return False
+        reason = (await refused_records(self._log, run.agent_type, run.id)).get(place.command)
+        if reason is not None:
+            fold.refuse(reason)
+        return reason is not None
 
     async def all(self, requester: str) -> list[TaskFold]:
         """Read all tasks of a requester, in no order, without their results.
@@ -208,11 +218,6 @@ class Tasks:
                 async with closing(self._log.read(topic, {}, until=until, types=types)) as records:
                     async for record in records:
                         yield record
-
-
-def new_fold(run: Run) -> TaskFold:
-    """Make the fold of a run that has read nothing yet."""
-    return TaskFold(task_id_of(run.agent_type, run.id), run.id, run.agent_type)
 
 
 def is_of(fold: TaskFold, requester: str) -> bool:

@@ -24,6 +24,9 @@ from noesium_stream.a2a.parts import single_value, text_in
 from noesium_stream.a2a.tasks import ANSWER_KEY, METADATA, TaskFold
 from noesium_stream.client import Client, Run
 from noesium_stream.errors import EventValidationError
+from noesium_stream.event.payload.canonical import canonical_json
+from noesium_stream.event.payload.value import to_json
+from noesium_stream.event.rules.agent_calls import input_of
 
 MOST_ID: Final = 256
 """Characters of the ids that a client makes up."""
@@ -81,8 +84,10 @@ class Messages:
             capability=None if offer.capability is None else offer.capability.id,
             metadata={METADATA: {name: value for name, value in said.items() if value is not None}},
         )
-        await run.check_input(given)
         run, fold = await self._tasks.find(task_id_of(run.agent_type, run.id), requester)
+        asked = {} if fold.command is None else input_of(fold.command.payload)
+        if canonical_json(asked) != canonical_json(to_json(given, "input")):
+            raise InvalidParamsError(f"The message {message.message_id} had another content before.")
         if fold.skill != offer.skill:
             raise InvalidParamsError(f"The message {message.message_id} was for the skill {fold.skill}.")
         return run, fold, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +69,7 @@ class Server:
         tokens: names by the hashes of their bearer tokens; None: everybody may ask.
         insecure: whether it may listen beside the loopback without tokens.
         policy: by which registrations of capabilities are judged.
+        sign: signs the card; None: it is not signed.
         wait_s: how long a request waits for the end of a task, in seconds.
         index: folder of the index of runs, if there is one.
         clock: source of time and ids.
@@ -86,6 +87,7 @@ class Server:
         tokens: Mapping[str, str] | None = None,
         insecure: bool = False,
         policy: Policy | None = None,
+        sign: Callable[[AgentCard], AgentCard] | None = None,
         wait_s: float = WAIT_S,
         index: Path | None = None,
         clock: Clock | None = None,
@@ -94,6 +96,7 @@ class Server:
         self._address = address or Address()
         self._tokens = tokens
         self._insecure = insecure
+        self._sign = sign
         self._wait_s = wait_s
         self._index = index
         self._clock = clock or SystemClock()
@@ -154,7 +157,7 @@ class Server:
             ) from error
 
     def _app(self, host: str) -> ASGIApp:
-        tasks = Tasks(self._log, self._offers.only, self._client)
+        tasks = Tasks(self._log, self._offers.only, self._client, self._clock)
         handler = LogRequestHandler(tasks, Messages(tasks, self._offers, self._client), self._wait_s)
         routes = [
             *create_agent_card_routes(AgentCard(), card_modifier=self._card),
@@ -170,7 +173,8 @@ class Server:
         only = self._offers.only
         name = only[0] if len(only) == 1 else "noesium"
         authenticated = self._tokens is not None
-        return make_card(await self._offers.all(), self.url, name=name, authenticated=authenticated)
+        card = make_card(await self._offers.all(), self.url, name=name, authenticated=authenticated)
+        return card if self._sign is None else self._sign(card)
 
     def _client(self, requester: str) -> Client:
         found = self._clients.get(requester)

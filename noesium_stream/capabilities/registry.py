@@ -6,10 +6,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Literal, overload
 
+from noesium_stream.capabilities.admission import is_news, versions_of
 from noesium_stream.capabilities.queries import Query, not_found
 from noesium_stream.capabilities.registry_copy import RegistryCopy
 from noesium_stream.capabilities.resolution import DeterministicResolver, Resolution, Wanted
-from noesium_stream.capabilities.state import Entry, RegistryState, canonical
+from noesium_stream.capabilities.state import Entry, RegistryState
 from noesium_stream.capabilities.version import check_version
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import CapabilityError
@@ -88,10 +89,10 @@ class CapabilityRegistry:
         """Offer a capability; nothing is written if exactly this is on offer already.
 
         Raises:
-            CapabilityError: this version is known with other metadata.
+            CapabilityError: this version is known with other metadata, or breaks callers of the last one.
             ConfigError: its version is no semantic version.
         """
-        if self._is_new(agent, capability, await self.refresh()):
+        if is_news(await self.refresh(), agent.agent_id, capability):
             event = CapabilityRegistered(
                 agent_id=agent.agent_id, agent_type=agent.agent_type, capability=capability
             )
@@ -101,16 +102,16 @@ class CapabilityRegistry:
         """Offer a new version of a capability that the agent offers already; earlier ones stay live.
 
         Raises:
-            CapabilityError: the agent offers no lower version, or this version is known with other metadata.
+            CapabilityError: the agent offers no lower version, or as `register`.
             ConfigError: its version is no semantic version.
         """
         state = await self.refresh()
-        if not self._is_new(agent, capability, state):
+        if not is_news(state, agent.agent_id, capability):
             return
         version = check_version(capability.version)
         versions = [
             entry.version
-            for entry in _of_agent(state, agent.agent_id, capability.id)
+            for entry in versions_of(state, agent.agent_id, capability.id)
             if check_version(entry.version).key < version.key and not entry.deprecated
         ]
         if not versions:
@@ -137,7 +138,7 @@ class CapabilityRegistry:
         state = await self.refresh()
         entry = state.entry(agent.agent_id, capability_id, version)
         if entry is None:
-            known = [one.version for one in _of_agent(state, agent.agent_id, capability_id)]
+            known = [one.version for one in versions_of(state, agent.agent_id, capability_id)]
             raise CapabilityError(
                 f"{agent.agent_id} does not offer {capability_id} {version}.",
                 hint=f"It offers: {', '.join(known) or 'no version of it'}.",
@@ -253,29 +254,5 @@ class CapabilityRegistry:
             raise not_found(state, self._resolver.explain(state, wanted, self.offset))
         return found
 
-    def _is_new(self, agent: AgentRef, capability: Capability, state: RegistryState) -> bool:
-        """Whether a registration would change something.
-
-        Raises:
-            CapabilityError: it would be passed over.
-        """
-        check_version(capability.version)
-        known = state.entry(agent.agent_id, capability.id, capability.version)
-        if known is None:
-            return True
-        if known.raw != canonical(capability):
-            raise CapabilityError(
-                f"{capability.id} {capability.version} of {agent.agent_id} has other metadata on the log.",
-                hint="A registered version is immutable: raise the version.",
-            )
-        return known.deprecated
-
     async def _write(self, agent: AgentRef, event: DomainEvent) -> None:
         await self._log.append([root_event(event, agent, self._clock)])
-
-
-def _of_agent(state: RegistryState, agent_id: str, capability_id: str) -> list[Entry]:
-    """All versions that an agent has ever offered of a capability."""
-    offers = state.offers(capability_id)
-    entries = () if offers is None else offers.entries.values()
-    return [entry for entry in entries if entry.agent_id == agent_id]

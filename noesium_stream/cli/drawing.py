@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from rich.text import Text
@@ -17,6 +18,7 @@ from noesium_stream.event.rules.labels import label_of
 
 _LABEL_WIDTH: Final = 100
 _NAME_WIDTH: Final = 80
+_MOST_WAITS: Final = 10
 COLORS: Final = {
     "completed": "green",
     "failed": "red",
@@ -35,6 +37,7 @@ def draw(run: RunTree) -> list[str]:
     if run.where:
         lines.append(styled(f"   at {run.where}"))
     lines.extend(styled(f"   waits for {wait.shown}") for wait in run.waits_for)
+    lines.extend(_waits_below(run))
     lines.extend(
         styled(f"   moved from version {move.source} to {move.target} before step {move.step}")
         for move in run.moves
@@ -42,6 +45,15 @@ def draw(run: RunTree) -> list[str]:
     tree = NarrowTree(Text("\n").join(lines), guide_style="")
     _add_steps(tree, run)
     return tree_lines(tree)
+
+
+def _waits_below(run: RunTree) -> Iterable[Text]:
+    """What runs below this one wait for; they keep it waiting, too."""
+    found = list(islice(run.waits_below, _MOST_WAITS + 1))
+    for below, wait in found[:_MOST_WAITS]:
+        yield styled(f"   {below.agent_type} {below.run_id[:SHORT_ID]} waits for {wait.shown}")
+    if len(found) > _MOST_WAITS:
+        yield styled("   and more: see below")
 
 
 def _head(run: RunTree) -> Text:
@@ -67,6 +79,8 @@ def _add_steps(tree: Tree, run: RunTree) -> None:
     width = max((len(step.node) for step in run.steps), default=0)
     for step in run.steps:
         _add_children(tree.add(_step_line(step, width)), step)
+    for effect in run.effects:
+        tree.add(_effect_line(effect))
 
 
 def _add_children(branch: Tree, step: StepTree) -> None:

@@ -52,8 +52,40 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     return escapes.escaped_json(text)
 
 
+class PartialLine:
+    """A line of a stream that is printed part by part."""
+
+    def __init__(self, *, err: bool) -> None:
+        self._err = err
+        self._is_open = False
+
+    def add(self, text: str) -> None:
+        """Print the next part, which may end the line and begin others; progress is indented."""
+        indent = "    " if self._err else ""
+        shown = escapes.lines(redacted(text) if self._err else text, color=False, indent=indent)
+        begins = "" if self._is_open or shown.startswith("\n") else indent
+        click.echo(begins + shown, nl=False, err=self._err, color=False)
+        self._is_open = not shown.endswith("\n")
+
+    def end(self) -> None:
+        """End the line, if there is one."""
+        if self._is_open:
+            self.add("\n")
+
+    def make_room(self) -> None:
+        """End the line if a line on standard error would continue it."""
+        if self._err or sys.stdout.isatty():
+            self.end()
+
+
+progress_part: Final = PartialLine(err=True)
+result_part: Final = PartialLine(err=False)
+
+
 def note(text: str) -> None:
     """Print a progress line for people on standard error; more lines in it are indented, secrets hidden."""
+    for part in (progress_part, result_part):
+        part.make_room()
     color = wants_color(err=True)
     click.echo(escapes.lines(redacted(text), color=color, indent="  "), err=True, color=color)
 

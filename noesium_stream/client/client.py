@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from noesium_stream.capabilities.version import in_range
 from noesium_stream.client.generations import GenerationInfo, generation_infos, grow
 from noesium_stream.client.run import Run
-from noesium_stream.client.views.approvals import Approval, open_ones, read_questions
+from noesium_stream.client.views.approvals import Approval
+from noesium_stream.client.views.nested_approvals import waiting_questions
 from noesium_stream.client.views.run_list import OPEN, WAITING, RunList, is_status
 from noesium_stream.client.views.run_reader import Since
 from noesium_stream.client.views.runs import RunInfo
@@ -278,9 +279,9 @@ class Client:
             )
         return self.run_handle(found[0].agent_type, found[0].run_id)
 
-    def run_handle(self, agent_type: str, run_id: str) -> Run:
-        """Make the handle of a run that is known to exist, without reading the log."""
-        return Run(self.log, agent_type, run_id, self._producer, self._clock, index=self._index)
+    def run_handle(self, agent_type: str, run_id: str, *, since: Since | None = None) -> Run:
+        """Make the handle of a run that is known to exist, and not below `since`, without reading the log."""
+        return Run(self.log, agent_type, run_id, self._producer, self._clock, since=since, index=self._index)
 
     @property
     def _index(self) -> RunIndex | None:
@@ -357,15 +358,14 @@ class Client:
     ) -> Sequence[Approval]:
         """List the questions of runs that wait for people's answers, oldest first.
 
-        With `where` only those of runs that fulfil these conditions; see `list_runs`.
+        With `where` only those of runs that fulfil these conditions; see `list_runs`. `Approval.path` says
+        in whose tree a run stands that was called by another one; `Run.questions` lists those of one tree.
         """
-        found: list[Approval] = []
-        types = [agent_type] if agent_type else await self.agent_types()
-        for kind in types:
-            found += (await read_questions(self.log, kind)).all()
-        waiting = open_ones(found)
+        known = await self.agent_types()
+        waiting = await waiting_questions(self.log, known, agent_type)
         if not where or not waiting:
             return waiting
+        types = [agent_type] if agent_type else known
         runs = {(run.agent_type, run.run_id) for run in await RunList(self.log, types, where).read()}
         return [question for question in waiting if (question.agent_type, question.run_id) in runs]
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from noesium_stream.client.run_view import RunView
 from noesium_stream.client.views.approvals import Approval, question_to_answer, read_questions
+from noesium_stream.client.views.nested_approvals import choose_below
 from noesium_stream.client.views.run_reader import Since
 from noesium_stream.client.views.tree_end import TreeEnd, cancel_orphans, tree_end
 from noesium_stream.client.views.tree_reader import TreeMember
 from noesium_stream.client.views.unresolved_effects import Decision, open_ledgers, resolution
 from noesium_stream.clock import Clock
 from noesium_stream.durations import Duration
-from noesium_stream.errors import RunEndedError
+from noesium_stream.errors import ApprovalError, RunEndedError
 from noesium_stream.event.domain_event import DomainEvent, root_event
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.payload.value import to_json
@@ -144,6 +145,9 @@ class Run(RunView):
     ) -> Approval:
         """Answer a question of the run with yes; the run goes on in its worker.
 
+        If the run itself has no open question, that of a run below it is answered (see `questions`), as if it
+        were asked there: once, whoever else answers it.
+
         Args:
             approval_id: id of the question or a prefix of it; optional if only one question is open.
             value: JSON value that the question asks for; None: no value.
@@ -170,12 +174,26 @@ class Run(RunView):
         """Answer a question of the run with no; see `approve`."""
         return await self._answer(approval_id, False, value, by, idempotency_key)
 
+    async def question(self, approval_id: str | None = None) -> Approval:
+        """Return the question that `approve` and `reject` answer; raises what they raise."""
+        questions = await read_questions(self._log, self.agent_type, self.id)
+        now_ms = self._clock.now_ms()
+        try:
+            return question_to_answer(questions, self.agent_type, self.id, approval_id, now_ms)
+        except ApprovalError as error:
+            own = [one for one in questions.all() if approval_id and one.approval_id.startswith(approval_id)]
+            if own or any(one.status == "open" for one in questions.all()):
+                raise
+            return choose_below(await self._questions_below(), approval_id, error)
+
     async def _answer(
         self, approval_id: str | None, approved: bool, value: Any, by: str | None, key: str | None
     ) -> Approval:
-        questions = await read_questions(self._log, self.agent_type, self.id)
         now_ms = self._clock.now_ms()
-        question = question_to_answer(questions, self.agent_type, self.id, approval_id, now_ms)
+        question = await self.question(approval_id)
+        if question.run_id != self.id:
+            asking = self.other(question.agent_type, question.run_id)
+            return await asking._answer(question.approval_id, approved, value, by, key)
         event = question.answer(approved, to_json(value, "value"), by or self._producer.agent_id)
         answer_id = await self._send(event, question.event_id, key=key)
         # Others may have answered between the two: each is told whose answer counts.

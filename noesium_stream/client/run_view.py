@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
-from noesium_stream.client.views.approvals import Approval, read_questions
+from noesium_stream.client.views.approvals import Approval, open_ones, read_questions
+from noesium_stream.client.views.nested_approvals import APPROVAL_TYPES, questions_below
 from noesium_stream.client.views.piece_reader import LIFE, PieceReader
 from noesium_stream.client.views.refused_records import refused_records
 from noesium_stream.client.views.run_list import WAITING
@@ -262,6 +263,15 @@ class RunView:
 
     def _tree(self) -> TreeReader:
         return TreeReader(self._log, self.agent_type, self.id, types=OF_RUNS, index=self._index)
+
+    async def questions(self) -> list[Approval]:
+        """List the questions of the run and of all runs below it that wait for answers, oldest first."""
+        return open_ones([*await self.approvals(), *await self._questions_below()])
+
+    async def _questions_below(self) -> list[Approval]:
+        types, index = APPROVAL_TYPES, self._index
+        reader = TreeReader(self._log, self.agent_type, self.id, types=types, index=index)
+        return await questions_below(self._log, reader)
 
     async def approvals(self) -> list[Approval]:
         """List the run's questions to people with their status, in the order of asking."""

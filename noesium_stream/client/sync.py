@@ -153,6 +153,14 @@ class SyncRun:
         """See `Run.approvals`."""
         return self._portal.call(self._run.approvals)
 
+    def questions(self) -> list[Approval]:
+        """See `Run.questions`."""
+        return self._portal.call(self._run.questions)
+
+    def question(self, approval_id: str | None = None) -> Approval:
+        """See `Run.question`."""
+        return self._portal.call(self._run.question, approval_id)
+
     def approve(self, approval_id: str | None = None, **options: Any) -> Approval:
         """See `Run.approve`."""
         return self._portal.call(partial(self._run.approve, approval_id, **options))

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from noesium_stream.agent.base import AgentContext, BaseGraphicAgent
 from noesium_stream.agent.capability import distinct
 from noesium_stream.durations import Duration, in_seconds
+from noesium_stream.errors import CapabilityError, ConfigError
 from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import kernel_node
 from noesium_stream.kernel.retry import Retries
@@ -68,6 +69,16 @@ class ProgramAgent(BaseGraphicAgent):
     async def stop(self) -> None:
         """End its processes."""
         await self._sessions.stop()
+
+    @classmethod
+    def check_input(cls, input: dict[str, Any]) -> None:
+        """See `BaseGraphicAgent.check_input`."""
+        if len(cls.declared.offers) > 1:
+            return  # the command says which
+        try:
+            first_state(cls.declared, input, None)
+        except CapabilityError as error:
+            raise ConfigError(error.message, hint=error.hint) from error
 
     def get_state_class(self) -> type[Any]:
         """See `BaseGraphicAgent.get_state_class`."""

@@ -79,10 +79,10 @@ class _Process:
         status = self.pipes.status
         return "closed its output" if status is None else f"ended with status {status}"
 
-    def said(self) -> str | None:
+    def said(self) -> str:
         """The end of what it wrote to standard error, for people."""
         text = self.pipes.errors.decode(errors="backslashreplace").strip()
-        return f"On standard error: {excerpt(text[-_SAID:], _SAID)}" if text else None
+        return f" On standard error: {excerpt(text[-_SAID:], _SAID)}" if text else ""
 
     def _hear(self, line: bytes) -> None:
         answer = self._dialogue.hear(line)
@@ -190,11 +190,10 @@ class CliDaemon:
             raise SubagentStateError(f"{self._who} is {self._life.state}: it was not asked.")
         outcome = await process.outcome()
         if isinstance(outcome, SubagentProtocolError):
-            raise SubagentProtocolError(f"{self._who} {outcome.message}", hint=process.said())
+            raise SubagentProtocolError(f"{self._who} {outcome.message}{process.said()}")
         if outcome is None:
             await process.ended()
-            said = f"{self._who} {process.how()} before it answered. {process.said() or ''}"
-            raise SubagentExitedError(said.rstrip())
+            raise SubagentExitedError(f"{self._who} {process.how()} before it answered.{process.said()}")
         self._life.move(State.IDLE)
         return outcome
 

@@ -23,6 +23,8 @@ MAX_STRAYS: Final = 100
 """Most repeated answers in a row that are dropped."""
 _REMEMBERED: Final = 100
 _SHOWN: Final = 200
+MAX_ERROR: Final = 1_000
+"""Most characters of a program's own error."""
 
 
 class Dialogue(ABC):
@@ -99,7 +101,8 @@ class _JsonDialogue(Dialogue):
         self._open, self._strays = None, 0
         if said.get("error") is not None:
             error = said["error"]
-            return Answer(error=excerpt(error if isinstance(error, str) else orjson.dumps(error).decode()))
+            text = error if isinstance(error, str) else orjson.dumps(error).decode()
+            return Answer(error=excerpt(text, MAX_ERROR))
         if "result" not in said:
             raise SubagentProtocolError(f"gave an answer with neither a result nor an error: {shown(line)}")
         return Answer(said["result"])

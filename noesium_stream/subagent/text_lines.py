@@ -13,7 +13,7 @@ import orjson
 
 from noesium_stream.errors import CapabilityError, ConfigError, SubagentProtocolError
 from noesium_stream.subagent.lifecycle import Answer, Request
-from noesium_stream.subagent.protocol import Dialogue, Protocol, excerpt, parsed, shown
+from noesium_stream.subagent.protocol import MAX_ERROR, Dialogue, Protocol, excerpt, parsed, shown
 
 _Form = Literal["text", "json", "number"]
 _ID: Final = "request_id"
@@ -104,7 +104,7 @@ class TextLines(Protocol):
         try:
             text = said.decode()
             if self._error is not None and self._error.search(text[:_JUDGED]):
-                return Answer(error=excerpt(text))
+                return Answer(error=excerpt(text, MAX_ERROR))
             return Answer(_READ[self.answer](text))
         except UnicodeDecodeError:
             return Answer(error=f"gave an answer that is not UTF-8: {shown(said)}")

@@ -52,6 +52,9 @@ _STDERR: Final = 2
 _BUSY: Final = frozenset({"429", "503"})
 
 
+_HOW: Final = "Give on_approval (NOESIUM_ON_APPROVAL, --on-approval) as a program and its arguments."
+
+
 class _UntoldError(NoesiumError):
     """Nobody was told; `again`: another attempt may help."""
 
@@ -220,11 +223,13 @@ def _command(text: str) -> list[str]:
     try:
         argv = shlex.split(text)
     except ValueError as error:
-        raise ConfigError(f"The command for questions cannot be read: {error}.", hint=text[:_SHOWN]) from None
+        raise ConfigError(
+            f"The command for questions cannot be read: {error}: {text[:_SHOWN]}", hint=_HOW
+        ) from None
     if not argv or shutil.which(argv[0]) is None:
         raise ConfigError(
             f"The command for questions is not there: {argv[0] if argv else 'it is empty'}.",
-            hint="Give on_approval (NOESIUM_ON_APPROVAL, --on-approval) as a program and its arguments.",
+            hint=_HOW,
         )
     return argv
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Final
 
 from noesium_stream.clock import Clock
@@ -70,3 +71,12 @@ class Lines:
                 return
             self._waits = False
         self._progress(line)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Format ascending numbers, as of partitions: `0-3, 7`."""
+    found = []
+    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in group]
+        found.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ", ".join(found)

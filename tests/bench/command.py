@@ -5,7 +5,7 @@
     python -m tests.bench projection [--events 100000] [--keys 1000000] [--only fold,...] [--json]
     python -m tests.bench worker [--events 300000] [--runs 20000] [--only handler,graph,...] [--json]
     python -m tests.bench prompt [--repetitions 9] [--json]
-    python -m tests.bench delegation [--trips 60] [--callers 1000] [--only trip,...] [--json]
+    python -m tests.bench delegation [--trips 60] [--callers 1000] [--tokens 300] [--only trip,...] [--json]
     python -m tests.bench registry [--events 100000] [--capabilities 10000] [--only fold,...] [--json]
 
 Figures are reported, not asserted: the exit code is 0 when all could be measured, 1 when one could not. A run
@@ -325,6 +325,7 @@ def _parser() -> argparse.ArgumentParser:
     calls.add_argument("--repetitions", type=_positive, default=default.repetitions)
     calls.add_argument("--trips", type=_positive, default=default.trips, help="calls of a round")
     calls.add_argument("--callers", type=_positive, default=default.callers, help="runs of a round")
+    calls.add_argument("--tokens", type=_positive, default=default.tokens, help="of a run")
     calls.add_argument("--bootstrap", help="a broker that is there; without one, one is started")
     offers = commands.add_parser("registry", help="capabilities: folding, choosing, restarting")
     sizes = registry.RegistrySettings

@@ -1,4 +1,4 @@
-"""Delegation: a round trip beside the same transactions by hand, and many callers beside direct calls."""
+"""Delegation: a round trip beside the same by hand, many callers beside direct calls, tokens on their way."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from noesium_stream.worker import Worker
 from noesium_stream.worker.process_settings import tune_process
 from tests.bench.by_hand.produce import producer
 from tests.bench.delegation_agents import Adder, timed_caller
+from tests.bench.delegation_tokens import tokens_of
 from tests.bench.harness import Figure, Side, interleave, percentile, progress
 from tests.bench.place import kafka_log
 from tests.bench.projection_place import run_alone
@@ -44,6 +45,7 @@ class DelegationSettings:
     repetitions: int = 3
     trips: int = 60
     callers: int = 1_000
+    tokens: int = 300
 
 
 @dataclass(frozen=True)
@@ -252,4 +254,9 @@ async def measure_callers(settings: DelegationSettings, kafka: KafkaServer) -> l
     return [Figure("callers", "a caller and the run that it calls", "runs/s", *sides, 0.6, note=note)]
 
 
-OF_DELEGATION = {"trip": measure_trip, "callers": measure_callers}
+async def measure_token(settings: DelegationSettings, kafka: KafkaServer) -> list[Figure]:
+    """Milliseconds from a provider's `step.write` to the line of a command, beside bare clients."""
+    return await tokens_of(settings.folder, settings.repetitions, settings.tokens, kafka)
+
+
+OF_DELEGATION = {"trip": measure_trip, "callers": measure_callers, "token": measure_token}

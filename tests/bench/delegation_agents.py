@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypedDict
@@ -109,5 +110,34 @@ def timed_caller(trips: list[tuple[float, float]]) -> type[BaseGraphicAgent]:
     return TimedCaller
 
 
-CREWS: dict[str, list[type[BaseGraphicAgent]]] = {"callers": [Caller, Adder]}
+class Story(TypedDict, total=False):
+    pieces: int
+    pause_ms: int
+
+
+async def _talk(state: Story) -> Story:
+    step = current_step()
+    for _ in range(state["pieces"]):
+        await asyncio.sleep(state["pause_ms"] / 1e3)
+        await step.write(f"{time.monotonic():.6f}\n")
+    return {}
+
+
+class Talker(BaseGraphicAgent):
+    """Answers in pieces, each of which says when it was written, by the machine's monotonic clock."""
+
+    agent_type = "talker"
+
+    def get_state_class(self) -> type[Any]:
+        return Story
+
+    def _build_graph(self) -> Graph:
+        graph: Graph = StateGraph(Story)
+        graph.add_node("talk", _talk)
+        graph.add_edge(START, "talk")
+        graph.add_edge("talk", END)
+        return graph
+
+
+CREWS: dict[str, list[type[BaseGraphicAgent]]] = {"callers": [Caller, Adder], "talker": [Talker]}
 """Agents that one worker has together."""

@@ -3,6 +3,11 @@
 A term and its definition are one block, and a table's rows have its head with them. Broken markup is normal
 and never an error; hostile markup is bounded by the process that it is read in.
 
+Decision record: tags that nothing closes. The standard library's parser looks for the end of each of them up
+to the end of the text, and goes on with the next one: 100 kB of `<a b='` took 30 s. What stands behind the
+last `>` is therefore text from the start, and after `_MOST_UNCLOSED` such tags no end is looked for any more.
+That is what the parser says of them anyway, except for a good tag behind so many others, which becomes text.
+
 Decision record: faster parsers (selectolax, lxml) do not say on which line a text is; a citation needs it.
 """
 
@@ -37,6 +42,7 @@ _VOID: Final = frozenset(_VOID_TEXT.split())
 _SIDE_TAGS: Final = frozenset(["div", "ul", "ol", "table", "p", "a", "span", "aside", "section"])
 _ENDS_HEADING: Final = _BLOCKS | {"li", "dt", "dd", "table", "tr", "td", "th"}
 _MOST_TERM: Final = 400
+_MOST_UNCLOSED: Final = 10
 _WIDE_CELL: Final = 40
 """A table with a cell of more words than that is there for the page's layout."""
 
@@ -46,7 +52,7 @@ def parse(data: bytes, path: str) -> Document:
     charset = _CHARSET.search(data[:4096])
     reader = _Reader()
     text = decode(data, charset.group(1).decode("ascii") if charset else None)
-    reader.feed(_without_open_comments("\n".join(split_lines(text))))
+    reader.feed(_without_open_tags(_without_open_comments("\n".join(split_lines(text)))))
     reader.close()
     reader.finish()
     return Document(reader.title.strip() or reader.first_heading or path, reader.blocks)
@@ -76,6 +82,15 @@ class _Reader(HTMLParser):
         self.outer: list[tuple[str, bool]] = []
         """The terms that lists within their definitions interrupt."""
         self.tables: list[_Table] = []
+        self.unclosed = 0
+
+    def check_for_whole_start_tag(self, i: int) -> int:
+        """The end of the tag at `i`, or -1 if there is none; of some such tags it is not looked for."""
+        if self.unclosed >= _MOST_UNCLOSED:
+            return -1
+        end = super().check_for_whole_start_tag(i)
+        self.unclosed += end < 0
+        return end
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
         """Skip `<![...>` as browsers do; that of the standard library fails on broken ones."""
@@ -326,6 +341,12 @@ def _without_open_comments(text: str) -> str:
     """`text` in which comments that nothing closes do not begin: each of them is searched to the end."""
     behind = text.rfind("-->") + 3 if "-->" in text else 0
     return text[:behind] + text[behind:].replace("<!--", "")
+
+
+def _without_open_tags(text: str) -> str:
+    """`text` in which nothing begins behind the last `>`, so that no end of it is searched."""
+    behind = text.rfind(">") + 1
+    return text[:behind] + text[behind:].replace("<", "&lt;")
 
 
 def _text_lines(parts: list[tuple[int, str]]) -> tuple[list[str], list[int]]:

@@ -21,6 +21,7 @@ from noesium_stream.cli.session import (
 from noesium_stream.cli.signals import synchronous
 from noesium_stream.client import Client
 from noesium_stream.errors import ConfigError
+from noesium_stream.event.trust.key_files import read_private_key
 from noesium_stream.event.trust.policy import read_policy
 
 
@@ -79,6 +80,7 @@ async def serve_command(
     killed, and there may be several on one log.
     """
     require_library()
+    from noesium_stream.a2a.card import card_signer  # noqa: PLC0415
     from noesium_stream.a2a.server import Address, Server, quiet_libraries  # noqa: PLC0415 - an extra
     from noesium_stream.a2a.tokens import read_tokens  # noqa: PLC0415
 
@@ -92,6 +94,8 @@ async def serve_command(
     tokens = None if tokens_path is None else await asyncio.to_thread(read_tokens, tokens_path)
     policy_path = loaded.noesium.policy
     policy = None if policy_path is None else await asyncio.to_thread(read_policy, policy_path)
+    key_path = loaded.noesium.signing_key
+    sign = None if key_path is None else card_signer(*await asyncio.to_thread(read_private_key, key_path))
     quiet_libraries()
     log = await open_configured(loaded)
     try:
@@ -110,6 +114,7 @@ async def serve_command(
             tokens=tokens,
             insecure=insecure,
             policy=policy,
+            sign=sign,
             wait_s=wait_s,
             index=projections_folder(loaded, None),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -27,4 +28,5 @@ def agent_command(name: str) -> None:
     """
     folder = new_agent(name, Path.cwd())
     out(str(folder.relative_to(Path.cwd())))
-    note(f'Go on with: cd {name} && pytest && noesium run {name} "Who are you?"')
+    tests = "pytest" if find_spec("pytest") is not None else "pip install pytest && pytest"
+    note(f'Go on with: cd {name} && {tests} && noesium run {name} "Who are you?"')

@@ -34,6 +34,14 @@ MOST_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
+class PathStep:
+    """A run in the path from the root of a tree to a run."""
+
+    agent_type: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Approval:
     """One question of a run.
 
@@ -41,7 +49,9 @@ class Approval:
     or ended (the run has ended without an answer). `answer_schema` is the JSON Schema of the answer's value.
     Without `approvers` anyone may answer; entries `role:NAME` are judged by the run's owner. With `minimum`
     so many people have to approve, of whom `approved_by` have; `requested_by` asked for the run, as far as it
-    is known, and is not one of them. Times are milliseconds since the epoch.
+    is known, and is not one of them. Times are milliseconds since the epoch. `path` has the runs from the
+    root to this one where it was called by another run, as far as that was read; `root_run_id` is what the
+    run itself says of its root.
     """
 
     run_id: str
@@ -63,6 +73,8 @@ class Approval:
     minimum: int | None = None
     approved_by: tuple[str, ...] = ()
     requested_by: str | None = None
+    root_run_id: str | None = None
+    path: tuple[PathStep, ...] = ()
 
     def answer(self, approved: bool, value: Any, by: str) -> ApprovalAnswered:
         """Make the event that answers the question.
@@ -363,6 +375,7 @@ def _asked(event: EventEnvelope, agent_type: str, requested_by: str | None) -> A
         deadline_ms=payload.get("deadline_ms"),
         minimum=payload.get("minimum"),
         requested_by=requested_by,
+        root_run_id=event.correlation_id,
     )
 
 

@@ -19,6 +19,9 @@ from noesium_stream.event.rules.run_life import ENDINGS, RunLife, evolve, execut
 from noesium_stream.projection.builtin.execution import OF_RUNS
 from noesium_stream.projection.builtin.execution_state import RunState
 
+_DIGITS: Final = 10
+"""No superstep has a number of so many digits."""
+
 _PLUMBING: Final = (
     *("run.", "kernel.", "capability.", "tool.invocation.", "effect."),
     *("partition.", "command.", "agent."),
@@ -107,7 +110,8 @@ class RunTree(RunLife):
 
     `status` is `requested` (not started yet), `running`, `waiting` (each open task waits: see `waits_for`),
     `stranded` (`reason` says why), `compensating` (its effects are being compensated), `completed`, `failed`,
-    `cancelled` or `expired`. Times are those of the producers' clocks (ms), None if unknown.
+    `cancelled` or `expired`. Times are those of the producers' clocks (ms), None if unknown. `effects` undo
+    the run as a whole; all others are in their steps.
     """
 
     run_id: str
@@ -124,6 +128,7 @@ class RunTree(RunLife):
     ended_ms: int | None = None
     duration_ms: int | None = None
     steps: list[StepTree] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     signals: list[str] = field(default_factory=list)
@@ -134,6 +139,16 @@ class RunTree(RunLife):
     def calls(self) -> Iterator[Call]:
         """Yield the calls of all steps."""
         return (call for step in self.steps for call in step.calls)
+
+    @property
+    def waits_below(self) -> Iterator[tuple[RunTree, Wait]]:
+        """Yield what the open runs below this one wait for, other than answers of further runs."""
+        waiting = [self]
+        while waiting:
+            run = waiting.pop()
+            if run is not self:
+                yield from ((run, wait) for wait in run.waits_for if wait.kind != "call")
+            waiting += [call.run for call in run.calls if call.run is not None][::-1]
 
 
 def causal_tree(
@@ -200,6 +215,7 @@ class _Growth:
         self._by_key: dict[tuple[int, str], StepTree] = {}
         self._calls: dict[str, Call] = {}
         self._effects: dict[str, Effect] = {}
+        self._step_of_effect: dict[str, StepTree] = {}
         self._instance = ""
         self._state: RunState | None = None
 
@@ -356,9 +372,21 @@ class _Growth:
         if payload["effect_id"] in self._effects:
             return
         effect = self._effects[payload["effect_id"]] = Effect(payload["name"], event.timestamp_ms)
-        step = self._step_of(event)
+        undone = payload.get("compensates")
+        if undone == self.run.run_id:
+            self.run.effects.append(effect)
+            return
+        step = self._step_of(event) if undone is None else self._step_undone(undone)
         if step is not None:
             step.effects.append(effect)
+            self._step_of_effect[payload["effect_id"]] = step
+
+    def _step_undone(self, what: str) -> StepTree | None:
+        """Find the step that is undone, or that had this effect; by default the last one."""
+        step, _, path = what.partition("/")
+        node = self._by_key.get((int(step), path)) if step.isdecimal() and len(step) < _DIGITS else None
+        last = self.run.steps[-1] if self.run.steps else None
+        return self._step_of_effect.get(what) or node or last
 
     def _on_effect_completed(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         self._settle(payload, "completed", None)

@@ -62,6 +62,20 @@ def meaning(schema: Any, *, named: bool = False) -> Any:
     return schema
 
 
+def resolved(schema: Any, root: JsonSchema) -> Any:
+    """The schema that a local `$ref` points to; anything else as it is."""
+    while isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+        target: Any = root
+        for part in schema["$ref"].removeprefix("#").split("/")[1:]:
+            target = (
+                target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
+            )
+        if target is None or target is schema:
+            break
+        schema = target
+    return schema
+
+
 def refuse_remote_references(schema: Any) -> None:
     """Check that a payload's schema is self-contained (RFC-0002): validation never fetches anything.
 

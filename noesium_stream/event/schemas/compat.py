@@ -17,7 +17,7 @@ from noesium_stream.errors import ConfigError
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.codec.avro_schema import released_schemas
 from noesium_stream.event.envelope_fields import short
-from noesium_stream.event.payload.schema import JsonSchema, meaning
+from noesium_stream.event.payload.schema import JsonSchema, meaning, resolved
 from noesium_stream.event.schemas.files import read_schemas
 from noesium_stream.event.standard.catalogue import standard_catalogue
 
@@ -110,7 +110,7 @@ def _differences(old: JsonSchema, new: JsonSchema) -> Iterator[str]:
 
 def _changes(old: Any, new: Any, path: str, roots: _Roots, seen: frozenset[tuple[int, int]]) -> Iterator[str]:
     """The differences of `new` from `old` other than added optional fields."""
-    old, new = _resolved(old, roots[0]), _resolved(new, roots[1])
+    old, new = resolved(old, roots[0]), resolved(new, roots[1])
     if (id(old), id(new)) in seen:
         return
     seen |= {(id(old), id(new))}
@@ -162,20 +162,6 @@ def _changed(path: str, keyword: str, before: Any, after: Any) -> str:
 
 def _said(value: Any) -> str:
     return "not given" if value is None else short(value)
-
-
-def _resolved(schema: Any, root: JsonSchema) -> Any:
-    """The schema that a local `$ref` points to; anything else as it is."""
-    while isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
-        target: Any = root
-        for part in schema["$ref"].removeprefix("#").split("/")[1:]:
-            target = (
-                target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
-            )
-        if target is None or target is schema:
-            break
-        schema = target
-    return schema
 
 
 def _number(version: str) -> tuple[int, ...]:

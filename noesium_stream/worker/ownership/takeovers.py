@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
 from typing import Any, Final
 
 from noesium_stream.errors import CorruptRecordError
@@ -14,6 +13,7 @@ from noesium_stream.log.record import Record
 from noesium_stream.log.topics import first_generation, generation_of, partition_of
 from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.heartbeats import last_heartbeats
+from noesium_stream.worker.progress_lines import ranges
 
 _SHORT_ID: Final = 13
 _LOOKED_AT: Final = 20_000
@@ -88,13 +88,5 @@ def _named(contexts: list[PartitionContext]) -> str:
         where = "" if own and generation_of(topic) == 1 else f" of {topic}"
         numbers = sorted({context.partition for context in contexts if context.inbox == topic})
         word = "partition" if len(numbers) == 1 else "partitions"
-        parts.append(f"{word} {_ranges(numbers)}{where}")
+        parts.append(f"{word} {ranges(numbers)}{where}")
     return ", ".join(parts)
-
-
-def _ranges(numbers: list[int]) -> str:
-    found = []
-    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        run = [number for _, number in group]
-        found.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
-    return ", ".join(found)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from a2a.client import A2AClientError
+from a2a.client import A2ACardResolver, A2AClientError
 from a2a.types import GetTaskRequest, ListTasksRequest
 from a2a.utils.errors import TaskNotFoundError
+from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from noesium_stream.a2a.gate import MAX_BODY_BYTES
 from noesium_stream.a2a.tokens import token_hash
@@ -100,6 +104,26 @@ async def test_requests_that_are_wrong_get_one_sentence_and_no_traceback(tmp_pat
     assert empty["error"]["code"] == -32602
     assert "Traceback" not in "\n".join([*process.err, large.text, foreign.text, deep.text, str(sent_deep)])
     assert len(process.err) == 1, process.err  # where it serves: others cannot fill its standard error
+
+
+async def test_the_card_is_signed_with_the_key_of_the_server(tmp_path: Path) -> None:
+    place = Place(tmp_path, NOESIUM_SIGNING_KEY=str(tmp_path / "server.key"))
+    public = place.folder.json("keys", "new", "server", "--for", "a2a", "--out", "server.key")
+    verifier = create_signature_verifier(lambda key_id, url: public_key(public, key_id), ["EdDSA"])
+    async with place.working(Desk):
+        with place.serving() as server:
+            async with httpx.AsyncClient(trust_env=False) as http:
+                resolver = A2ACardResolver(http, server.url)
+                card = await resolver.get_agent_card(signature_verifier=verifier)
+    card.description = "changed on the way"
+    with pytest.raises(InvalidSignaturesError):
+        verifier(card)
+
+
+def public_key(entries: Any, key_id: str | None) -> Any:
+    entry = entries[key_id]
+    text = entry["key"] if isinstance(entry, dict) else entry
+    return Ed25519PublicKey.from_public_bytes(base64.urlsafe_b64decode(text))
 
 
 async def test_an_address_that_others_reach_needs_tokens(tmp_path: Path) -> None:

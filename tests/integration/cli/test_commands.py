@@ -362,6 +362,14 @@ async def test_show_of_a_run_that_nobody_has_taken_up_says_who_was_asked_what(fo
     )
 
 
+def test_tail_says_that_there_are_no_such_events(used: tuple[Folder, str]) -> None:
+    folder, _ = used
+    done = folder.run("tail", "--type", "nosuch")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("There are no such events on sqlite:///")
+    assert folder.run("tail", "--lines", "0").stderr == ""
+
+
 def test_events_are_the_journal_in_its_order(used: tuple[Folder, str]) -> None:
     folder, run_id = used
     types = [json.loads(line)["event_type"] for line in folder.ok("events", run_id, "--json").splitlines()]

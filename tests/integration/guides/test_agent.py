@@ -100,6 +100,7 @@ def a_node_calls_a_model(reader: Reader) -> None:
     said = reader.bash("poet", PYTHONPATH=str(MODEL)).stdout
     assert "Two lines about rain. t=0.0 s=7" in said
     assert "as recorded (completed), 1 step" in said
+    assert reader.bash("teller").stdout == "Once upon a time \n"
 
 
 def tools_and_failures(reader: Reader) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -182,3 +184,40 @@ def test_hostile_markup_is_no_error(source: str) -> None:
 )
 def test_endless_markup_is_read_in_bearable_time(part: str) -> None:
     passages_of(html.parse((part * (100_000 // len(part))).encode(), "a.html"))
+
+
+@pytest.mark.parametrize("part", ["<a b='", '<a b="', "<a ", "<a b=", "<a<", "<a b='>' "])
+def test_the_end_of_tags_that_nothing_closes_is_looked_for_a_few_times(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[int] = []
+    search = HTMLParser.check_for_whole_start_tag
+
+    def count(parser: HTMLParser, at: int) -> int:
+        end = search(parser, at)
+        searched.append((end if end >= 0 else len(parser.rawdata)) - at)
+        return end
+
+    monkeypatch.setattr(HTMLParser, "check_for_whole_start_tag", count)
+    text = "<p>begin</p>" + part * (50_000 // len(part))
+    assert "begin" in texts(text)
+    assert sum(searched) <= (html._MOST_UNCLOSED + 1) * len(text)
+
+
+def test_the_pages_behind_a_few_tags_that_nothing_closes_are_read_as_ever() -> None:
+    source = "<a b=x'y>one</a><h1>Head</h1><p>two <b>three</b> <i"
+    assert units(source) == [("prose", "one", 1, 1), ("prose", "two three <i", 1, 1)]
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="<>/!?&lgt;=\"' \nabp", max_size=100))
+def test_without_tags_that_nothing_closes_the_text_is_the_same(source: str) -> None:
+    assert read(html._without_open_tags(source)) == read(source)
+
+
+def read(text: str) -> list[tuple[list[str], int]]:
+    reader = html._Reader()
+    reader.feed(text)
+    reader.close()
+    reader.finish()
+    return [(block.lines, block.start) for block in reader.blocks]

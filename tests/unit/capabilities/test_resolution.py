@@ -203,6 +203,46 @@ async def test_an_update_names_the_version_before_and_both_are_live() -> None:
     await log.close()
 
 
+def typed(version: str, required: list[str], agent: AgentRef = A) -> Capability:
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": required}
+    return Capability(id="corpus.search", version=version, input_schema=schema, output_schema={})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refused"),
+    [
+        (["1.0.0"], "1.1.0", True),
+        (["1.0.0"], "2.0.0", False),
+        (["1.0.0"], "1.1.0-rc.1", False),
+        (["1.0.0-rc.1"], "1.0.0", False),
+        (["0.1.0"], "0.1.1", True),
+        (["0.1.0"], "0.2.0", False),
+        (["0.0.1"], "0.0.2", False),
+        (["1.0.0", "2.0.0"], "2.1.0", True),
+    ],
+)
+async def test_a_version_that_breaks_callers_needs_a_new_major(
+    before: list[str], after: str, refused: bool
+) -> None:
+    log = await open_log("memory://")
+    registry = CapabilityRegistry(log)
+    for version in before:
+        await registry.register(A, typed(version, []))
+    await registry.register(B, typed(after, ["q"]))  # another agent has other callers
+    if refused:
+        with pytest.raises(CapabilityError) as caught:
+            await registry.register(A, typed(after, ["q"]))
+        old = before[-1]
+        wanted = f"corpus.search {after} breaks callers of {old} of a: input.q is required now."
+        assert caught.value.message == wanted
+        assert caught.value.hint is not None
+        assert "Raise the version to" in caught.value.hint
+        await registry.deprecate(A, "corpus.search", old, "nobody calls it")
+    await registry.register(A, typed(after, ["q"]))
+    assert {one.agent_id for one in await registry.find("corpus.search", after)} == {"a", "b"}
+    await log.close()
+
+
 async def test_only_an_offer_can_be_deprecated_and_only_once() -> None:
     log = await open_log("memory://")
     registry = CapabilityRegistry(log)

@@ -304,6 +304,37 @@ def test_failures_of_calls_effects_and_runs_carry_their_reason() -> None:
     assert "· store  1 ms  failed: OSError: full" in drawn
 
 
+def test_what_undoes_a_part_is_shown_where_that_is_and_what_undoes_the_run_after_its_steps() -> None:
+    log = Journal()
+    run_id = log.clock.uuid7()
+    log.start("tour", run_id)
+
+    def call(name: str, cause: EventEnvelope | None = None, undoes: str | None = None) -> None:
+        named = {
+            "run_id": run_id,
+            "effect_id": name,
+            "name": name,
+            "fingerprint": name,
+            "idempotency_key": name,
+        }
+        requested = EffectRequested(**named, effect_class="external", compensates=undoes)
+        asked = log.put("tour", run_id, requested, cause)
+        log.put("tour", run_id, EffectCompleted(run_id=run_id, effect_id=name, duration_ms=5), asked)
+
+    call("reserve", log.enter("tour", run_id, "book", 1))
+    log.complete("tour", run_id, "book", 1)
+    log.enter("tour", run_id, "pay", 2)
+    call("undo pay", undoes="2/pull:pay")
+    call("undo reserve", undoes="reserve")
+    call("undo unknown", undoes=f"{'9' * 99}/pull:pay")
+    call("undo the run", undoes=run_id)
+    tree = causal_tree(run_id, log.events)
+    effects = {step.node: [effect.name for effect in step.effects] for step in tree.steps}
+    assert effects == {"book": ["reserve", "undo reserve"], "pay": ["undo pay", "undo unknown"]}
+    assert [effect.name for effect in tree.effects] == ["undo the run"]
+    assert lines(tree)[-1] == "└─ · undo the run  5 ms"
+
+
 def test_what_steps_do_at_the_same_time_is_told_apart_by_its_cause() -> None:
     log = Journal()
     run_id = log.clock.uuid7()

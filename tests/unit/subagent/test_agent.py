@@ -71,6 +71,12 @@ def test_a_wrong_declaration_is_refused_when_it_is_made(wrong: dict[str, Any], w
         cli_subagent(given.pop("agent_type"), given.pop("command"), given.pop("capabilities"), **given)
 
 
+def test_a_wrong_input_is_refused_before_a_run_begins() -> None:
+    program().check_input({"how": "good"})
+    with pytest.raises(ConfigError, match=r"test\.task does not take these arguments: hwo"):
+        program().check_input({"hwo": "good"})
+
+
 async def test_a_worker_does_not_start_without_the_program(tmp_path: Path) -> None:
     missing = cli_subagent("test", ["no-such-program"], [task])
     with pytest.raises(ConfigError, match="The program no-such-program of the agent test is not on this"):

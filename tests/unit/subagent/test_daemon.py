@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -229,5 +231,21 @@ async def test_lines_of_the_life_before_are_not_heard_in_the_next_one() -> None:
     await one.spawn()
     await one.send(request("r1", how="endless"))
     await one.restart("it takes too long")
+    assert (await asked(one, request("r2")))["how"] == "good"
+    await one.terminate()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells the program of its guard's death")
+async def test_a_guard_that_is_killed_takes_its_program_along() -> None:
+    one = daemon()
+    await one.spawn()
+    pid = (await asked(one, request()))["pid"]
+    guard = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(guard, signal.SIGKILL)
+    await gone([pid, guard])
+    async with asyncio.timeout(PATIENCE_S):
+        while await one.health_check():
+            await asyncio.sleep(0.002)
+    await one.spawn()
     assert (await asked(one, request("r2")))["how"] == "good"
     await one.terminate()

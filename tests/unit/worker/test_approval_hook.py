@@ -378,6 +378,7 @@ def test_what_cannot_be_used_is_refused_at_once(
     with pytest.raises(ConfigError, match=problem) as told:
         hook([], command, webhook)
     assert "secret" not in str(told.value)
+    assert (told.value.hint or "").startswith("Give ")
 
 
 async def test_a_fault_of_who_is_told_is_not_the_run_s(log: EventLog, tmp_path: Path) -> None:

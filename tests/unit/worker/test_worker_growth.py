@@ -81,7 +81,7 @@ def worker(log: EventLog, home: Path, **options: Any) -> Worker:
 
 async def started(run: Run) -> None:
     async def running() -> bool:
-        return (await run.info()).status == "running"
+        return (await run.info()).status in ("running", "waiting")
 
     await eventually(running)
 

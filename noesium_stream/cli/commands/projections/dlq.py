@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from noesium_stream.cli import refused
+from noesium_stream.cli.commands.projections import refused
 from noesium_stream.cli.exits import FAILED
 from noesium_stream.cli.output import note, out, out_json, shorten
 from noesium_stream.cli.session import (

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from noesium_stream.cli.eventline import SHORT_ID
 from noesium_stream.cli.exits import FAILED, OK
 from noesium_stream.cli.output import duration, note, out_json, say_error, shorten
 from noesium_stream.cli.session import (
@@ -24,32 +25,43 @@ from noesium_stream.cli.session import (
 )
 from noesium_stream.cli.table import table
 from noesium_stream.client import Approval, Client, Run
-from noesium_stream.client.views.approvals import question_to_answer, read_questions
 from noesium_stream.client.views.where import parse_where
 from noesium_stream.clock import SystemClock, to_rfc3339
 from noesium_stream.errors import EventError, EventStoreError, RunError, RunNotFoundError, brief
 
 _ID_WIDTH: Final = 8
+_LONGEST_PATH: Final = 8
 
 
 @click.command("approvals")
+@click.argument("run_id", metavar="[RUN]", required=False, callback=given_run)
 @click.option("-a", "--agent", "agent_type", metavar="TYPE", help="Only of runs of this agent type.")
 @where_option
 @log_option
 @json_option
 @asynchronous
 async def approvals_command(
-    agent_type: str | None, where: tuple[str, ...], log_url: str | None, as_json: bool
+    run_id: str | None, agent_type: str | None, where: tuple[str, ...], log_url: str | None, as_json: bool
 ) -> None:
-    """List what runs wait for people to answer, the oldest first."""
+    """List what runs wait for people to answer, the oldest first.
+
+    With RUN only what it and the runs below it ask. Below a question of a run that was called by others
+    stands its path, from the root.
+    """
+    if run_id is not None and (agent_type or where):
+        raise click.UsageError("--agent and --where select among all questions: give no RUN.")
     conditions = parse_where(where)
     async with opened(log_url) as log, Client(log) as client:
-        found = await client.approvals(agent_type=agent_type, where=conditions)
+        if run_id is None:
+            found = await client.approvals(agent_type=agent_type, where=conditions)
+        else:
+            found = await (await client.get_run(run_id)).questions()
     now_ms = SystemClock().now_ms()
     if as_json:
         out_json([{**asdict(question), "age_ms": max(0, now_ms - question.asked_ms)} for question in found])
     elif not found:
-        note(f"No run on {log.url} waits for an answer.")
+        whose = f"on {log.url}" if run_id is None else f"of the tree of {run_id}"
+        note(f"No run {whose} waits for an answer.")
     else:
         _print_questions(found, now_ms)
 
@@ -85,7 +97,8 @@ def _given_ids(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
 async def approve_command(ctx: click.Context, **given: Any) -> None:
     """Answer a run's question with yes.
 
-    RUN and ID may be the beginning of an id; ID is needed where several questions of the run are open.
+    RUN and ID may be the beginning of an id; ID is needed where several questions of the run are open. If RUN
+    itself asks nothing, the question of a run below it is answered.
     Several runs, or --all with --agent and --where, are answered together: they are listed first, and nothing
     is sent before you say yes. One that is refused does not keep the others from being sent.
     """
@@ -99,7 +112,8 @@ async def approve_command(ctx: click.Context, **given: Any) -> None:
 async def reject_command(ctx: click.Context, **given: Any) -> None:
     """Answer a run's question with no.
 
-    RUN and ID may be the beginning of an id; ID is needed where several questions of the run are open.
+    RUN and ID may be the beginning of an id; ID is needed where several questions of the run are open. If RUN
+    itself asks nothing, the question of a run below it is answered.
     Several runs, or --all with --agent and --where, are answered together, as by `noesium approve`.
     """
     ctx.exit(await _answer(False, **given))
@@ -132,7 +146,7 @@ async def _answer(
             return await _answer_several(client, chosen, approved, given, by, yes=yes)
         run = await client.get_run(ids[0])
         if len(ids) == 1 or (len(ids) == 2 and await _names_question(client, run, ids[1])):
-            _say_answered(await _send(run, *ids[1:], approved=approved, value=given, by=by), run.id, approved)
+            _say_answered(await _send(run, *ids[1:], approved=approved, value=given, by=by), approved)
             return OK
         chosen = [await _only_question(client, run_id) for run_id in dict.fromkeys(ids)]
         return await _answer_several(client, chosen, approved, given, by, yes=yes)
@@ -155,9 +169,7 @@ async def _only_question(client: Client, run_id: str) -> Approval:
     Raises:
         RunNotFoundError, RunEndedError, ApprovalClosedError, ApprovalError
     """
-    run = await client.get_run(run_id)
-    questions = await read_questions(client.log, run.agent_type, run.id)
-    return question_to_answer(questions, run.agent_type, run.id, None, SystemClock().now_ms())
+    return await (await client.get_run(run_id)).question()
 
 
 async def _answer_several(
@@ -184,7 +196,7 @@ async def _answer_several(
             failed += 1
             say_error(f"{run.id}: {error.message}", error.hint)
         else:
-            _say_answered(sent, run.id, approved)
+            _say_answered(sent, approved)
     if failed:
         note(f"{failed} of {count} could not be answered")
     return FAILED if failed else OK
@@ -206,8 +218,8 @@ async def _send(run: Run, approval_id: str | None = None, *, approved: bool, val
     return await send(approval_id, value=value, by=by)
 
 
-def _say_answered(question: Approval, run_id: str, approved: bool) -> None:
-    note(f"{'approved' if approved else 'rejected'} {question.shown} of {run_id}")
+def _say_answered(question: Approval, approved: bool) -> None:
+    note(f"{'approved' if approved else 'rejected'} {question.shown} of {question.run_id}")
     if approved and question.minimum is not None and question.status == "open":
         note(question.needed)
 
@@ -215,7 +227,7 @@ def _say_answered(question: Approval, run_id: str, approved: bool) -> None:
 def _print_questions(found: Sequence[Approval], now_ms: int) -> None:
     """Print questions as a table."""
     header = ("run", "id", "agent", "node", "question", "approvers", "age", "deadline")
-    below = [_answered(question) for question in found]
+    below = [[line for line in (_path(question), _answered(question)) if line] for question in found]
     table(header, (_row(question, now_ms) for question in found), below=below)
 
 
@@ -247,6 +259,17 @@ def _row(question: Approval, now_ms: int) -> tuple[str, ...]:
         duration(max(0, now_ms - question.asked_ms)),
         deadline,
     )
+
+
+def _path(question: Approval) -> str:
+    """The runs from the root of its tree to its own, if others have called that."""
+    if len(question.path) < 2:
+        return ""
+    shown = [f"{one.agent_type} {one.run_id[:SHORT_ID]}" for one in question.path]
+    if len(shown) > _LONGEST_PATH:
+        half = _LONGEST_PATH // 2
+        shown = [*shown[:half], "…", *shown[-half:]]
+    return " > ".join(shown)
 
 
 def _who(question: Approval) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -18,6 +19,7 @@ from noesium_stream.cli.commands.runs.given_input import GivenInput
 from noesium_stream.cli.exits import EXIT_CODES
 from noesium_stream.cli.output import note, out_json
 from noesium_stream.cli.patience import Patience, WorkerCommands
+from noesium_stream.cli.pieces import PiecePrinter
 from noesium_stream.cli.progress import progress_line
 from noesium_stream.cli.session import (
     acting_name,
@@ -72,6 +74,12 @@ if TYPE_CHECKING:
     help="End the run, and undo what it did, if it has not ended so long from now: 90s, 10m, 1h30m, 2d.",
 )
 @click.option(
+    "--stream",
+    "streams",
+    is_flag=True,
+    help="Print the pieces of the answer on standard output as they come, instead of the whole answer.",
+)
+@click.option(
     "--resume", "resumed", metavar="RUN", callback=given_run, help="Go on with a run instead of a new one."
 )
 @click.pass_obj
@@ -85,6 +93,7 @@ async def run_command(
     given: dict[str, Any] | None,
     key: str | None,
     deadline: timedelta | None,
+    streams: bool,
     resumed: str | None,
 ) -> None:
     """Ask an agent a question and print its answer.
@@ -100,9 +109,15 @@ async def run_command(
     Progress goes to standard error; standard output has only the answer. --json prints one object: run_id,
     answer, citations, sources, events (their number), log, and all other fields of the agent's result (the
     researcher's `found` says whether the documents answer the question).
+
+    An agent that answers in pieces shows them on a terminal, as progress. With --stream they are the output,
+    and the whole answer is printed only if there were none. What a broken-off attempt has written stays
+    there, and standard error says that it is void.
     """
     if [question, given, resumed].count(None) != 2:
         raise click.UsageError("Give either a QUESTION, or --input JSON, or --resume RUN.")
+    if streams and as_json:
+        raise click.UsageError("--stream prints text, and --json one object: give one of them.")
     if resumed is not None and deadline is not None:
         raise click.UsageError("A run keeps the deadline that it began with: --deadline is for a new one.")
     loaded = settings(log_url)
@@ -121,10 +136,11 @@ async def run_command(
             found = None if resumed is None else await asked.find(client, resumed)
             worker = await stack.enter_async_context(asked.workers(log))
             run = found or await asked.begin(client, input_, key, deadline)
-            result, events = await asked.follow(run, worker)
+            pieces = PiecePrinter(as_result=streams) if streams or sys.stderr.isatty() else None
+            result, events = await asked.follow(run, worker, pieces)
             if as_json:
                 out_json(result_json(run.id, result, events, log.url))
-            else:
+            elif not (streams and pieces is not None and pieces.printed):
                 print_answer(result)
     finally:
         await log.close()
@@ -202,9 +218,10 @@ class _Question:
         ) as worker:
             yield worker
 
-    async def follow(self, run: Run, worker: Worker | None) -> tuple[Any, int]:
+    async def follow(self, run: Run, worker: Worker | None, pieces: PiecePrinter | None) -> tuple[Any, int]:
         """Show the run's progress; return its result and the number of its events."""
         note(f"run {run.id}")
+        shown = [] if pieces is None else [asyncio.create_task(pieces.follow(run))]
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._watch(run))]
         if worker is not None:
             tasks.append(asyncio.create_task(worker.wait()))
@@ -213,15 +230,16 @@ class _Question:
             for task in reversed(tasks):
                 if task.done():
                     task.result()  # raise the error of a failed worker: the run cannot go on
+            await asyncio.gather(*shown)  # they end with the run
             return await run.result(), tasks[0].result()
         except asyncio.CancelledError:
             note("")
             note(f"The run stays on the log. Go on with: {self._how_to_resume(run)}")
             raise
         finally:
-            for task in tasks:
+            for task in (*tasks, *shown):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, *shown, return_exceptions=True)
 
     async def _watch(self, run: Run) -> int:
         """Print a line for each step until the run has ended; return the number of its events."""

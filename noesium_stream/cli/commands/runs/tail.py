@@ -55,6 +55,8 @@ async def tail_command(
         names = list(topics) or await _topics(log)
         ends = {name: await log.end(name) for name in names}
         await tail.past(ends, lines)
+        if lines and not follow and tail.has_printed_nothing:
+            note(f"There are no such events on {log.url}.")
         if follow:
             await tail.follow(ends, watch_for_new=not topics)
 
@@ -72,6 +74,11 @@ class _Tail:
         self._prefixes = types
         self._as_json = as_json
         self._seen: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def has_printed_nothing(self) -> bool:
+        """Whether no event was printed so far."""
+        return not self._seen
 
     async def past(self, ends: dict[str, dict[int, int]], count: int) -> None:
         """Print the last `count` events before `ends`."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from noesium_stream.cli import app, new_project
+from noesium_stream.cli.commands import new
 from noesium_stream.cli.new_project import AGENT_FILES
 from tests.support.pages import LONG_S
 
@@ -45,6 +46,19 @@ def test_the_project_passes_its_own_test_and_answers(here: Path, capsys: pytest.
     asked = in_project(folder, "noesium_stream.cli", "run", "tea_house", "Any tea?")
     assert asked.returncode == 0, asked.stderr
     assert asked.stdout == "I have not learned to answer this yet: Any tea?\n"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_way_on_begins_with_pytest_where_it_is_missing(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    if not is_there:
+        monkeypatch.setattr(new, "find_spec", lambda name: None)
+    assert app.run(["new", "agent", "tea_house"]) == app.OK
+    tests = "pytest" if is_there else "pip install pytest && pytest"
+    assert capsys.readouterr().err == (
+        f'Go on with: cd tea_house && {tests} && noesium run tea_house "Who are you?"\n'
+    )
 
 
 @pytest.mark.parametrize(

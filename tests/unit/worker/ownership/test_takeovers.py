@@ -25,7 +25,7 @@ from noesium_stream.worker import Worker, host
 from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.heartbeats import last_heartbeats
 from noesium_stream.worker.ownership import takeovers
-from noesium_stream.worker.ownership.takeovers import _ranges
+from noesium_stream.worker.progress_lines import ranges
 from tests.support.handlers import Sold, Watcher, append_by_key
 from tests.support.reading import eventually
 from tests.support.sample_agents import Echo
@@ -178,4 +178,4 @@ async def test_heartbeats_that_retention_removes_meanwhile_are_as_if_never_there
 
 
 def test_partitions_are_named_in_ranges() -> None:
-    assert _ranges([0, 1, 2, 4, 7, 8]) == "0-2, 4, 7-8"
+    assert ranges([0, 1, 2, 4, 7, 8]) == "0-2, 4, 7-8"
