@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Final
 
@@ -40,7 +40,8 @@ from a2a.utils.task import apply_history_length, validate_history_length, valida
 from noesium_stream.a2a.journals import Seen, Tasks, pauses
 from noesium_stream.a2a.listing import page_of
 from noesium_stream.a2a.messages import Messages
-from noesium_stream.a2a.tasks import TaskFold, parse_cursor
+from noesium_stream.a2a.pieces import PieceEvents, merged, pieces_of, split_cursor
+from noesium_stream.a2a.tasks import Change, TaskFold
 from noesium_stream.client import Run
 from noesium_stream.errors import (
     CapabilityError,
@@ -101,12 +102,13 @@ class LogRequestHandler(RequestHandler):
         with _translated():
             validate_history_length(params.configuration)
             run, fold, key = await self._messages.take(params, _requester(context))
-            yield apply_history_length(fold.task(), params.configuration)
-            if pauses(fold) and (key is None or key in fold.answers):
+            events = PieceEvents(fold)
+            yield events.mark(apply_history_length(fold.task(), params.configuration))
+            if _stops(fold, key):
                 return
-            async with aclosing(self._changes(run, fold, key)) as changes:
-                async for change in changes:
-                    yield change
+            async with aclosing(self._stream(run, fold, key, events, None)) as stream:
+                async for event in stream:
+                    yield event
 
     @validate_request_params
     async def on_subscribe_to_task(
@@ -114,23 +116,23 @@ class LogRequestHandler(RequestHandler):
     ) -> AsyncGenerator[Seen, None]:
         """See `RequestHandler`: from now on, or with `Last-Event-ID` from behind that event on."""
         with _translated():
-            requester, after = _requester(context), _header(context, _CURSOR_HEADER)
-            if after is None:
+            requester, after, piece = _requester(context), _header(context, _CURSOR_HEADER), None
+            missed: list[Change] = []
+            if after is not None:
+                cursor, piece = split_cursor(after)
+                run, fold, task, missed = await self._tasks.since(params.id, requester, cursor)
+            else:
                 run, fold = await self._tasks.find(params.id, requester)
+                task = fold.task()
                 if fold.ended:
                     raise UnsupportedOperationError(
                         f"The task has ended; events that were missed are given to {_CURSOR_HEADER}."
                     )
-                seen: list[Seen] = [fold.task()]
-            else:
-                run, fold, seen = await self._tasks.since(params.id, requester, parse_cursor(after))
-            for one in seen:
-                yield one
-            if len(seen) > 1 and pauses(fold):
-                return
-            async with aclosing(self._changes(run, fold, None)) as changes:
-                async for change in changes:
-                    yield change
+            events = PieceEvents(fold, piece)
+            yield events.mark(task)
+            async with aclosing(self._stream(run, fold, None, events, piece, missed)) as stream:
+                async for event in stream:
+                    yield event
 
     @validate_request_params
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
@@ -210,7 +212,7 @@ class LogRequestHandler(RequestHandler):
 
     async def _until(self, run: Run, fold: TaskFold, key: str | None, timeout_s: float) -> None:
         """Fold what comes until the task has ended, or waits for its requester again."""
-        if pauses(fold) and (key is None or key in fold.answers):
+        if _stops(fold, key):
             return
         async with aclosing(self._changes(run, fold, key)) as changes:
             await self._drained(changes, timeout_s)
@@ -225,7 +227,30 @@ class LogRequestHandler(RequestHandler):
                 async for _ in changes:
                     pass
 
-    async def _changes(self, run: Run, fold: TaskFold, key: str | None) -> AsyncGenerator[Seen, None]:
+    async def _stream(
+        self,
+        run: Run,
+        fold: TaskFold,
+        key: str | None,
+        events: PieceEvents,
+        piece: str | None,
+        missed: Sequence[Change] = (),
+    ) -> AsyncGenerator[Seen, None]:
+        """Yield what was missed and what comes (see `_changes`), and the pieces behind `piece`, a cursor."""
+
+        def stops() -> bool:
+            return events.place == str(fold.cursor) and _stops(fold, key)
+
+        async with (
+            aclosing(self._changes(run, fold, key)) as coming,
+            aclosing(_behind(missed, coming)) as changes,
+            aclosing(pieces_of(run, piece)) as pieces,
+            aclosing(merged(changes, pieces, events, fold, stops)) as stream,
+        ):
+            async for event in stream:
+                yield event
+
+    async def _changes(self, run: Run, fold: TaskFold, key: str | None) -> AsyncGenerator[Change, None]:
         """Yield changes until the task has ended, or waits; not before the journal has the answer `key`."""
         if self._streams >= MOST_STREAMS:
             raise UnsupportedOperationError(f"{MOST_STREAMS} requests follow tasks already: try again later.")
@@ -233,11 +258,25 @@ class LogRequestHandler(RequestHandler):
         try:
             async with aclosing(self._tasks.follow(run, fold)) as changes:
                 async for change in changes:
-                    yield change.event
-                    if pauses(fold) and (fold.ended or key is None or key in fold.answers):
+                    yield change
+                    if _stops(fold, key):
                         return
         finally:
             self._streams -= 1
+
+
+async def _behind(
+    missed: Sequence[Change], coming: AsyncGenerator[Change, None]
+) -> AsyncGenerator[Change, None]:
+    for change in missed:
+        yield change
+    async for change in coming:
+        yield change
+
+
+def _stops(fold: TaskFold, key: str | None) -> bool:
+    """Whether a stream ends here; not before the journal has the answer with this key."""
+    return fold.ended or (pauses(fold) and (key is None or key in fold.answers))
 
 
 def _requester(context: ServerCallContext) -> str:

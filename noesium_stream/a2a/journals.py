@@ -96,26 +96,29 @@ class Tasks:
         run = self._client(requester).run_handle(agent_type, run_id, since=place.since)
         return run, TaskFold(task_id_of(agent_type, run_id), run_id, agent_type), place.command
 
-    async def since(self, task_id: str, requester: str, after: Cursor) -> tuple[Run, TaskFold, list[Seen]]:
-        """Read a task, and what a stream has yet to give that ended at a cursor: the task there, the changes.
+    async def since(
+        self, task_id: str, requester: str, after: Cursor
+    ) -> tuple[Run, TaskFold, Task, list[Change]]:
+        """Read a task as it is now, as it was at a cursor, and the changes behind that.
 
         Raises:
             TaskNotFoundError: the requester has no such task.
             EventValidationError: no event of the task has this cursor.
         """
         run, fold, _ = await self._handle(task_id, requester)
-        seen: list[Seen] = []
+        task: Task | None = None
+        missed: list[Change] = []
         async with aclosing(self._now(run, fold)) as changes:
             async for change in changes:
-                if seen and change is not None:
-                    seen.append(change.event)
-                elif not seen and fold.cursor == after:
-                    seen.append(fold.task())
+                if task is not None and change is not None:
+                    missed.append(change)
+                elif task is None and fold.cursor == after:
+                    task = fold.task()
         if not is_of(fold, requester):
             raise TaskNotFoundError("There is no such task.")
-        if not seen:
+        if task is None:
             raise EventValidationError("Last-Event-ID", "is no cursor of this task's stream")
-        return run, fold, seen
+        return run, fold, task, missed
 
     async def follow(self, run: Run, fold: TaskFold) -> AsyncGenerator[Change, None]:
         """Yield the changes behind what the fold has, up to the end of the run."""

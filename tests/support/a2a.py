@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from langgraph.graph import START, StateGraph
 
 from noesium_stream import capability, current_step
-from noesium_stream.a2a.parts import part_of, to_struct
+from noesium_stream.a2a.parts import part_of, to_struct, value_of
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.event.standard import Capability
 from noesium_stream.log import EventLog, open_log
@@ -170,6 +170,12 @@ def seen(response: StreamResponse) -> dict[str, Any]:
     event = MessageToDict(getattr(response, kind))
     labels = event["metadata"]["noesium"]
     found = {"kind": kind, "cursor": labels.get("cursor")}
+    if "piece" in labels:
+        return {
+            **found,
+            "piece": value_of(response.artifact_update.artifact.parts[0]),
+            "append": event.get("append"),
+        }
     if "node" in labels:
         found["node"] = labels["node"]
     if "status" in event:
