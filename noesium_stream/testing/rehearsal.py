@@ -21,7 +21,7 @@ from noesium_stream.client import Client, Run
 from noesium_stream.client.views.approvals import Approval
 from noesium_stream.clock import Clock
 from noesium_stream.durations import Duration
-from noesium_stream.errors import RehearsalError
+from noesium_stream.errors import RehearsalError, RunTimeoutError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.llm import BaseLLMClient
 from noesium_stream.log import open_log
@@ -48,9 +48,16 @@ class RehearsedRun(Run):
     async def result(self, timeout: Duration | None = PATIENCE_S) -> Any:
         """As `Run.result`; `timeout` is in real time.
 
-        Also raises the error with which the worker ended.
+        Also raises the error with which the worker ended. If the time is over, the error says what the run
+        waits for.
         """
-        return await self._process.unless_it_fails(super().result(timeout))
+        try:
+            return await self._process.unless_it_fails(super().result(timeout))
+        except RunTimeoutError as error:
+            waits = [wait.shown for wait in (await self.info()).waits_for]
+            if not waits:
+                raise
+            raise RunTimeoutError(error.message, hint=f"It waits for {'; '.join(waits)}.") from None
 
     async def history(self) -> list[EventEnvelope]:
         """The run's journal so far."""

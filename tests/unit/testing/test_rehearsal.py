@@ -12,7 +12,7 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.agent import BaseGraphicAgent, agent_from_graph
-from noesium_stream.errors import RehearsalError, RunFailedError
+from noesium_stream.errors import RehearsalError, RunFailedError, RunTimeoutError
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import Durability, current_step
 from noesium_stream.llm import JournaledLLM
@@ -211,6 +211,15 @@ async def test_a_scripted_provider_answers_delegated_calls():
         run = await rehearsal.start({"words": ["a", "b"]})
         assert (await run.result())["replies"] == ["ONE", "TWO"]
         assert [call.args[0] for call in rehearsal.calls("text.echo")] == [{"text": "a"}, {"text": "b"}]
+
+
+async def test_a_run_that_waits_for_a_provider_without_a_script_is_told_when_the_time_is_over():
+    async with Rehearsal(Asker, capabilities={"text.ecco": []}, effects={"outside": ["ok"]}) as rehearsal:
+        run = await rehearsal.start({"words": ["a"]})
+        await run.wait_for("capability.requested")
+        with pytest.raises(RunTimeoutError) as caught:
+            await run.result(timeout=0.05)
+        assert caught.value.hint == "It waits for a provider of text.echo ^1."
 
 
 async def test_more_calls_than_answers_fail_the_run_and_say_which():
