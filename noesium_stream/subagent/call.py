@@ -7,6 +7,7 @@ from typing import Any, Final, TypedDict
 
 from noesium_stream.errors import (
     CapabilityError,
+    CapabilityInputError,
     RecordTooLargeError,
     SubagentAnswerError,
     SubagentBusyError,
@@ -32,6 +33,7 @@ _ERRORS: Final[dict[str, type[Exception]]] = {
     kind.__name__: kind
     for kind in (
         CapabilityError,
+        CapabilityInputError,
         SubagentAnswerError,
         SubagentBusyError,
         SubagentExitedError,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from noesium_stream.agent.capability import mark_of, offered_function
 from noesium_stream.agent.signature import Signature
-from noesium_stream.errors import CapabilityError, ConfigError
+from noesium_stream.errors import CapabilityError, CapabilityInputError, ConfigError
 from noesium_stream.event.standard import Capability, CapabilityType
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.subagent.program import Program
@@ -152,14 +152,14 @@ def session_of(declared: Declared, given: Mapping[str, Any]) -> str | None:
     """The session that an input names; None: inputs name none.
 
     Raises:
-        CapabilityError: it names none that can be one.
+        CapabilityInputError: it names none that can be one.
     """
     if declared.session is None:
         return None
     value = given.get(declared.session)
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not 1 <= len(text) <= _MAX_SESSION:
-        raise CapabilityError(
+        raise CapabilityInputError(
             f"{declared.agent_type} takes its session from {declared.session!r}, which is a text of 1 to "
             f"{_MAX_SESSION} characters or a whole number."
         )

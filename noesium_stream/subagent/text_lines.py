@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import orjson
 
-from noesium_stream.errors import CapabilityError, ConfigError, SubagentProtocolError
+from noesium_stream.errors import CapabilityInputError, ConfigError, SubagentProtocolError
 from noesium_stream.subagent.lifecycle import Answer, Request
 from noesium_stream.subagent.protocol import MAX_ERROR, Dialogue, Protocol, excerpt, parsed, shown
 
@@ -88,7 +88,7 @@ class TextLines(Protocol):
         """The lines of a request.
 
         Raises:
-            CapabilityError: a field is missing, or cannot be a part of a line.
+            CapabilityInputError: a field is missing, or cannot be a part of a line.
         """
         if self.request is None:
             return orjson.dumps(request.payload) + b"\n"
@@ -187,12 +187,12 @@ def _filled(parts: tuple[_Part, ...], request: Request) -> str:
 def _value(part: _Part, values: Mapping[str, Any]) -> str:
     name = str(part.field)
     if name not in values:
-        raise CapabilityError(f"The input lacks {name!r}, which is a part of the program's line.")
+        raise CapabilityInputError(f"The input lacks {name!r}, which is a part of the program's line.")
     value = values[name]
     if part.as_json or not isinstance(value, str):
         return orjson.dumps(value).decode()
     if _UNSAFE.search(value):
-        raise CapabilityError(
+        raise CapabilityInputError(
             f"The input's {name!r} has a line break or another control character, and becomes part of a line."
         )
     return value

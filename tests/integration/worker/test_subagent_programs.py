@@ -78,7 +78,7 @@ async def test_sed_answers_a_line_with_a_line(tmp_path: Path) -> None:
         kind, tmp_path, {"text": "bread"}, {"text": "o\ti\tl"}, {"text": "a\nb"}
     )
     assert (first, second) == ("BREAD", "O\tI\tL")
-    assert "CapabilityError: The input's 'text' has a line break" in refused
+    assert "CapabilityInputError: The input's 'text' has a line break" in refused
 
 
 async def test_sed_can_speak_json_lines(tmp_path: Path) -> None:

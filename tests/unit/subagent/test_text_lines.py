@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from noesium_stream.errors import CapabilityError, ConfigError, SubagentProtocolError
+from noesium_stream.errors import CapabilityInputError, ConfigError, SubagentProtocolError
 from noesium_stream.subagent.lifecycle import Answer, Request
 from noesium_stream.subagent.text_lines import TextLines
 
@@ -28,12 +28,12 @@ def test_without_a_template_the_input_is_a_line_of_json() -> None:
 
 @pytest.mark.parametrize("text", ["1\n2", "1\r2", "\x00", "\x1b[0m", "\u2028", "\x85", "\ud800"])
 def test_a_text_that_would_be_more_than_a_part_of_the_line_is_refused(text: str) -> None:
-    with pytest.raises(CapabilityError, match="'a' has a line break"):
+    with pytest.raises(CapabilityInputError, match="'a' has a line break"):
         TextLines("{a}").dialogue().ask(request(a=text))
 
 
 def test_a_missing_field_is_named() -> None:
-    with pytest.raises(CapabilityError, match="lacks 'a'"):
+    with pytest.raises(CapabilityInputError, match="lacks 'a'"):
         TextLines("{a}").dialogue().ask(request())
 
 
