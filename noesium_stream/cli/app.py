@@ -55,7 +55,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "events": ("runs.events", "Print the events of a run."),
     "tail": ("runs.tail", "Print the last events of all agents; with --follow also those to come."),
     "signal": ("runs.control", "Send a message to an open run."),
-    "cancel": ("runs.control", "Ask an open run to end."),
+    "cancel": ("runs.control", "Ask an open run, and all runs below it, to end."),
     "approvals": ("runs.approvals", "List what runs wait for people to answer."),
     "approve": ("runs.approvals", "Answer a run's question with yes."),
     "reject": ("runs.approvals", "Answer a run's question with no."),

@@ -28,14 +28,20 @@ def progress_line(event: EventEnvelope, run_id: str, on_log: str = "") -> str | 
 
     `on_log` is the option that commands need for this log (` --log URL`), or empty.
     """
+    line, how = progress_parts(event, run_id, on_log)
+    return f"{line}\n    {dim(how)}" if how else line
+
+
+def progress_parts(event: EventEnvelope, run_id: str, on_log: str = "") -> tuple[str | None, str | None]:
+    """Return the progress line of an event and the command with which a person answers it; None: none."""
     render = _LINES.get(event.event_type)
     if render is not None:
         line = render(event.payload, run_id)
         how = _how(event.event_type, event.payload) if line is not None else None
-        return f"{line}\n    {dim(how + on_log)}" if how else line
+        return line, how + on_log if how else None
     if event.event_type.startswith(_SILENT):
-        return None
-    return f"  {dim(event.event_type)}  {event_details(event.payload)}".rstrip()
+        return None, None
+    return f"  {dim(event.event_type)}  {event_details(event.payload)}".rstrip(), None
 
 
 def _how(event_type: str, payload: dict[str, Any]) -> str | None:

@@ -22,6 +22,7 @@ from noesium_stream.event.rules.effect_ledger import EffectLedger
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.standard import EffectResolved, RunCancelRequested, RunSignalled
 from noesium_stream.log.port import EventLog
+from noesium_stream.projection.builtin.execution import OF_RUNS
 
 if TYPE_CHECKING:
     from noesium_stream.client.views.run_index import RunIndex
@@ -125,8 +126,8 @@ class Run(RunView):
             async def send(orphan: TreeMember) -> None:
                 await self.other(orphan.agent_type, orphan.run_id).cancel(reason)
 
-            if not await cancel_orphans(self._tree(), send) and asked is None:
-                return await tree_end(self._log, self._tree(), None)
+            if not await cancel_orphans(self.tree_reader(OF_RUNS), send) and asked is None:
+                return await tree_end(self._log, self.tree_reader(OF_RUNS), None)
         elif asked is None:
             await self.cancel(reason)
         return await self._tree_end(asked_ms, timeout)

@@ -258,20 +258,19 @@ class RunView:
 
     async def _tree_end(self, asked_ms: int | None, timeout: Duration | None) -> TreeEnd:
         timeout_s = None if timeout is None else in_seconds(timeout, "timeout")
-        await until_ended(self._tree(), self._log, timeout_s)
-        return await tree_end(self._log, self._tree(), asked_ms)
+        await until_ended(self.tree_reader(OF_RUNS), self._log, timeout_s)
+        return await tree_end(self._log, self.tree_reader(OF_RUNS), asked_ms)
 
-    def _tree(self) -> TreeReader:
-        return TreeReader(self._log, self.agent_type, self.id, types=OF_RUNS, index=self._index)
+    def tree_reader(self, types: Types = None) -> TreeReader:
+        """Make a reader of the records of the run and of all runs below it; `types` as for `records`."""
+        return TreeReader(self._log, self.agent_type, self.id, types=types, index=self._index)
 
     async def questions(self) -> list[Approval]:
         """List the questions of the run and of all runs below it that wait for answers, oldest first."""
         return open_ones([*await self.approvals(), *await self._questions_below()])
 
     async def _questions_below(self) -> list[Approval]:
-        types, index = APPROVAL_TYPES, self._index
-        reader = TreeReader(self._log, self.agent_type, self.id, types=types, index=index)
-        return await questions_below(self._log, reader)
+        return await questions_below(self._log, self.tree_reader(APPROVAL_TYPES))
 
     async def approvals(self) -> list[Approval]:
         """List the run's questions to people with their status, in the order of asking."""

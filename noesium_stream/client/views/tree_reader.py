@@ -116,6 +116,7 @@ class TreeReader:
         index: RunIndex | None = None,
     ) -> None:
         self.members: dict[str, TreeMember] = {}
+        self._open: dict[str, TreeMember] = {}
         self._log = log
         self._root = TreeMember(run_id, agent_type)
         self._types = None if types is None else tuple(dict.fromkeys((*types, *_OF_TREE)))
@@ -128,7 +129,7 @@ class TreeReader:
     @property
     def open(self) -> list[TreeMember]:
         """Return the runs whose end was not read."""
-        return [member for member in self.members.values() if member.ended is None]
+        return list(self._open.values())
 
     async def read(self, *, follow: bool = True) -> AsyncGenerator[TreeRecord, None]:
         """Yield the records until all runs of the tree have ended; close it to stop before.
@@ -141,7 +142,7 @@ class TreeReader:
         self._follows = follow
         try:
             await self._add(self._root)
-            while self.open:
+            while self._open:
                 found = await (self._queue.get() if follow else self._found())
                 if found is None:
                     return
@@ -181,6 +182,7 @@ class TreeReader:
             payload = event.payload
             if event.event_type in ENDINGS and payload["run_id"] == member.run_id:
                 member.ended, member.ended_ms = event.event_type, record.timestamp_ms
+                del self._open[member.run_id]
                 reason = payload.get("reason") or payload.get("message")
                 member.reason = reason if isinstance(reason, str) else None
             elif event.event_type in ANSWERS and payload["call_id"] in self.members:
@@ -196,7 +198,7 @@ class TreeReader:
 
     async def _add(self, member: TreeMember) -> None:
         lanes = await self._lanes_of(member.agent_type)
-        self.members[member.run_id] = member
+        self.members[member.run_id] = self._open[member.run_id] = member
         for lane in lanes:
             await self._look(lane, member.run_id)
 

@@ -1,9 +1,11 @@
-"""`noesium cancel --wait`: the tree with each run's end, what was not stopped, and the exit codes."""
+"""`noesium cancel --wait` and `noesium show --follow`: a tree to its end, and the exit codes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +84,18 @@ def test_a_run_that_has_ended_by_itself_is_not_cancelled(folder: Folder) -> None
         wrong = folder.run("cancel", run_id, *option)
         assert wrong.returncode == 2
         assert "--timeout and --json go with --wait." in wrong.stderr
+
+
+def test_who_follows_a_tree_may_break_it_off_or_sees_its_end(folder: Folder) -> None:
+    run_id = begun(folder, calling("middle", calling("leaf")))
+    with folder.running("show", run_id, "--follow") as following:
+        following.wait_for(lambda process: any("  leaf" in line for line in process.out))
+        os.kill(following.pid, signal.SIGINT)
+        assert following.wait() == 130
+        assert "Traceback" not in "\n".join(following.err)
+    with folder.running("worker", *NAMES) as worker, folder.running("show", run_id, "-f") as following:
+        worker.wait_for_error_line("at work on")
+        folder.ok("cancel", run_id, "--wait")
+        assert following.wait() == 0
+        ended = [line for line in following.out if "  cancelled" in line]
+    assert any(line.startswith(f"root {run_id[:13]}  cancelled") for line in ended)

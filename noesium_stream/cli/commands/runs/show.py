@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from noesium_stream.cli.drawing import draw
+from noesium_stream.cli.follow_tree import follow_tree
 from noesium_stream.cli.output import out, out_json
 from noesium_stream.cli.session import (
     asynchronous,
@@ -15,6 +16,7 @@ from noesium_stream.cli.session import (
     given_run,
     json_option,
     log_option,
+    on_log,
     opened,
     projections_folder,
     settings,
@@ -29,29 +31,36 @@ from noesium_stream.event.envelope import EventEnvelope
 
 @click.command("show")
 @click.argument("run_id", metavar="[RUN]", required=False, callback=given_run)
+@click.option("-f", "--follow", is_flag=True, help="Print the steps of the tree as they come, to RUN's end.")
 @log_option
 @json_option
 @asynchronous
-async def show_command(run_id: str | None, log_url: str | None, as_json: bool) -> None:
+async def show_command(run_id: str | None, follow: bool, log_url: str | None, as_json: bool) -> None:
     """Show what a run did, across agents: who, what, when, how long; delegation is indented.
 
     A step that a `Send` has started is followed by its argument, a question by who answered it, and by which
     entry of its approvers, rule of the policy and key.
 
+    With --follow each step of the run, and of the runs below it, is a line, indented by its depth: first what
+    has happened so far, then what comes, until the run has ended. --json then prints an event a line.
+
     RUN is a run id or the beginning of one; default: the newest run.
     """
-    folder = projections_folder(settings(log_url), None)
-    async with opened(log_url) as log, Client(log, index=folder) as client:
+    loaded = settings(log_url)
+    async with opened(log_url) as log, Client(log, index=projections_folder(loaded, None)) as client:
         run = await find_run(client, run_id)
+        if follow:
+            return await follow_tree(run.tree_reader(), run.id, on_log=on_log(loaded), as_json=as_json)
         events, allowed = await collect(client, run)
         tree = causal_tree(run.id, events, allowed)
         if tree.status in ("running", WAITING):
             await _add_worker(run, tree)
     if as_json:
         out_json(asdict(tree))
-        return
+        return None
     for line in draw(tree):
         out(line)
+    return None
 
 
 async def _add_worker(run: Run, tree: RunTree) -> None:
