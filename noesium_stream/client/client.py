@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -166,9 +165,9 @@ class Client:
             # The run may have started long ago in an earlier generation, whose owner knows it then.
             await log.append([envelope])
             return Run(log, agent_type, run_id, self._producer, self._clock)
-        ends, pieces_since = await asyncio.gather(log.end(newest.journal), self._end_of_stream())
+        since = Since(newest, await log.end(newest.journal))
+        pieces_since = await self._end_of_stream()
         await log.append([envelope], topic=newest.inbox)
-        since = Since(newest, ends)
         return Run(
             log, agent_type, run_id, self._producer, self._clock, since=since, pieces_since=pieces_since
         )
