@@ -2,6 +2,13 @@
 
 The weights were fitted on half of the corpora of `python -m tests.bench answers --fit`, which prints them;
 the other half says what they are worth (`noesium guide answers`).
+
+Decision record: features that were tried and left out. For each word of the query the closest word of a
+passage, by vectors of words and weighed by rarity (late interaction), puts the answer of 76 instead of 72 of
+100 questions into a quote, fitted on two corpora and measured on the third. Yet of the 39 questions in other
+words, which it was for, it answers 12 instead of 11. Sharper cosines, pairs of units, nearness of the query's
+words and the length of a passage gave no more. As a further order to find candidates by, it finds two more
+of 39.
 """
 
 from __future__ import annotations
