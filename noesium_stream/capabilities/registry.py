@@ -53,6 +53,7 @@ class CapabilityRegistry:
     ) -> None:
         self._log = log
         self._clock = clock or SystemClock()
+        self._policy = policy
         self._copy = RegistryCopy(log, clock=self._clock, policy=policy, folder=folder)
         self._resolver = DeterministicResolver()
 
@@ -73,6 +74,17 @@ class CapabilityRegistry:
             LogUnavailableError: the log does not answer.
         """
         return await self._copy.refresh()
+
+    async def at(self, position: int) -> RegistryState:
+        """The state as of an earlier position: of all records below this offset.
+
+        It is folded from the topic's beginning, by the policy of now.
+
+        Raises:
+            LogUnavailableError: the log does not answer.
+        """
+        past = RegistryCopy(self._log, clock=self._clock, policy=self._policy)
+        return await past.refresh(until=position)
 
     async def changed(self, *, after: int) -> int:
         """Wait until the registry's position is beyond `after`, because of new events; return it.
@@ -207,6 +219,7 @@ class CapabilityRegistry:
         scopes: Collection[str] | None = None,
         capability_type: CapabilityType | None = None,
         without: Collection[str] = (),
+        at: int | None = None,
         explain: Literal[False] = False,
     ) -> Entry: ...
 
@@ -221,6 +234,7 @@ class CapabilityRegistry:
         scopes: Collection[str] | None = None,
         capability_type: CapabilityType | None = None,
         without: Collection[str] = (),
+        at: int | None = None,
         explain: Literal[True],
     ) -> Resolution: ...
 
@@ -234,9 +248,10 @@ class CapabilityRegistry:
         scopes: Collection[str] | None = None,
         capability_type: CapabilityType | None = None,
         without: Collection[str] = (),
+        at: int | None = None,
         explain: bool = False,
     ) -> Entry | Resolution:
-        """The provider to call; see `Wanted` for what decides.
+        """The provider to call; see `Wanted` for what decides, and `at` for an earlier position.
 
         With `explain` the choice comes with every offer that was looked at and why it was taken or not, and
         it is no error if nobody can be called.
@@ -246,12 +261,13 @@ class CapabilityRegistry:
             ConfigError: the range is not valid.
         """
         wanted = Wanted(capability_id, version_range, run_id, roles, scopes, capability_type, without)
-        state = await self.refresh()
+        state = await (self.refresh() if at is None else self.at(at))
+        position = self.offset if at is None else at
         if explain:
-            return self._resolver.explain(state, wanted, self.offset)
+            return self._resolver.explain(state, wanted, position)
         found = self._resolver.select(state, wanted)
         if found is None:
-            raise not_found(state, self._resolver.explain(state, wanted, self.offset))
+            raise not_found(state, self._resolver.explain(state, wanted, position))
         return found
 
     async def _write(self, agent: AgentRef, event: DomainEvent) -> None:

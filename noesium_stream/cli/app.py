@@ -49,6 +49,14 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("runs.run", "Ask an agent a question and print its answer."),
     "worker": ("worker", "Run agents until Ctrl-C."),
     "workers": ("workers", "List the partitions of all agents: owner, epoch, lag, open runs, oldest step."),
+    "agents": (
+        "capabilities.agents",
+        "List agents: who runs them, versions, health, open runs, and what they offer.",
+    ),
+    "capability": (
+        "capabilities.capability",
+        "List what agents offer one another, and say who is chosen for a call.",
+    ),
     "runs": ("runs.runs", "List runs, newest first."),
     "wait": ("runs.wait", "Wait until a run has ended, and print its result as `noesium run` does."),
     "show": ("runs.show", "Show what a run did, across agents: who, what, when, how long."),

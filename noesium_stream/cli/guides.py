@@ -8,6 +8,7 @@ from typing import Final
 
 GUIDES: Final = (
     "agent",
+    "capability",
     "subagent",
     "projection",
     "operate",

@@ -13,12 +13,13 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from noesium_stream.agent import AgentContext, BaseAgent, BaseGraphicAgent, BaseHandler
+from noesium_stream.capabilities.configured_policy import configured_policy
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.config import load_config
 from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
-from noesium_stream.event.trust.policy import Policy, read_policy
+from noesium_stream.event.trust.policy import Policy
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.trust import own_key
@@ -95,7 +96,7 @@ class Worker:
         grace_s, bounds = in_seconds(grace, "grace"), Bounds(in_seconds(seen_for, "seen_for"), seen_count)
 
         def hosts(log: EventLog) -> list[Host]:
-            on_log = partial(made, log=log, policy=policy or _configured_policy(log))
+            on_log = partial(made, log=log, policy=policy or configured_policy(log))
             others: defaultdict[str, list[BaseAgent]] = defaultdict(list)
             for agent, options in map(_entry, other_versions):
                 others[agent.agent_type].append(_make(agent, options, on_log, runtime_id, instance_id))
@@ -234,14 +235,6 @@ def _host(
         f"The agent {agent.agent_type} has nothing to do.",
         hint="Let it have a graph (BaseGraphicAgent), or handle events (BaseHandler).",
     )
-
-
-def _configured_policy(log: EventLog) -> Policy | None:
-    path = load_config().policy
-    if path is not None:
-        return read_policy(path)
-    verifier = log.decoder.record_verifier
-    return Policy() if verifier is not None and verifier.required else None
 
 
 def _entry(entry: AgentEntry) -> tuple[type[BaseAgent], BaseModel]:

@@ -59,7 +59,7 @@ async def owned_partitions(log: EventLog, clock: Clock, agent_types: Iterable[st
 
     Raises `LogUnavailableError`.
     """
-    beats, layout = await _last_beats(log, clock.now_ms()), await log.layout()
+    beats, layout = await live_heartbeats(log, clock.now_ms()), await log.layout()
     now, found = clock.now_ms(), []
     for agent_type in sorted(agent_types):
         inbox = log.topology.inbox(agent_type)
@@ -152,7 +152,7 @@ def _carrying(
     )
 
 
-async def _last_beats(log: EventLog, now_ms: int) -> list[dict[str, Any]]:
+async def live_heartbeats(log: EventLog, now_ms: int) -> list[dict[str, Any]]:
     """Read the last heartbeat of each live worker; of one process the newest comes last."""
     return [
         beat

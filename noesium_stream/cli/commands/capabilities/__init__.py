@@ -1,0 +1,1 @@
+"""Commands about capabilities and the agents that offer them."""
