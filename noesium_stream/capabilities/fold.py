@@ -1,26 +1,30 @@
-"""The registry as a pure fold over its topic (RFC-0005): registrations, deprecations, agents' health.
+"""The registry as a pure fold over its topic (RFC-0005): registrations, deprecations, health, circuits.
 
 Decision record: what is registered under a version of an agent's capability never changes, not even when it
 was deprecated in between: a caller that has pinned the version gets what it has checked. The first
 registration counts, a registration with other metadata is passed over, and a deprecated version that is
 registered again is live again with the metadata that it always had, at a new place in the order. An event
-that was folded before, by its id, changes nothing.
+that was folded before, by its id, changes nothing. An agent that is unavailable is available again when one
+of its processes starts: nobody has to wait for a heartbeat then.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-from noesium_stream.capabilities.state import Entry, Health, RegistryState, canonical
+from noesium_stream.capabilities.state import Circuit, Entry, Health, RegistryState, canonical
 from noesium_stream.capabilities.version import check_version
 from noesium_stream.errors import ConfigError, EventValidationError, brief
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import Capability
 from noesium_stream.log.topics import agent_name
 from noesium_stream.projection.base import BaseProjection
+
+_REASON: Final = 300
+"""Characters of a reason that are kept with a circuit."""
 
 
 class CapabilityProjection(BaseProjection[RegistryState]):
@@ -34,7 +38,11 @@ class CapabilityProjection(BaseProjection[RegistryState]):
     in_place = True
     event_types = (
         "agent.recovered",
+        "agent.started",
         "agent.unavailable",
+        "capability.circuit.closed",
+        "capability.circuit.opened",
+        "capability.circuit.probed",
         "capability.deprecated",
         "capability.registered",
         "capability.updated",
@@ -53,7 +61,14 @@ class CapabilityProjection(BaseProjection[RegistryState]):
         kind, payload = event.event_type, event.payload
         if kind in ("agent.unavailable", "agent.recovered"):
             _judge(state, event, payload)
-        elif event.event_id in state.spent or not _is_own(event, payload):
+        elif kind == "agent.started":
+            if _is_own(event, payload):
+                _judge(state, event, payload)
+        elif event.event_id in state.spent:
+            return state
+        elif kind.startswith("capability.circuit."):
+            _switch(state, event, payload)
+        elif not _is_own(event, payload):
             return state
         elif kind == "capability.deprecated":
             _deprecate(state, event, payload)
@@ -105,7 +120,7 @@ def _spend(state: RegistryState, event: EventEnvelope, effective: str | None) ->
 
 def _judge(state: RegistryState, event: EventEnvelope, payload: dict[str, Any]) -> None:
     agent_id, known = payload["agent_id"], state.health.get(payload["agent_id"])
-    if event.event_type == "agent.recovered":
+    if event.event_type != "agent.unavailable":
         if known is None or known.reason is None or known.recovered_by == event.event_id:
             return
         new = Health(None, event.timestamp_ms, known.unavailable_by, event.event_id)
@@ -118,6 +133,28 @@ def _judge(state: RegistryState, event: EventEnvelope, payload: dict[str, Any]) 
     else:
         new = Health(payload["reason"], event.timestamp_ms, event.event_id, known.recovered_by)
     state.put_health(agent_id, new)
+
+
+def _switch(state: RegistryState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    """Fold what was said of a circuit; of an agent that does not offer the capability nothing is said."""
+    state.spent.add(event.event_id)  # if it comes again, it may no longer be so
+    key = agent_id, capability_id = payload["agent_id"], payload["capability_id"]
+    offers, known = state.offers(capability_id), state.circuits.get(key)
+    if offers is None or not any(
+        one.agent_id == agent_id and one.agent_type == payload["agent_type"]
+        for one in offers.entries.values()
+    ):
+        return
+    if event.event_type == "capability.circuit.opened":
+        if known is None or known.probing:
+            reason = f"{payload['failures']} calls in a row have failed: {payload['reason'][:_REASON]}"
+            state.circuits[key] = Circuit(reason, event.timestamp_ms, event.event_id)
+    elif known is None:
+        return
+    elif event.event_type == "capability.circuit.probed":
+        state.circuits[key] = replace(known, probing=True)
+    else:
+        del state.circuits[key]
 
 
 def _sound(payload: dict[str, Any]) -> tuple[Capability, bytes]:

@@ -32,7 +32,7 @@ from noesium_stream.errors import (
     TopicNotFoundError,
     brief,
 )
-from noesium_stream.event.trust.policy import Policy, ruling
+from noesium_stream.event.trust.policy import Policy, Right, ruling
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 from noesium_stream.projection.fold_guard import FOLDING
@@ -182,7 +182,11 @@ class RegistryCopy:
         agent_type = event.producer.agent_type
         if event.event_type.startswith("agent."):
             agent_type = event.payload["agent_type"]
-        refused = ruling(self._policy, event, record.signed_by, "register", agent_type).refused
+        right: Right = "register"
+        if event.event_type.startswith("capability.circuit."):
+            # Who may call an agent may say how that went.
+            right, agent_type = "start", event.payload["agent_type"]
+        refused = ruling(self._policy, event, record.signed_by, right, agent_type).refused
         if refused is not None:
             raise EventValidationError("producer", refused)
 

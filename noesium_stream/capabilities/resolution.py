@@ -105,7 +105,7 @@ class DeterministicResolver:
             self.candidates(state, wanted.capability_id, wanted.version_range)
             return None
         ranking = offers.live(wanted.version_range)
-        if state.ill or _has_conditions(wanted):
+        if state.ill or state.circuits or _has_conditions(wanted):
             ranking = Ranking.of(one for one in ranking.entries if _refusal(state, wanted, one) is None)
         return _selected(ranking, wanted)
 
@@ -163,7 +163,10 @@ def _refusal(state: RegistryState, wanted: Wanted, entry: Entry) -> str | None:
     if entry.agent_id in wanted.without:
         return "its agent is to be left out"
     unavailable = state.unavailable(entry.agent_id)
-    return None if unavailable is None else f"its agent is unavailable: {unavailable}"
+    if unavailable is not None:
+        return f"its agent is unavailable: {unavailable}"
+    broken = state.broken(entry.agent_id, entry.capability_id)
+    return None if broken is None else f"its circuit is open: {broken}"
 
 
 def _selected(ranking: Ranking, wanted: Wanted) -> Entry | None:

@@ -77,6 +77,19 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
+class Circuit:
+    """A circuit that is not closed: calls of what an agent offers have failed in a row.
+
+    `probing`: it has been open for long enough, and the next call decides. `event_id` opened it.
+    """
+
+    reason: str
+    since_ms: int
+    event_id: str
+    probing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ranking:
     """Offers in the order in which they are preferred.
 
@@ -145,16 +158,18 @@ class RegistryState:
         count: the number of registrations that have counted.
         health: by agent id, of agents that were ever unavailable; `put_health` changes it.
         ill: the ids of agents that are unavailable.
+        circuits: by agent id and capability id, those that are not closed.
         spent: ids of events that have no effect any more, also if they come again.
     """
 
-    __slots__ = ("_offers", "count", "health", "ill", "spent")
+    __slots__ = ("_offers", "circuits", "count", "health", "ill", "spent")
 
     def __init__(self) -> None:
         self._offers: dict[str, Offers] = {}
         self.count = 0
         self.health: dict[str, Health] = {}
         self.ill: set[str] = set()
+        self.circuits: dict[tuple[str, str], Circuit] = {}
         self.spent: set[str] = set()
 
     def __len__(self) -> int:
@@ -163,7 +178,7 @@ class RegistryState:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RegistryState):
             return NotImplemented
-        mine, theirs = ((s.count, s.health, s.spent, list(s.entries())) for s in (self, other))
+        mine, theirs = ((s.count, s.health, s.circuits, s.spent, list(s.entries())) for s in (self, other))
         return mine == theirs
 
     __hash__ = None  # type: ignore[assignment]
@@ -186,6 +201,11 @@ class RegistryState:
         """Why an agent is unavailable; None: it is not."""
         health = self.health.get(agent_id)
         return None if health is None else health.reason
+
+    def broken(self, agent_id: str, capability_id: str) -> str | None:
+        """Why calls of what an agent offers are expected to fail; None: they are not."""
+        circuit = self.circuits.get((agent_id, capability_id))
+        return None if circuit is None or circuit.probing else circuit.reason
 
     def put(self, entry: Entry) -> None:
         """Add or replace an offer."""
@@ -216,6 +236,7 @@ class RegistryState:
         made._offers = {id: Offers(dict(offers.entries)) for id, offers in self._offers.items()}
         made.count, made.spent = self.count, set(self.spent)
         made.health, made.ill = dict(self.health), set(self.ill)
+        made.circuits = dict(self.circuits)
         return made
 
 

@@ -17,6 +17,9 @@ from noesium_stream.errors import ConfigError, EventValidationError
 from noesium_stream.event.envelope import EventEnvelope
 
 DEFAULT_PARTITIONS: Final = 8
+WATCHER: Final = "watcher"
+"""The writer id of the process that watches the agents' health."""
+
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _GENERATION: Final = re.compile(r"g([1-9]\d*)")
 """A partition count never changes: growth is a new generation of a topic, `….journal.g2`."""
@@ -27,6 +30,9 @@ _REGISTRY_TYPES: Final = frozenset(
         "agent.stopped",
         "agent.unavailable",
         "agent.recovered",
+        "capability.circuit.closed",
+        "capability.circuit.opened",
+        "capability.circuit.probed",
         "capability.registered",
         "capability.updated",
         "capability.deprecated",
@@ -118,6 +124,11 @@ class Topology:
     def heartbeat(self) -> str:
         """Topic of heartbeats; kept for an hour."""
         return f"{self.namespace}.heartbeat"
+
+    @property
+    def watchers(self) -> str:
+        """The consumer group of the processes that watch the agents' health."""
+        return f"{self.namespace}.watchers"
 
     @property
     def stream(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from noesium_stream.agent import BaseAgent
+from noesium_stream.agent import AgentContext, BaseAgent
 from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.errors import (
     CommitUnknownError,
@@ -100,6 +100,11 @@ class Host(ABC):
         self._moved = asyncio.Event()
         self._taken: list[PartitionContext] = []
         self._takeovers_unknown = False
+
+    @property
+    def context(self) -> AgentContext:
+        """The context of its agent."""
+        return self._context
 
     async def start(self) -> None:
         """Create the topics, announce the agent, and join the group.

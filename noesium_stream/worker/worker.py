@@ -31,6 +31,7 @@ from noesium_stream.worker.progress_lines import Lines
 from noesium_stream.worker.run_host import RunHost
 from noesium_stream.worker.runs.slots import CONCURRENCY, Slots
 from noesium_stream.worker.state.known_runs import SEEN_COUNT, SEEN_S, Bounds
+from noesium_stream.worker.watch.watcher import Watcher
 
 AgentEntry = type[BaseAgent] | tuple[type[BaseAgent], BaseModel]
 """An agent class, or an agent class with its options."""
@@ -60,6 +61,8 @@ class Worker:
             log; it must return at once (see `worker.approval_hook.ApprovalHook`).
         policy: who may ask what of these agents; None: the configured policy. Without one everybody may ask
             everything, but where signatures are required nobody may but operators.
+        watch: whether it takes part in watching the health of all agents (see `worker.watch`), as
+            `noesium worker` does.
 
     Use it as an async context manager; `wait` raises the error that ends it. It changes no settings of the
     process; see `tune_process` for those that the command line makes.
@@ -83,6 +86,7 @@ class Worker:
         keep_state: bool | None = None,
         policy: Policy | None = None,
         on_approval: Callable[[EventEnvelope], None] | None = None,
+        watch: bool = False,
     ) -> None:
         self._clock = clock or SystemClock()
         made = partial(
@@ -126,6 +130,7 @@ class Worker:
         self._own_log: EventLog | None = None
         self._log = None if log is None or isinstance(log, str) else log
         self._hosts = [] if log is None or isinstance(log, str) else hosts(log)
+        self._watch = watch
         self._heartbeats: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -141,6 +146,16 @@ class Worker:
             await self.close()
             raise
         self._heartbeats = [asyncio.create_task(host.heartbeat()) for host in self._hosts]
+        if self._watch and self._hosts and self._log is not None:
+            context = self._hosts[0].context
+            watcher = Watcher(
+                self._log,
+                context.agent_ref,
+                self._clock,
+                policy=context.policy,
+                progress=context.progress,
+            )
+            self._heartbeats.append(asyncio.create_task(watcher.run(), name="watch the agents' health"))
         return self
 
     async def __aexit__(

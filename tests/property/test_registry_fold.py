@@ -16,8 +16,12 @@ from noesium_stream.event import AgentRef, EventEnvelope
 from noesium_stream.event.domain_event import DomainEvent, root_event
 from noesium_stream.event.standard import (
     AgentRecovered,
+    AgentStarted,
     AgentUnavailable,
     Capability,
+    CapabilityCircuitClosed,
+    CapabilityCircuitOpened,
+    CapabilityCircuitProbed,
     CapabilityDeprecated,
     CapabilityRegistered,
     CapabilityUpdated,
@@ -56,6 +60,12 @@ def events(draw: st.DrawFn) -> EventEnvelope:
                 CapabilityDeprecated(agent_id=owner, capability_id=id, version=version, reason="old"),
                 AgentUnavailable(agent_id=owner, agent_type=kind, reason="silent"),
                 AgentRecovered(agent_id=owner, agent_type=kind),
+                AgentStarted(agent_id=owner, agent_type=kind, agent_version="1.0.0", instance_id="i"),
+                CapabilityCircuitOpened(
+                    agent_id=owner, agent_type=kind, capability_id=id, failures=5, reason="no"
+                ),
+                CapabilityCircuitProbed(agent_id=owner, agent_type=kind, capability_id=id),
+                CapabilityCircuitClosed(agent_id=owner, agent_type=kind, capability_id=id),
             ]
         )
     )
@@ -106,6 +116,7 @@ def test_a_choice_depends_on_the_state_alone(log: list[EventEnvelope], data: st.
     if chosen is not None:
         assert not chosen.deprecated
         assert first.unavailable(chosen.agent_id) is None
+        assert first.broken(chosen.agent_id, chosen.capability_id) is None
         assert chosen.agent_id not in wanted.without
 
 

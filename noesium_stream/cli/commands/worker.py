@@ -165,6 +165,7 @@ async def _work(
             seen_count=config.seen_count,
             other_versions=others,
             on_approval=hook.tell,
+            watch=True,
         )
         stop.worker = worker
         if loaded.sources["partitions"] == PARTITIONS_OPTION:

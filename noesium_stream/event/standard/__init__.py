@@ -30,6 +30,9 @@ from noesium_stream.event.standard.agent import (
 )
 from noesium_stream.event.standard.capability import (
     Capability,
+    CapabilityCircuitClosed,
+    CapabilityCircuitOpened,
+    CapabilityCircuitProbed,
     CapabilityCompleted,
     CapabilityDeprecated,
     CapabilityExpired,
@@ -108,6 +111,9 @@ __all__ = [
     "ApprovalExpired",
     "ApprovalRequested",
     "Capability",
+    "CapabilityCircuitClosed",
+    "CapabilityCircuitOpened",
+    "CapabilityCircuitProbed",
     "CapabilityCompleted",
     "CapabilityDeprecated",
     "CapabilityExpired",

@@ -199,3 +199,29 @@ class CapabilityExpired(StandardEvent, event_type="capability.expired"):
     call_id: Identifier
     capability_id: Name
     deadline_ms: Whole = Field(ge=0)
+
+
+class CapabilityCircuitOpened(StandardEvent, event_type="capability.circuit.opened"):
+    """So many calls in a row of what an agent offers have failed: others are chosen for a while."""
+
+    agent_id: Name
+    agent_type: AgentType
+    capability_id: Name
+    failures: Whole = Field(ge=1)
+    reason: Text
+
+
+class CapabilityCircuitProbed(StandardEvent, event_type="capability.circuit.probed"):
+    """An open circuit has been open for long enough: the next call says whether it closes."""
+
+    agent_id: Name
+    agent_type: AgentType
+    capability_id: Name
+
+
+class CapabilityCircuitClosed(StandardEvent, event_type="capability.circuit.closed"):
+    """A call has succeeded: the agent is chosen as before."""
+
+    agent_id: Name
+    agent_type: AgentType
+    capability_id: Name

@@ -29,7 +29,7 @@ from noesium_stream.log.kafka.bounded_reader import reader_of
 from noesium_stream.log.kafka.errors import translated
 from noesium_stream.log.kafka.probe import KAFKA_LOGGER
 from noesium_stream.log.kafka.settings import KafkaSettings
-from noesium_stream.log.topics import Topology, agent_name
+from noesium_stream.log.topics import WATCHER, Topology, agent_name
 
 DECIDER: Final = "dead-letters"
 """Id of the writer that decides about dead letters (`noesium_stream.client.operate.dead_letters`)."""
@@ -138,6 +138,10 @@ class _Names:
         yield from _acls(user, "GROUP", "LITERAL", self._group(agent_type), ("READ", "DESCRIBE"))
         writer = f"{topology.namespace}.writer.{own}"
         yield from _acls(user, "TRANSACTIONAL_ID", "PREFIXED", writer, ("WRITE", "DESCRIBE"))
+        watchers = f"{topology.namespace}.{topology.watchers}"
+        yield from _acls(user, "GROUP", "LITERAL", watchers, ("READ", "DESCRIBE"))
+        watcher = f"{topology.namespace}.writer.{WATCHER}"
+        yield from _acls(user, "TRANSACTIONAL_ID", "LITERAL", watcher, ("WRITE", "DESCRIBE"))
         yield from self._any(user)
 
     def of_caller(self, who: str, agent_type: str, rule: Rule) -> Iterator[Acl]:

@@ -1,0 +1,1 @@
+"""The watcher of agents' health and of circuits: one process at a time, fenced."""
