@@ -34,16 +34,19 @@ _GUARD: Final = str(Path(guard.__file__).resolve())
 class _Process:
     """One process: its pipes, its guard, the dialogue with it, and the answer that is waited for.
 
+    `own` is the folder that ends with it, `control` the pipe to its guard.
+
     Attributes:
         wrong: what it has done that it should not; None: nothing.
     """
 
-    def __init__(self, dialogue: Dialogue, max_answer: int, control: int) -> None:
+    def __init__(self, dialogue: Dialogue, max_answer: int, control: int, own: str) -> None:
         self.wrong: str | None = None
         self._dialogue = dialogue
         self._lines = Lines(max_answer)
         self.pipes = Pipes(self._lines, self._hear, self._fault)
         self._control: int | None = control
+        self._own = own
         self._outcome: asyncio.Future[Answer | SubagentProtocolError | None] | None = None
 
     def ask(self, request: Request) -> bytes:
@@ -73,6 +76,8 @@ class _Process:
                 os.close(control)
         await _within(self.pipes.exited, _PATIENCE_S)
         self.pipes.close()
+        if self._own:  # the guard removes it, unless it was killed
+            await asyncio.to_thread(shutil.rmtree, self._own, ignore_errors=True)
 
     def how(self) -> str:
         """How its output has ended."""
@@ -151,7 +156,7 @@ class CliDaemon:
         variables = program.variables(os.environ)
         own = "" if program.folder else tempfile.mkdtemp(prefix="noesium-subagent-")
         reads, control = os.pipe()
-        process = _Process(self._protocol.dialogue(), program.max_answer, control)
+        process = _Process(self._protocol.dialogue(), program.max_answer, control, own)
         words = [sys.executable, "-I", "-S", _GUARD, str(reads), own, ",".join(variables), path]
         try:
             await asyncio.get_running_loop().subprocess_exec(

@@ -239,13 +239,15 @@ async def test_lines_of_the_life_before_are_not_heard_in_the_next_one() -> None:
 async def test_a_guard_that_is_killed_takes_its_program_along() -> None:
     one = daemon()
     await one.spawn()
-    pid = (await asked(one, request()))["pid"]
+    found = await asked(one, request())
+    pid, folder = found["pid"], found["cwd"]
     guard = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(guard, signal.SIGKILL)
     await gone([pid, guard])
     async with asyncio.timeout(PATIENCE_S):
         while await one.health_check():
             await asyncio.sleep(0.002)
+    assert not Path(folder).exists()
     await one.spawn()
     assert (await asked(one, request("r2")))["how"] == "good"
     await one.terminate()
