@@ -50,10 +50,10 @@ def make_card(offers: Sequence[Offer], url: str, *, name: str, authenticated: bo
         description=f"Agents of an event log: {types}."[:_MOST_DESCRIPTION],
         version=version("noesium-stream"),
         supported_interfaces=[
-            AgentInterface(
-                url=url,
-                protocol_binding=TransportProtocol.JSONRPC.value,
-                protocol_version=PROTOCOL_VERSION_1_0,
+            AgentInterface(url=place, protocol_binding=binding.value, protocol_version=PROTOCOL_VERSION_1_0)
+            for place, binding in (
+                (url, TransportProtocol.JSONRPC),
+                (url.rstrip("/"), TransportProtocol.HTTP_JSON),
             )
         ],
         capabilities=AgentCapabilities(

@@ -275,7 +275,7 @@ async def _behind(
 
 
 def _stops(fold: TaskFold, key: str | None) -> bool:
-    """Whether a stream ends here; not before the journal has the answer with this key."""
+    """Whether a stream ends here; not before the journal has the answer or signal with this key."""
     return fold.ended or (pauses(fold) and (key is None or key in fold.answers))
 
 

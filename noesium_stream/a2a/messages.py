@@ -1,4 +1,5 @@
-"""Messages from others: one without a task begins a run, one with a task answers what its run asks.
+"""Messages from others: one without a task begins a run; one with a task answers what its run asks, or is a
+signal to it.
 
 A message is told by its id and its sender: sent again, it finds the run that it began, or the answer that it
 was, and changes nothing.
@@ -21,7 +22,7 @@ from google.protobuf.json_format import MessageToDict
 from noesium_stream.a2a.journals import Tasks, task_id_of
 from noesium_stream.a2a.offers import Offer, Offers
 from noesium_stream.a2a.parts import single_value, text_in
-from noesium_stream.a2a.tasks import ANSWER_KEY, METADATA, TaskFold
+from noesium_stream.a2a.tasks import ANSWER_KEY, METADATA, SIGNAL, TaskFold
 from noesium_stream.client import Client, Run
 from noesium_stream.errors import EventValidationError
 from noesium_stream.event.payload.canonical import canonical_json
@@ -35,7 +36,7 @@ NO: Final = ("reject", "rejected", "no")
 """Texts that answer a question."""
 
 Taken = tuple[Run, TaskFold, str | None]
-"""A run, its task, and the idempotency key of the answer that a message was."""
+"""A run, its task, and the idempotency key of the answer or signal that a message was."""
 
 
 class Messages:
@@ -53,7 +54,7 @@ class Messages:
         self._client = client
 
     async def take(self, params: SendMessageRequest, requester: str) -> Taken:
-        """Begin a run with a message, or answer a question of one.
+        """Begin a run with a message, answer a question of one, or signal it.
 
         Raises:
             A2AError: the message cannot be taken.
@@ -104,7 +105,8 @@ class Messages:
         if fold.ended:
             raise UnsupportedOperationError("The task has ended and takes no more messages.")
         if not fold.questions:
-            raise UnsupportedOperationError("The task asks nothing now.")
+            await run.signal(SIGNAL, single_value(message), idempotency_key=key)
+            return run, fold, key
         question_id = _question_id(message, fold)
         approved, value = _decision(message, fold.questions[question_id])
         answer = run.approve if approved else run.reject
@@ -113,7 +115,7 @@ class Messages:
 
 
 async def _is_sent(run: Run, key: str, requester: str) -> bool:
-    async for event in run.requests(("approval.answered",)):
+    async for event in run.requests(("approval.answered", "run.signalled")):
         if event.idempotency_key == key and event.producer.agent_id == requester:
             return True
     return False

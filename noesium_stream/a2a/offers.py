@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import jsonschema_rs
-
 from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.capabilities.state import Entry, Ranking
 from noesium_stream.capabilities.version import in_range
 from noesium_stream.errors import CapabilityNotFoundError, EventValidationError
-from noesium_stream.event.payload.schema_cost import schema_cost
-from noesium_stream.event.payload.validator import PATTERNS, validator
+from noesium_stream.event.rules.contract import contract_of
 from noesium_stream.event.standard import Capability
 
 MOST_LISTED: Final = 20
 """Skills that an error names."""
-_MOST_REASON: Final = 500
 
 
 class Offer(NamedTuple):
@@ -42,13 +38,13 @@ class Offer(NamedTuple):
         """Return the input, judged by the capability's schema.
 
         Raises:
-            EventValidationError: it does not fit; the error names the field.
+            EventValidationError: it is no JSON object.
+            CapabilityInputError: it does not fit; the error names the field.
         """
         if not isinstance(given, dict):
             raise EventValidationError("input", "is no JSON object: send one part of data")
-        schema = None if self.capability is None else self.capability.input_schema
-        if schema:
-            _judge(schema, given)
+        if self.capability is not None:
+            contract_of(self.capability).check_input(self.skill, given)
         return given
 
 
@@ -131,19 +127,6 @@ def text_field(schema: Mapping[str, Any]) -> str | None:
     required = schema.get("required")
     others = set(required if isinstance(required, list) else ()) - set(texts)
     return texts[0] if len(texts) == 1 and not others else None
-
-
-def _judge(schema: Mapping[str, Any], given: Any) -> None:
-    try:
-        schema_cost(schema).check(given)
-        judge = validator(schema, PATTERNS)
-    except ValueError as error:
-        raise EventValidationError("input", f"cannot be judged: {str(error)[:_MOST_REASON]}") from None
-    try:
-        judge.validate(given)
-    except jsonschema_rs.ValidationError as error:
-        path = ".".join(["input", *(str(part) for part in error.instance_path)])
-        raise EventValidationError(path[:_MOST_REASON], error.message[:_MOST_REASON]) from None
 
 
 def _listed(offers: Sequence[Offer]) -> str:

@@ -1,4 +1,4 @@
-"""The server: card, JSON-RPC endpoint and gate, in one process of an event loop of its own."""
+"""The server: card, endpoints (JSON-RPC and HTTP+JSON) and gate, in the event loop of its process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import uvicorn
-from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.types import AgentCard
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from starlette.applications import Starlette
@@ -161,7 +161,8 @@ class Server:
         handler = LogRequestHandler(tasks, Messages(tasks, self._offers, self._client), self._wait_s)
         routes = [
             *create_agent_card_routes(AgentCard(), card_modifier=self._card),
-            *create_jsonrpc_routes(handler, _RPC_PATH, shutdown_grace_period=0),
+            *create_jsonrpc_routes(handler, _RPC_PATH),
+            *create_rest_routes(handler),
         ]
         hosts = None
         if self._tokens is None and not self._insecure:

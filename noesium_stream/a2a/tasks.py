@@ -40,7 +40,9 @@ ARTIFACT_ID: Final = "result"
 MOST_TALK: Final = 100
 """Questions and answers of a task's history, beside its first message."""
 ANSWER_KEY: Final = "a2a "
-"""Begins the idempotency key of an answer; the id of its message follows."""
+"""Begins the idempotency key of an answer or a signal; the id of its message follows."""
+SIGNAL: Final = "message"
+"""The signal that a message is to a run that asks nothing."""
 MOST_TEXT: Final = 2_000
 """Characters of a text about a failure or a question."""
 
@@ -57,8 +59,9 @@ INTERRUPTED: Final = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED})
 _ASKED: Final = "approval.requested"
 _ANSWERED: Final = "approval.answered"
 _EXPIRED: Final = "approval.expired"
+_SIGNALLED: Final = "run.signalled"
 _DONE: Final = "kernel.node.completed"
-TYPES: Final = (*COMMANDS, "run.started", _ASKED, _ANSWERED, _EXPIRED, _DONE, *ENDINGS)
+TYPES: Final = (*COMMANDS, "run.started", _ASKED, _ANSWERED, _EXPIRED, _SIGNALLED, _DONE, *ENDINGS)
 """Event types that the fold takes; it ignores others."""
 
 _END_STATES: Final = {
@@ -111,8 +114,8 @@ class TaskFold:
         command: the command that the run was started with; None: not read yet.
         offset: of the last record that was folded, in the run's journal; -1: there is none.
         cursor: of the last change.
-        answers: idempotency keys of the answers that the journal has.
-        talk: the last questions and answers.
+        answers: idempotency keys of the answers and signals that the journal has.
+        talk: the last questions, answers and messages.
     """
 
     task_id: str
@@ -204,6 +207,10 @@ class TaskFold:
             _OF_QUESTIONS[kind](self, event)
             if self.questions != before or kind == _ANSWERED:
                 yield self._waits()
+        elif kind == _SIGNALLED:
+            if event.idempotency_key is not None and event.idempotency_key.startswith(ANSWER_KEY):
+                self.answers.add(event.idempotency_key)
+                self.talk.append(event)
         elif kind == "run.started":
             yield self._status(TaskState.TASK_STATE_WORKING)
 
@@ -299,13 +306,15 @@ class TaskFold:
         return self._message(self.message_id, Role.ROLE_USER, [part_of(given)])
 
     def _said_in(self, event: EventEnvelope) -> Message:
-        """Return a question or an answer as a message of the history."""
+        """Return a question, an answer or a message as one of the history."""
         payload = event.payload
         if event.event_type == _ASKED:
             text = Part(text=_shown(payload["question"]), media_type=TEXT_TYPE)
             return self._message(event.event_id, Role.ROLE_AGENT, [text, part_of(_question(payload))])
         key = event.idempotency_key or ""
         message_id = key.removeprefix(ANSWER_KEY) if key.startswith(ANSWER_KEY) else event.event_id
+        if event.event_type == _SIGNALLED:
+            return self._message(message_id, Role.ROLE_USER, [part_of(payload.get("value"))])
         given = {"question_id": payload["approval_id"], "approved": payload["approved"]}
         given |= {} if payload.get("value") is None else {"value": payload["value"]}
         return self._message(message_id, Role.ROLE_USER, [part_of(given)])

@@ -50,6 +50,14 @@ class Desk(BaseGraphicAgent):
         answer = await current_step().interrupt("Which name?", schema={"type": "string", "maxLength": size})
         return f"it is {answer.value}"
 
+    @capability("desk.talk")
+    async def talk(self, turns: int) -> list[Any]:
+        """Hear some messages."""
+        heard = []
+        for _ in range(turns):
+            heard.append(await current_step().signal("message"))
+        return heard
+
     @capability("desk.wait")
     async def wait(self) -> str:
         """Wait for a signal."""
@@ -120,12 +128,16 @@ class Served:
         self.url = url
 
     @asynccontextmanager
-    async def client(self, *, streaming: bool = False, token: str | None = None) -> AsyncIterator[Client]:
+    async def client(
+        self, *, streaming: bool = False, token: str | None = None, binding: str = "JSONRPC"
+    ) -> AsyncIterator[Client]:
         """The SDK's own client of the server."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         async with httpx.AsyncClient(headers=headers, timeout=httpx.Timeout(120), trust_env=False) as http:
-            client = await create_client(self.url, ClientConfig(streaming=streaming, httpx_client=http))
-            yield client
+            config = ClientConfig(
+                streaming=streaming, httpx_client=http, supported_protocol_bindings=[binding]
+            )
+            yield await create_client(self.url, config)
 
     async def post(self, body: bytes | dict[str, Any], **headers: str) -> httpx.Response:
         """One request, as it is written."""

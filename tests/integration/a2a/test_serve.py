@@ -56,13 +56,13 @@ async def test_the_card_has_a_skill_for_each_live_capability(place: Place) -> No
             async with httpx.AsyncClient(trust_env=False) as http:
                 narrow = await A2ACardResolver(http, server.url).get_agent_card()
     assert [skill.id for skill in card.skills] == [
-        *("desk.name", "desk.refund", "desk.upper", "desk.wait", "tour.walk")
+        *("desk.name", "desk.refund", "desk.talk", "desk.upper", "desk.wait", "tour.walk")
     ]
     upper = next(skill for skill in card.skills if skill.id == "desk.upper")
     assert upper.description == "Say it in capitals."
     assert "text/plain" in upper.input_modes
-    [interface] = card.supported_interfaces
-    assert (interface.protocol_binding, interface.protocol_version) == ("JSONRPC", "1.0")
+    bindings = [(one.protocol_binding, one.protocol_version) for one in card.supported_interfaces]
+    assert bindings == [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0")]
     assert [skill.id for skill in narrow.skills] == ["tour.walk"]
     assert narrow.name == "tour"
 
@@ -131,6 +131,54 @@ async def test_a_question_is_answered_by_the_next_message_of_the_task(place: Pla
     assert done == again
     assert [(one.role, one.message_id) for one in done.history][0::2] == [(1, "m1"), (1, "m3")]
     assert result(named) == "it is Anna"
+
+
+async def test_a_message_to_a_task_that_asks_nothing_is_a_signal_to_its_run(place: Place) -> None:
+    async with place.working(Desk):
+        with place.serving("--wait", "0") as server:
+            async with server.client() as client:
+                talk = await sent(client, message("m1", {"turns": 2}, skill="desk.talk"), at_once=True)
+                for _ in range(2):
+                    await sent(client, message("m2", "first", task_id=talk.id))
+                await sent(client, message("m3", {"n": 2}, task_id=talk.id))
+
+                async def done() -> Any:
+                    task = await client.get_task(GetTaskRequest(id=talk.id))
+                    return task if state(task) == "COMPLETED" else None
+
+                await eventually(done)
+                ended = await done()
+                again = await sent(client, message("m3", {"n": 2}, task_id=talk.id))
+                with pytest.raises(UnsupportedOperationError, match="has ended"):
+                    await sent(client, message("m4", "more", task_id=talk.id))
+    assert result(ended) == ["first", {"n": 2}]
+    assert [one.message_id for one in ended.history] == ["m1", "m2", "m3"]
+    assert again == ended
+
+
+async def test_the_binding_to_plain_http_does_the_same(place: Place) -> None:
+    async with place.working(Desk):
+        with place.serving() as server:
+            async with server.client(binding="HTTP+JSON") as client:
+                asked = await sent(client, message("m1", {"amount": 70}, skill="desk.refund"))
+                done = await sent(client, message("m2", "no", task_id=asked.id))
+                got = await client.get_task(GetTaskRequest(id=asked.id))
+                listed = await client.list_tasks(ListTasksRequest())
+                waiting = await sent(client, message("m3", {}, skill="desk.wait"), at_once=True)
+                cancelled = await client.cancel_task(CancelTaskRequest(id=waiting.id))
+                with pytest.raises(InvalidParamsError, match="No skill"):
+                    await sent(client, message("m4", "x", skill="desk.none"))
+            async with server.client(binding="HTTP+JSON", streaming=True) as client:
+                request = message("m5", "good day", skill="desk.upper")
+                events = [seen(response) async for response in client.send_message(request)]
+            raw = await server.post(b"{")
+    assert result(done) == {"amount": 70, "approved": False, "by": "a2a"}
+    assert done == got
+    assert [task.id for task in listed.tasks] == [asked.id]
+    assert state(cancelled) == "CANCELED"
+    assert events[0]["kind"] == "task"
+    assert events[-1]["state"] == "COMPLETED"
+    assert raw.json()["error"]["code"] == -32700
 
 
 async def test_a_task_is_cancelled_once(place: Place) -> None:
