@@ -148,7 +148,7 @@ async def test_a_crash_repeats_no_recorded_call_of_a_method() -> None:
 
 
 async def test_arguments_that_it_does_not_take_fail_the_run(tmp_path: Path) -> None:
-    with pytest.raises(RunFailedError, match=r"shop\.price does not take these arguments: item: field req"):
+    with pytest.raises(RunFailedError, match=r"shop\.price does not take these arguments: .*'itme'"):
         await reply_of(Shop, asking("shop.price", {"itme": "oil"}), tmp_path)
 
 
