@@ -83,13 +83,9 @@ def complete_what_accepted_to_be_cancelled(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted("cancel", first=80)
-def leave_the_calls_of_cancelled_runs_alone(patch: pytest.MonkeyPatch) -> None:
-    """What a cancelled run has asked of others goes on."""
-
-    async def nothing(*args: Any) -> None:
-        """Nobody is told."""
-
-    patch.setattr(runner, "_cancel_child", nothing)
+def leave_the_calls_of_ended_runs_alone(patch: pytest.MonkeyPatch) -> None:
+    """What a run that has ended has asked of others goes on."""
+    patch.setattr(runner, "_cancel", lambda *args: None)
 
 
 @planted("undone", first=10)

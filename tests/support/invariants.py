@@ -22,8 +22,8 @@ The rules, by the word that a fault begins with:
 - deadline: one that passes does so once, not before its time, and its run ends for it; a run does not go on
   after its own, and what it asks of others has the same.
 - timer: each fires once, not before its time, and before its run completes.
-- cancel: who accepts to be cancelled ends as that, once, and what it has asked of others is cancelled too; a
-  run does not go on while a request lies in its inbox.
+- cancel: who accepts to be cancelled ends as that, once; what a run that has ended had asked of others, and
+  what they have not answered, is cancelled too; a run does not go on while a request lies in its inbox.
 - report: what a call said at last, whose owner had given the run up, is heard before a later decision.
 - parked: a run does nothing while it waits for a worker of its version; a request that waits for one is dealt
   with once.

@@ -122,18 +122,17 @@ def wrong_cancel(book: Book, run_id: str, events: Sequence[EventEnvelope]) -> It
     end = outcome_of(book, run_id)
     if len(asked) > 1:
         yield f"cancel: run {run_id} accepted it {len(asked)} times"
-    if not asked or end is None:
+    if end is None:
         return
-    if end.event_type != "run.cancelled":
+    if asked and end.event_type != "run.cancelled":
         yield f"cancel: run {run_id} accepted to be cancelled, and ended as {end.event_type}"
-    before = events[: events.index(asked[0])]
     answered = {event.payload["call_id"] for event in events if event.event_type in ANSWERS}
     told = {record.key for inbox in book.inboxes.values() for record in inbox if record.event_type == CANCEL}
-    for event in before:
+    for event in events:
         call_id = event.payload.get("run_id")
         is_call = event.event_type in COMMANDS and call_id != run_id
         if is_call and call_id not in answered and call_id not in told:
-            yield f"cancel: run {run_id} was cancelled, and its call {call_id} was not"
+            yield f"cancel: run {run_id} has ended ({end.event_type}), and its call {call_id} was not told"
 
 
 def unheard_cancels(book: Book, inbox: Sequence[Record], journal: Sequence[Record]) -> Iterator[str]:

@@ -34,4 +34,11 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     assert refused in guide("capability").read_text(encoding="utf-8")
     watched = reader.bash("market watched").stdout.splitlines()
     assert (watched[0], watched[1], watched[-1]) == ("2 offers", "market.price 1.2.0 of kiosk", "1 is new")
+    assert reader.bash("desk program").stdout.splitlines() == [
+        "Permit a kiosk? desk > office > clerk",
+        "ann",
+        "desk cancelled",
+        "  office cancelled",
+        "    clerk cancelled",
+    ]
     reader.end()
