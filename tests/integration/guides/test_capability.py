@@ -28,6 +28,7 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
         _, _, chosen = explained.partition("{")
         assert json.loads("{" + chosen)["chosen"]["agent_id"] in ("shop", "stall")
         assert "taken: the only one" in reader.bash("market past").stdout
+        assert json.loads(reader.bash("basket").stdout)["total"] in (12, 15)
         worker.signal()
         assert worker.wait() == INTERRUPTED
     refused = reader.bash("market checked", code=FAILED).stdout
