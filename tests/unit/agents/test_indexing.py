@@ -163,9 +163,15 @@ def test_an_operating_system_that_refuses_is_a_reason(
     }
 
 
-def test_a_parser_that_hangs_is_killed_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_parser_that_hangs_is_killed_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = "import threading\nfrom agents.documents.parsers import html\n"
+    hangs += "html.parse = lambda data, path: threading.Event().wait()\n"
+    write_files(tmp_path, {"code/sitecustomize.py": hangs})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "code"))
     os.mkfifo(tmp_path / "pipe.txt")  # opened without blocking, it is refused
-    write_files(tmp_path, {"slow.html": "<a b='" * 100_000, "ok.md": "fine"})
+    write_files(tmp_path, {"slow.html": "slow", "ok.md": "fine"})
     found = [Found(name, form, 0, 0) for name, form in
              [("slow.html", "html"), ("pipe.txt", "text"), ("ok.md", "markdown")]]  # fmt: skip
     answers = {
