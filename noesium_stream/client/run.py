@@ -108,8 +108,8 @@ class Run(RunView):
     async def cancel_tree(self, reason: str | None = None, *, timeout: Duration | None = None) -> TreeEnd:
         """Cancel the run and all runs below it, and wait until each of them has ended; say how.
 
-        A second call waits for the same cancellation. If the run has ended already, runs below it that are
-        still open, because an earlier release has left them, are cancelled instead.
+        A second call waits for the same cancellation. Runs whose callers have ended without telling them, as
+        those of an earlier release did, are told, too.
 
         Args:
             reason: why; it is recorded with the run.
@@ -118,19 +118,22 @@ class Run(RunView):
 
         Raises:
             RunNotFoundError: there is no such run.
+            PermissionDeniedError: the policy does not allow it, or the request is wrong for another reason.
         """
         asked = await self.cancel_request()
         asked_ms = self._clock.now_ms() if asked is None else asked.timestamp_ms
-        if (await self.info()).status in ENDINGS.values():
-
-            async def send(orphan: TreeMember) -> None:
-                await self.other(orphan.agent_type, orphan.run_id).cancel(reason)
-
-            if not await cancel_orphans(self.tree_reader(OF_RUNS), send) and asked is None:
-                return await tree_end(self._log, self.tree_reader(OF_RUNS), None)
-        elif asked is None:
+        is_open = (await self.info()).status not in ENDINGS.values()
+        if is_open and asked is None:
             await self.cancel(reason)
-        return await self._tree_end(asked_ms, timeout)
+
+        async def tell(orphan: TreeMember) -> None:
+            run = self.other(orphan.agent_type, orphan.run_id)
+            if await run.cancel_request() is None:
+                await run.cancel(reason)
+
+        if await cancel_orphans(self.tree_reader(OF_RUNS), tell) or is_open:
+            return await self._tree_end(asked_ms, timeout, self.require_cancel if is_open else None)
+        return await tree_end(self._log, self.tree_reader(OF_RUNS), None if asked is None else asked_ms)
 
     def other(self, agent_type: str, run_id: str) -> Run:
         """Make the handle of another run that is known to exist on the same log."""

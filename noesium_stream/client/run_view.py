@@ -15,7 +15,7 @@ from noesium_stream.client.views.run_list import WAITING
 from noesium_stream.client.views.run_outcome import outcome_of
 from noesium_stream.client.views.run_reader import RunReader, Since, closing
 from noesium_stream.client.views.runs import DEFERRAL_TYPES, RUN_TYPES, RunInfo, fold_record
-from noesium_stream.client.views.tree_end import TreeEnd, tree_end, until_ended
+from noesium_stream.client.views.tree_end import Check, TreeEnd, tree_end, until_ended
 from noesium_stream.client.views.tree_reader import TreeReader
 from noesium_stream.client.views.unresolved_effects import (
     UnresolvedEffect,
@@ -27,6 +27,7 @@ from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import (
     CorruptRecordError,
     InputDiffersError,
+    PermissionDeniedError,
     RunNotFoundError,
     RunTimeoutError,
 )
@@ -256,10 +257,28 @@ class RunView:
         asked = await self.cancel_request()
         return await self._tree_end(None if asked is None else asked.timestamp_ms, timeout)
 
-    async def _tree_end(self, asked_ms: int | None, timeout: Duration | None) -> TreeEnd:
+    async def _tree_end(
+        self, asked_ms: int | None, timeout: Duration | None, check: Check | None = None
+    ) -> TreeEnd:
         timeout_s = None if timeout is None else in_seconds(timeout, "timeout")
-        await until_ended(self.tree_reader(OF_RUNS), self._log, timeout_s)
+        await until_ended(self.tree_reader(OF_RUNS), self._log, timeout_s, check)
         return await tree_end(self._log, self.tree_reader(OF_RUNS), asked_ms)
+
+    async def require_cancel(self) -> None:
+        """Return if there is a request to cancel the run that its owner has not refused.
+
+        Raises:
+            PermissionDeniedError: its owner has refused those that there were.
+        """
+        if await self.cancel_request() is not None:
+            return
+        refused = await refused_records(self._log, self.agent_type, self.id)
+        for generation in await generations(self._log, self.agent_type):
+            async with aclosing(self._own(generation.inbox, _CANCEL)) as records:
+                async for record in records:
+                    why = refused.get(Position(record.topic, record.partition, record.offset))
+                    if why is not None:
+                        raise PermissionDeniedError(f"Run {self.id} was not cancelled: {why}.")
 
     def tree_reader(self, types: Types = None) -> TreeReader:
         """Make a reader of the records of the run and of all runs below it; `types` as for `records`."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from noesium_stream.client.views.refused_records import refused_records
 from noesium_stream.client.views.run_list import RunList
@@ -90,8 +90,16 @@ class TreeEnd:
         return all(run.ended for run in self.runs)
 
 
-async def until_ended(reader: TreeReader, log: EventLog, timeout_s: float | None) -> None:
+Check = Callable[[], Awaitable[None]]
+"""Raises if there is nothing to wait for."""
+
+
+async def until_ended(
+    reader: TreeReader, log: EventLog, timeout_s: float | None, check: Check | None = None
+) -> None:
     """Return when all runs that the reader finds have ended, or never begin, or when the time is over.
+
+    `check` is called while nothing comes.
 
     Raises:
         LogUnavailableError
@@ -112,6 +120,8 @@ async def until_ended(reader: TreeReader, log: EventLog, timeout_s: float | None
                         return
                     coming = None
                 else:
+                    if check is not None:
+                        await check()
                     lost |= await _refused(log, (one for one in reader.open if one not in lost))
         finally:
             if coming is not None:
@@ -243,19 +253,19 @@ def _unstopped(run: TreeRun, state: RunState | None, asked_ms: int | None) -> li
     return found
 
 
-Send = Callable[[TreeMember], Awaitable[Any]]
-"""Asks a run to end."""
+Tell = Callable[[TreeMember], Awaitable[None]]
+"""Asks a run to end, unless that was done."""
 
 
-async def cancel_orphans(reader: TreeReader, send: Send) -> int:
-    """Ask the open runs of a tree whose callers have ended to end; return how many these are.
+async def cancel_orphans(reader: TreeReader, tell: Tell) -> int:
+    """Tell the open runs of a tree whose callers have ended; return how many runs are open.
 
     A run of an earlier release may have ended by an error and left them at work.
     """
     async with aclosing(reader.read(follow=False)) as records:
         async for _ in records:
             pass
-    orphans = [one for one in reader.open if one.caller is not None and one.caller.ended is not None]
-    for orphan in orphans:
-        await send(orphan)
-    return len(orphans)
+    for member in reader.open:
+        if member.caller is not None and member.caller.ended is not None:
+            await tell(member)
+    return len(reader.open)

@@ -13,7 +13,8 @@ import pytest
 from noesium_stream.client import Client, Run
 from noesium_stream.client.views import tree_end as views
 from noesium_stream.client.views.tree_end import DEAD_LETTER
-from noesium_stream.errors import RunFailedError, RunNotFoundError
+from noesium_stream.errors import PermissionDeniedError, RunFailedError, RunNotFoundError
+from noesium_stream.event.trust.policy import Policy
 from noesium_stream.log import open_log
 from noesium_stream.log.headers import ORIGIN
 from noesium_stream.log.port import EventLog, Outgoing, Position
@@ -25,6 +26,8 @@ from tests.support.effects import reached
 from tests.support.reading import PATIENCE_S, eventually, stored
 from tests.support.tree_agents import AGENTS, Leaf, Middle, Root, calling
 from tests.support.trees import at_work, children, counts, endings, nothing_left, thirty
+
+CANCEL = ("run.cancel.requested",)
 
 
 @pytest.fixture
@@ -171,3 +174,44 @@ async def test_a_tree_that_has_ended_by_itself_is_asked_nothing(log: EventLog, t
         assert await run.cancel_request() is None
         with pytest.raises(RunNotFoundError):
             await Run.other(run, "root", "nobody").cancel_tree()
+
+
+async def test_who_may_not_cancel_a_tree_is_told_instead_of_waiting(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "IDLE_S", 0.01)
+    policy = Policy.model_validate({"allow": [{"who": ["*"], "may": ["start", "signal", "register"]}]})
+    async with Worker(log, list(AGENTS), home=tmp_path, policy=policy), Client(log) as client:
+        run = await client.start("root", calling("leaf"))
+        await at_work(log, 1)
+        with pytest.raises(PermissionDeniedError, match=f"Run {run.id} was not cancelled"):
+            await run.cancel_tree()
+        [child] = await children(log, run)
+        await child.signal("go")
+        await run.result()
+
+
+async def test_below_an_open_root_what_an_ended_run_has_left_is_told_once(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is told twice: a run that its caller has told in its last commit is not asked again."""
+    failing = calling("leaf", {}, {}, ending="first")
+    async with Worker(log, list(AGENTS), home=tmp_path), Client(log) as client:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(run_to_end, "_cancel", lambda *_: None)
+            run = await client.start("root", calling("middle", failing, calling("leaf")))
+            await at_work(log, 3)
+            [left, _] = await children(log, run)
+            [first, second] = await children(log, left)
+            await first.signal("go")
+            await left.result()
+        tree = await run.cancel_tree()
+        assert tree.ended
+        statuses = {one.run_id: one.status for one in tree.runs}
+        assert (statuses[left.id], statuses[first.id], statuses[second.id]) == (
+            "completed",
+            "completed",
+            "cancelled",
+        )
+    told = Counter(record.key for record in await stored(log, log.topology.inbox("leaf"), types=CANCEL))
+    assert set(told.values()) == {1}

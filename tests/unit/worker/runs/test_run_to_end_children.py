@@ -254,3 +254,30 @@ async def test_a_request_to_end_a_child_is_none_to_end_its_caller(log: EventLog,
             await run.result()
         assert CANCEL in [event.event_type async for event in run.events(follow=False)]
         assert await run.cancel_request() is None
+
+
+async def test_a_child_that_waits_for_its_turn_starts_as_cancelled(log: EventLog, tmp_path: Path) -> None:
+    """The call of the other one holds the only slot."""
+    leaf = Worker(log, [Leaf], home=tmp_path / "leaf", concurrency=1)
+    async with leaf, Worker(log, [Root], home=tmp_path), Client(log) as client:
+        run = await client.start("root", calling("leaf", {"hangs": True}, {"hangs": True}))
+        await at_work(log, 1)
+        working, waiting = await children(log, run)
+        if not [event async for event in working.events(follow=False)]:
+            working, waiting = waiting, working
+        await run.cancel()
+        for one in (run, working, waiting):
+            with pytest.raises(RunCancelledError):
+                await one.result()
+        types = [event.event_type async for event in waiting.events(follow=False)]
+        assert "kernel.node.entered" not in types
+
+
+async def test_a_run_that_waits_for_a_provider_is_cancelled(log: EventLog, tmp_path: Path) -> None:
+    async with Worker(log, [Root], home=tmp_path), Client(log) as client:
+        run = await client.start("root", calling("leaf"))
+        await eventually(lambda: _waits(run))
+        await run.cancel()
+        with pytest.raises(RunCancelledError):
+            await run.result()
+        assert await children(log, run) == []
