@@ -29,6 +29,8 @@ def event_details(payload: dict[str, Any]) -> str:
     """Format the most informative fields of a payload on one line."""
     source = {**payload, **input_of(payload)}
     parts = [shorten(str(source[name]), 80) for name in _TELLING if source.get(name)]
+    if isinstance(payload.get("state"), str):  # of a sub-agent; that of a migrated run is an object
+        parts.insert(0, payload["state"])
     if isinstance(payload.get("duration_ms"), int):
         parts.append(duration(payload["duration_ms"]))
     return "  ".join(parts)

@@ -101,8 +101,8 @@ class Call:
                 return True
             with _given_up(self._place, visit):
                 answer = await step.interrupt(
-                    f"{declared.who} has failed {found['failures']} times in a row (session "
-                    f"{self._session}): {found['reason']} Start it again?",
+                    f"Start {declared.who} again? It has failed {found['failures']} times in a row: "
+                    f"{found['reason']} (session {self._session})",
                     approvers=declared.approvers,
                     timeout=declared.patience_s,
                     on_timeout="reject",

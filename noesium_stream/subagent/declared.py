@@ -120,7 +120,7 @@ def check_here(declared: Declared) -> None:
     """
     if declared.program.path(os.environ) is None:
         raise ConfigError(
-            declared.program.not_here(f"the agent {declared.agent_type}"),
+            declared.program.not_here(declared.who),
             hint="Install it, or give its path in `command`.",
         )
 

@@ -80,7 +80,7 @@ class Program:
 
     def not_here(self, who: str) -> str:
         """The message about a program that is missing."""
-        return f"The program {self.command[0]} of {who} is not on this machine, or is not executable."
+        return f"{who} cannot be started: {self.command[0]} is not on this machine, or is not executable."
 
 
 def program(

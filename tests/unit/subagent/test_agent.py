@@ -79,7 +79,9 @@ def test_a_wrong_input_is_refused_before_a_run_begins() -> None:
 
 async def test_a_worker_does_not_start_without_the_program(tmp_path: Path) -> None:
     missing = cli_subagent("test", ["no-such-program"], [task])
-    with pytest.raises(ConfigError, match="The program no-such-program of the agent test is not on this"):
+    with pytest.raises(
+        ConfigError, match="no-such-program of test cannot be started: no-such-program is not on this"
+    ):
         async with playing(missing, tmp_path):
             pass
 
@@ -276,8 +278,9 @@ async def test_a_person_is_asked_about_a_program_that_cannot_be_started_and_may_
         run = await play.client.start("test", {"session": "s"})
         asked = await question(play)
         assert asked.question.startswith(
-            "program of test has failed 3 times in a row (session s): The program"
+            "Start program of test again? It has failed 3 times in a row: program"
         )
+        assert asked.question.endswith("(session s)")
         assert list(asked.approvers) == ["ada"]
         with pytest.raises(RunFailedError, match=r"SubagentStartError: .* and a person was asked"):
             await play.result(session="s")

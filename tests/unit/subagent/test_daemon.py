@@ -74,7 +74,7 @@ async def test_it_runs_in_the_given_folder_which_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("missing", ["no-such-program", "/no/such/program", __file__])
 async def test_a_program_that_is_not_here_is_named(missing: str) -> None:
     one = CliDaemon(Program((missing,)), JsonLines(), "it of test")
-    with pytest.raises(SubagentStartError, match=f"The program {missing} of it of test is not on this"):
+    with pytest.raises(SubagentStartError, match=f"it of test cannot be started: {missing} is not on this"):
         await one.spawn()
     assert one.life.state is State.TERMINATED
 

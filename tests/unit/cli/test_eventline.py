@@ -1,0 +1,14 @@
+"""An event as one line."""
+
+from __future__ import annotations
+
+from noesium_stream.cli.eventline import event_details
+
+
+def test_the_state_of_a_sub_agent_is_told_with_its_reason() -> None:
+    changed = {"session": "s", "previous": "BUSY", "state": "TERMINATED", "reason": "jq did not answer"}
+    assert event_details(changed) == "TERMINATED  jq did not answer"
+
+
+def test_the_state_of_a_migrated_run_is_not_told() -> None:
+    assert event_details({"state": {"a": 1}, "reason": "a new version"}) == "a new version"
