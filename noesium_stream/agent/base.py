@@ -13,8 +13,9 @@ from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 
-from noesium_stream.agent.capability import Functions, distinct, marked_in, offered_node
+from noesium_stream.agent.capability import Functions, marked_in, offered_node
 from noesium_stream.agent.compiling import compiled
+from noesium_stream.capabilities.capability_set import CapabilitySet
 from noesium_stream.clock import Clock
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
@@ -137,7 +138,7 @@ class BaseGraphicAgent(BaseAgent):
                 setattr(cls, name, function)
         else:
             offered = tuple(offered_node(function, agent_type) for function in marked.values())
-        cls.capabilities = distinct((*cls._declared, *offered))
+        cls.capabilities = tuple(CapabilitySet((*cls._declared, *offered)))
 
     def __init__(self, options: BaseModel, context: AgentContext) -> None:
         super().__init__(options, context)

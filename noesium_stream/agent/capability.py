@@ -203,21 +203,6 @@ def offered_node(function: Any, agent_type: str) -> Capability:
     return _capability(function, agent_type, schemas, SideEffectClass.EXTERNAL, CapabilityType.SUBAGENT)
 
 
-def distinct(offered: Iterable[Capability]) -> tuple[Capability, ...]:
-    """The capabilities, if no two of them are the same version of one id.
-
-    Raises:
-        ConfigError: two are.
-    """
-    found: dict[tuple[str, str], Capability] = {}
-    for one in offered:
-        if found.setdefault((one.id, one.version), one) is not one:
-            raise ConfigError(
-                f"The capability {one.id} {one.version} is offered twice.", hint="Give one another id."
-            )
-    return tuple(found.values())
-
-
 def _id_of(function: Callable[..., Any], agent_type: str) -> str:
     mark = mark_of(function)
     return (mark.id if mark else None) or f"{agent_type}.{function.__name__}"

@@ -12,8 +12,9 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, ValidationError
 
 from noesium_stream.agent.base import BaseGraphicAgent, check_keys
-from noesium_stream.agent.capability import distinct, offered_node
+from noesium_stream.agent.capability import offered_node
 from noesium_stream.agent.compiling import compiled
+from noesium_stream.capabilities.capability_set import CapabilitySet
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain_event import DomainEvent
@@ -59,8 +60,10 @@ def agent_from_graph(
         "max_supersteps": max_supersteps,
         "durability": durability,
         "execution_mode": execution_mode,
-        "capabilities": distinct(
-            one if isinstance(one, Capability) else offered_node(one, agent_type) for one in capabilities
+        "capabilities": tuple(
+            CapabilitySet(
+                one if isinstance(one, Capability) else offered_node(one, agent_type) for one in capabilities
+            )
         ),
         "companions": companions,
         "events": events,

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, TypedDict
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.agent.base import BaseGraphicAgent
-from noesium_stream.agent.capability import distinct, mark_of, offered_function
+from noesium_stream.agent.capability import mark_of, offered_function
 from noesium_stream.agent.signature import KEY, Signature, signature_of
+from noesium_stream.capabilities.capability_set import CapabilitySet
 from noesium_stream.capabilities.tools import tool_capability
 from noesium_stream.errors import CapabilityError, ConfigError
 from noesium_stream.event.standard import Capability, CapabilityType, SideEffectClass
@@ -71,7 +72,7 @@ def agent_from_tools(
     class OfTools(BaseGraphicAgent):
         agent_type = kind
         version = kind_version
-        capabilities = distinct([*(tool.capability for tool in offered.values()), *also])
+        capabilities = tuple(CapabilitySet([*(tool.capability for tool in offered.values()), *also]))
 
         def get_state_class(self) -> type[Any]:
             return _Asked

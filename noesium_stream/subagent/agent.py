@@ -19,7 +19,7 @@ from langgraph.graph import END, START, StateGraph
 from pydantic import BaseModel
 
 from noesium_stream.agent.base import AgentContext, BaseGraphicAgent
-from noesium_stream.agent.capability import distinct
+from noesium_stream.capabilities.capability_set import CapabilitySet
 from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import CapabilityError, ConfigError
 from noesium_stream.event.standard import Capability
@@ -198,7 +198,7 @@ def cli_subagent(
     members = {
         "agent_type": kind,
         "version": version,
-        "capabilities": distinct(offer.capability for offer in declared.offers.values()),
+        "capabilities": tuple(CapabilitySet(offer.capability for offer in declared.offers.values())),
         "declared": declared,
         "__module__": sys._getframe(1).f_globals.get("__name__", __name__),
     }

@@ -10,7 +10,7 @@ import click
 from noesium_stream.capabilities.configured_policy import configured_policy
 from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.capabilities.resolution import Resolution
-from noesium_stream.capabilities.state import Entry
+from noesium_stream.capabilities.state import Entry, RegistryState
 from noesium_stream.cli.exits import FAILED
 from noesium_stream.cli.output import json_text, note, out, out_json
 from noesium_stream.cli.session import asynchronous, json_option, log_option, opened
@@ -37,12 +37,13 @@ async def list_command(
 ) -> None:
     """List capabilities: version, agent, priority, weight, status.
 
-    STATUS is live, deprecated, or unavailable: its agent does not answer.
+    STATUS is live, deprecated, unavailable (its agent does not answer), or circuit open (calls of it have
+    failed in a row).
     """
     async with opened(log_url) as log:
         state = await _registry(log).refresh()
         found = [
-            (entry, _status(entry, state.unavailable(entry.agent_id)))
+            (entry, _status(entry, state))
             for entry in state.entries()
             if (with_deprecated or not entry.deprecated)
             and agent_type in (None, entry.agent_type)
@@ -80,7 +81,7 @@ async def show_command(capability_id: str, log_url: str | None, as_json: bool) -
                 hint=f"There are: {', '.join(known[:20]) or 'none'}. See: noesium capability list --all",
             )
         entries = sorted(offers.entries.values(), key=lambda entry: entry.order)
-        found = [(entry, _status(entry, state.unavailable(entry.agent_id))) for entry in entries]
+        found = [(entry, _status(entry, state)) for entry in entries]
     if as_json:
         out_json([_as_json(entry, status) for entry, status in found])
         return
@@ -178,10 +179,12 @@ def _registry(log: EventLog) -> CapabilityRegistry:
     return CapabilityRegistry(log, policy=configured_policy(log))
 
 
-def _status(entry: Entry, unavailable: str | None) -> str:
+def _status(entry: Entry, state: RegistryState) -> str:
     if entry.deprecated:
         return "deprecated"
-    return "live" if unavailable is None else "unavailable"
+    if state.unavailable(entry.agent_id) is not None:
+        return "unavailable"
+    return "live" if state.broken(entry.agent_id, entry.capability_id) is None else "circuit open"
 
 
 def _row(entry: Entry, status: str) -> Sequence[str]:
