@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -11,7 +11,7 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.rules.call_limits import CallLimits
 from noesium_stream.event.rules.contract import Contract
-from noesium_stream.event.rules.stream_pieces import Attempt
+from noesium_stream.event.rules.stream_pieces import Attempt, Piece
 from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.run_history import RunHistory
 
@@ -68,6 +68,25 @@ class Destination(NamedTuple):
     run_id: str
 
 
+class IncomingPieces(Protocol):
+    """The pieces of a run that this one has called; none of its methods fails because the log gives none."""
+
+    async def open(self) -> None:
+        """Return when no piece that is written from now on is missed."""
+
+    def expect(self, run_id: str, agent_type: str, agent_id: str) -> None:
+        """Take the pieces of this run, which this agent has; those of an earlier one are void."""
+
+    async def next(self) -> Piece:
+        """The next piece, once there is one."""
+
+    async def rest(self) -> Sequence[Piece]:
+        """All pieces that the log has now and that were not given out."""
+
+    def close(self) -> None:
+        """Take no more."""
+
+
 class RunPieces(Protocol):
     """Takes the pieces of a run's answer; none of its methods fails because the log takes none."""
 
@@ -82,6 +101,9 @@ class RunPieces(Protocol):
 
     async def flush(self) -> None:
         """Return when the pieces are on the log or lost, after a second at the latest."""
+
+    def incoming(self) -> IncomingPieces:
+        """Takes the pieces of a run that is about to be called; it has to be opened."""
 
 
 class RunJournal(Protocol):

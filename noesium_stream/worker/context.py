@@ -10,7 +10,7 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
 from noesium_stream.event.trust.policy import Policy
 from noesium_stream.log.port import EventLog, Outgoing
-from noesium_stream.worker.pieces.outbox import PieceOutbox
+from noesium_stream.worker.pieces.run_pieces import PieceTraffic
 
 
 def _silent(line: str) -> None:
@@ -39,7 +39,7 @@ class PartitionContext:
         tell: takes one line about a failure for people.
         asked: takes the `approval.requested` of a question that is on the log; must return at once.
         policy: who may ask what; None: everybody everything.
-        pieces: takes the pieces of answers; None: they are dropped.
+        pieces: the pieces of answers; None: there are none.
     """
 
     log: EventLog
@@ -55,7 +55,7 @@ class PartitionContext:
     tell: Callable[[str], None] = _silent
     asked: Callable[[EventEnvelope], None] = _untold
     policy: Policy | None = None
-    pieces: PieceOutbox | None = None
+    pieces: PieceTraffic | None = None
 
     @property
     def agent_type(self) -> str:

@@ -17,7 +17,9 @@ from noesium_stream.worker.graph_versions import Releases, named
 from noesium_stream.worker.host import Host
 from noesium_stream.worker.ownership.assignment import Assignment
 from noesium_stream.worker.ownership.owner import PartitionOwner
+from noesium_stream.worker.pieces.arrivals import PieceArrivals
 from noesium_stream.worker.pieces.outbox import PieceOutbox
+from noesium_stream.worker.pieces.run_pieces import PieceTraffic
 from noesium_stream.worker.provider_watch import ProviderWatch
 from noesium_stream.worker.runs.late_outcomes import OutcomeReports
 from noesium_stream.worker.runs.slots import Slots
@@ -62,7 +64,8 @@ class RunHost(Host):
         self._keeps_state = keeps_state
         self._on_approval = on_approval
         self._generations: Sequence[Generation] = ()
-        self._pieces = PieceOutbox(log, self._telling.tell)
+        tell = self._telling.tell
+        self._pieces = PieceTraffic(PieceOutbox(log, tell), PieceArrivals(log, tell))
         self._watch = ProviderWatch(self._registry, self._failed)
         self._reports = OutcomeReports(log, agent.context.clock, agent.context.progress)
 

@@ -21,7 +21,7 @@ from noesium_stream.worker import Worker
 from tests.support.backends import Backend
 from tests.support.events import counted
 from tests.support.reading import PATIENCE_S, eventually, numbers, stored
-from tests.support.teller import Teller
+from tests.support.teller import Relay, Teller
 
 
 async def take(run: Run, number: int | None = None, cursor: str | None = None) -> list[Piece]:
@@ -166,3 +166,12 @@ async def test_a_reader_waits_for_a_worker_that_comes_later(log: EventLog, tmp_p
 
 async def _has_stream(log: EventLog) -> bool:
     return log.topology.stream in await log.layout()
+
+
+async def test_a_caller_passes_on_the_pieces_of_its_provider(log: EventLog, tmp_path: Path) -> None:
+    words = [f"{number} " for number in range(100)]
+    async with Worker(log, [Teller, Relay], home=tmp_path), Client(log) as client:
+        for _ in range(2):  # the second call finds the reader that the first one has begun
+            run = await client.start("relay", {"words": words})
+            assert data(await take(run)) == [[word, False] for word in words]
+            assert await run.result(timeout=PATIENCE_S) == {"text": "".join(words)}

@@ -57,6 +57,41 @@ class Teller(BaseGraphicAgent):
         return {"text": state["text"]}
 
 
+class Relayed(TypedDict, total=False):
+    words: list[Any]
+    halt: int
+    text: str
+
+
+async def relay(state: Relayed) -> Relayed:
+    """Have the words told, pass each piece on, and keep the answer."""
+    step = current_step()
+    asked = {name: state[name] for name in ("words", "halt") if name in state}
+    answer = step.invoke_stream("text.tell", asked, version="^1")
+    async for piece in answer:
+        await step.write([piece.data, piece.restarted])
+    return {"text": (await answer.result())["text"]}
+
+
+class Relay(BaseGraphicAgent):
+    """Answers in the pieces of another agent, each with whether it is a restart."""
+
+    agent_type = "relay"
+
+    def get_state_class(self) -> type[Any]:
+        return Relayed
+
+    def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
+        graph: StateGraph[Any, Any, Any, Any] = StateGraph(Relayed)
+        graph.add_node("relay", relay)
+        graph.add_edge(START, "relay")
+        graph.add_edge("relay", END)
+        return graph
+
+    def result(self, state: dict[str, Any]) -> Any:
+        return {"text": state["text"]}
+
+
 async def _main(url: str, home: str) -> None:
     log = await open_log(url)
     async with Worker(log, [Teller], home=Path(home)) as worker:

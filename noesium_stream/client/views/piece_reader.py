@@ -14,37 +14,19 @@ from contextlib import aclosing
 from typing import Final
 
 from noesium_stream.client.views.run_reader import Reader, closing
-from noesium_stream.errors import CorruptRecordError, LogForbiddenError, LogTruncatedError, TopicNotFoundError
+from noesium_stream.errors import LogTruncatedError
 from noesium_stream.event.rules.run_life import ENDINGS
-from noesium_stream.event.rules.stream_pieces import MAX_RECORD_BYTES, PIECE, Piece, PieceOrder
+from noesium_stream.event.rules.stream_pieces import PIECE, Piece, PieceOrder
 from noesium_stream.event.standard import RunStarted
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
+from noesium_stream.log.stream_topic import piece_in, stream_ends
 from noesium_stream.log.topics import partition_of
 
-_PAUSE_S: Final = 0.5
 _LOGGER: Final = logging.getLogger(__name__)
 
 LIFE: Final = (*ENDINGS, RunStarted.TYPE)
 """Types of the journal's records that a reader of pieces needs."""
-
-
-async def stream_ends(log: EventLog) -> Mapping[int, int]:
-    """The present end of the stream topic, by partition; a missing topic is made, or waited for.
-
-    Raises:
-        LogUnavailableError
-        LogForbiddenError: the topic is there and may not be read.
-    """
-    topic = log.topology.stream
-    while True:
-        try:
-            return await log.end(topic)
-        except TopicNotFoundError:
-            try:
-                await log.ensure_topics([log.topology.spec(topic)])
-            except LogForbiddenError:
-                await asyncio.sleep(_PAUSE_S)  # a worker makes it for the first piece
 
 
 class PieceReader:
@@ -152,17 +134,7 @@ class PieceReader:
 
     def _take(self, record: Record) -> Piece | None:
         self._next = record.offset + 1
-        if record.key != self._run_id:
-            return None
-        if len(record.value) > MAX_RECORD_BYTES:
-            self._order.drop("are too large")
-            return None
-        try:
-            event = record.envelope
-        except CorruptRecordError:
-            self._order.drop("are not valid, or not signed by whom they are from")
-            return None
-        return self._order.take(event, record.offset)
+        return piece_in(record, self._order) if record.key == self._run_id else None
 
     def _report(self) -> None:
         wrong = self._order.wrong()

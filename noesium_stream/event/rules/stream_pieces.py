@@ -14,7 +14,7 @@ import binascii
 import hashlib
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, NoReturn
 
 from noesium_stream.errors import ConfigError
@@ -79,6 +79,10 @@ class Piece:
     missing: int
     offset: int
     _seen: tuple[tuple[str, _Seen], ...] = field(default=(), repr=False, compare=False)
+
+    def begun_again(self) -> Piece:
+        """This piece, where all pieces before it are void."""
+        return replace(self, restarted=True)
 
     @property
     def cursor(self) -> str:

@@ -43,6 +43,7 @@ from noesium_stream.event.standard import (
 )
 from noesium_stream.kernel.journal import Destination, Provider, Wanted
 from noesium_stream.kernel.run_history import RunHistory
+from noesium_stream.kernel.step.piecewise import expect_pieces
 from noesium_stream.kernel.step.position import Place
 
 OnUnresolved = Literal["wait", "fail"]
@@ -233,13 +234,14 @@ class Invocation:
             "allow_cycle": self._call.allow_cycle or None,
             "reply_to": ReplyTo(agent_type=identity.agent.agent_type, run_id=run_id, call_id=call_id),
         }
-        journal.stage(
+        invoked = journal.stage(
             self._call.event(shared, self._arguments),
             trace=self._place.span(),
             causation_id=self._place.entered.event_id,
             idempotency_key=call_id,
             to=Destination(provider.agent_type, call_id),
         )
+        expect_pieces(invoked)
         await journal.commit()
 
     # -- 3. the answer -------------------------------------------------------------------------------
@@ -247,6 +249,7 @@ class Invocation:
     async def _outcome(self, call_id: str) -> tuple[Any, NoesiumError | None, bool]:
         """The result, or the failure; and whether the provider has begun."""
         history = self._history
+        expect_pieces(history.invoked[call_id])
         await self._journal.until(
             lambda: call_id in history.answered or call_id in history.expired or self._is_over(),
             self._deadline_ms,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 from langchain_core.runnables import RunnableConfig
@@ -30,15 +30,26 @@ _RUNTIME: Final = "__pregel_runtime"
 _LOGGER: Final = logging.getLogger(__name__)
 
 
+class Closable(Protocol):
+    """What ends with the body that has begun it."""
+
+    def close(self) -> None:
+        """End it."""
+
+
 class StepPieces:
     """The pieces of one execution of a node's body.
 
     Args:
         place: the step.
         to: takes them; None: nobody does.
+
+    Attributes:
+        answers: the answers that the body reads in pieces.
     """
 
     def __init__(self, place: Place, to: RunPieces | None) -> None:
+        self.answers: list[Closable] = []
         self._place = place
         self._to = to
         self._attempt: Attempt | None = None
@@ -81,6 +92,11 @@ class StepPieces:
             return
         await self._to.write(self._event(self._to, None, final=True), 0)
         await self._to.flush()
+
+    def close(self) -> None:
+        """End what the body has left: it has returned, failed, or begins again."""
+        for answer in self.answers:
+            answer.close()
 
     def _hand_over(self, data: Any, size: int) -> None:
         if self._to is not None:

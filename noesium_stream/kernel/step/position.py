@@ -197,6 +197,8 @@ class Place:
     def leave(self, token: Token[Place | None]) -> None:
         """Undo `enter`; the step makes no calls any more."""
         self.closed = True
+        if self.pieces is not None:
+            self.pieces.close()
         self.journal.activity.leave(self)
         _CURRENT.reset(token)
 
@@ -216,6 +218,8 @@ class Place:
         if self._subcalls is not None:
             self._subcalls.begin_again()
         self.emitted.clear()
+        if self.pieces is not None:
+            self.pieces.close()
         self.pieces = None
         self.random = None
 

@@ -32,6 +32,7 @@ from noesium_stream.kernel.step.effects import Effects
 from noesium_stream.kernel.step.foreign import Foreign, is_foreign
 from noesium_stream.kernel.step.invocation import OnUnresolved
 from noesium_stream.kernel.step.pieces import pieces_of
+from noesium_stream.kernel.step.piecewise import PiecewiseAnswer
 from noesium_stream.kernel.step.position import Place, this_step
 from noesium_stream.kernel.step.waits import Waits
 
@@ -170,6 +171,23 @@ class Step:
             roles=roles,
             scopes=scopes,
         )
+
+    def invoke_stream(
+        self, capability_id: str, arguments: Mapping[str, Any], **options: Any
+    ) -> PiecewiseAnswer:
+        """Delegate as `invoke` does, and read the answer in pieces as the provider writes them.
+
+            answer = step.invoke_stream("text.write", {"about": "rain"}, version="^1")
+            async for piece in answer:
+                await step.write(piece.data)
+            text = await answer.result()
+
+        Pieces are for passing on and showing: some may be lost, and if the answer is on the log already (a
+        replay, another execution of this node) there are none. What the node keeps, and what it decides by,
+        comes from `result()` alone. `Piece.restarted` says that what came of a node before is void; another
+        provider that is tried begins with it, too. `options` are those of `invoke`.
+        """
+        return PiecewiseAnswer(self._place, partial(self.invoke, capability_id, arguments, **options))
 
     async def invoke_many(
         self,

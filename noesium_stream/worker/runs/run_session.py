@@ -90,7 +90,7 @@ class RunSession:
         deeper = command.event_type in CALLS
         self.pieces: OwnPieces | None = None
         if context.pieces is not None:
-            self.pieces = OwnPieces(context.pieces, writer.epoch, lambda: not self._closed)
+            self.pieces = OwnPieces(context.pieces, writer.epoch, self._writes_pieces)
         self.identity = RunIdentity(
             run_id=run_id,
             agent=context.agent_ref,
@@ -411,6 +411,10 @@ class RunSession:
     def rollback(self, savepoint: int) -> None:
         """See `RunJournal.rollback`."""
         del self._staged[savepoint:]
+
+    def _writes_pieces(self) -> bool:
+        self.active_s = self.clock.monotonic()  # a run that is watched stays in memory
+        return not self._closed
 
     async def _assure(self) -> None:
         self._check_open()

@@ -16,6 +16,7 @@ FOR_NODES = (
     "interrupt",
     "invoke",
     "invoke_many",
+    "invoke_stream",
     "node",
     "now",
     "random",

@@ -1,0 +1,45 @@
+"""The stream topic: its present end, and the pieces in its records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from noesium_stream.errors import CorruptRecordError, LogForbiddenError, TopicNotFoundError
+from noesium_stream.event.rules.stream_pieces import MAX_RECORD_BYTES, Piece, PieceOrder
+from noesium_stream.log.port import EventLog
+from noesium_stream.log.record import Record
+
+_PAUSE_S: Final = 0.5
+
+
+async def stream_ends(log: EventLog) -> Mapping[int, int]:
+    """The present end of the stream topic, by partition; a missing topic is made, or waited for.
+
+    Raises:
+        LogUnavailableError
+        LogForbiddenError: the topic is there and may not be read.
+    """
+    topic = log.topology.stream
+    while True:
+        try:
+            return await log.end(topic)
+        except TopicNotFoundError:
+            try:
+                await log.ensure_topics([log.topology.spec(topic)])
+            except LogForbiddenError:
+                await asyncio.sleep(_PAUSE_S)  # a worker makes it for the first piece
+
+
+def piece_in(record: Record, order: PieceOrder) -> Piece | None:
+    """The piece in a record of this run, for a reader that has seen `order`; None: it has none for it."""
+    if len(record.value) > MAX_RECORD_BYTES:
+        order.drop("are too large")
+        return None
+    try:
+        event = record.envelope
+    except CorruptRecordError:
+        order.drop("are not valid, or not signed by whom they are from")
+        return None
+    return order.take(event, record.offset)
