@@ -42,4 +42,5 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
         "  office cancelled",
         "    clerk cancelled",
     ]
+    assert reader.bash("recital").stdout == "ONCE UPON A TIME \n"
     reader.end()
