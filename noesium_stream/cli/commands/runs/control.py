@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
+from noesium_stream.cli.commands.runs.run_tree import ends_of, unstopped_lines
 from noesium_stream.cli.exits import FAILED, OK
 from noesium_stream.cli.output import note, out, out_json
-from noesium_stream.cli.run_tree import ends_of, unstopped_lines
 from noesium_stream.cli.session import (
     acting_name,
     asynchronous,

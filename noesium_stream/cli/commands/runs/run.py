@@ -16,9 +16,9 @@ from noesium_stream import worker as worker_layer
 from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand, find_agent, with_runs
 from noesium_stream.cli.answer import print_answer, result_json
 from noesium_stream.cli.commands.runs.given_input import GivenInput
+from noesium_stream.cli.commands.runs.patience import Patience, WorkerCommands
 from noesium_stream.cli.exits import EXIT_CODES
 from noesium_stream.cli.output import note, out_json
-from noesium_stream.cli.patience import Patience, WorkerCommands
 from noesium_stream.cli.pieces import PiecePrinter
 from noesium_stream.cli.progress import progress_line
 from noesium_stream.cli.session import (

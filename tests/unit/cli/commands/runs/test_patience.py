@@ -10,7 +10,7 @@ import pytest
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.cli.agents import AgentChoice
-from noesium_stream.cli.patience import PATIENCE_S, Patience, WorkerCommands
+from noesium_stream.cli.commands.runs.patience import PATIENCE_S, Patience, WorkerCommands
 from noesium_stream.clock import VirtualClock
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
