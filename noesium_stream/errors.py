@@ -510,11 +510,17 @@ class CapabilityError(NoesiumError):
 
 
 class CapabilityNotFoundError(CapabilityError):
-    """No matching capability found; `considered` says of each offer that came near why it was passed over."""
+    """No matching capability found; `considered` says of each offer that came near why it was passed over.
 
-    def __init__(self, message: str, *, considered: Sequence[str] = (), hint: str | None = None) -> None:
+    `denied`: somebody offers it, but not to the roles and scopes of this run.
+    """
+
+    def __init__(
+        self, message: str, *, considered: Sequence[str] = (), denied: bool = False, hint: str | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.considered = tuple(considered)
+        self.denied = denied
 
 
 class CapabilityInputError(CapabilityError):

@@ -10,7 +10,7 @@ from noesium_stream.capabilities.admission import is_news, versions_of
 from noesium_stream.capabilities.queries import Query, not_found
 from noesium_stream.capabilities.registry_copy import RegistryCopy
 from noesium_stream.capabilities.resolution import DeterministicResolver, Resolution, Wanted
-from noesium_stream.capabilities.state import Entry, RegistryState
+from noesium_stream.capabilities.state import Circuit, Entry, RegistryState
 from noesium_stream.capabilities.version import check_version
 from noesium_stream.clock import Clock, SystemClock
 from noesium_stream.errors import CapabilityError
@@ -172,6 +172,10 @@ class CapabilityRegistry:
     def entry(self, agent_id: str, capability_id: str, version: str) -> Entry | None:
         """An offer as of `offset`, live or not; asks no log."""
         return self._copy.state.entry(agent_id, capability_id, version)
+
+    def circuit(self, agent_id: str, capability_id: str) -> Circuit | None:
+        """The circuit of what an agent offers, if it is not closed, as far as the registry was read."""
+        return self._copy.state.circuits.get((agent_id, capability_id))
 
     def ids(self) -> set[str]:
         """The ids of all capabilities that were ever offered, as of `offset`."""

@@ -76,6 +76,7 @@ class RegistryCopy:
         self._projection = CapabilityProjection()
         self.state: RegistryState = self._projection.initial_state()
         self._folding = asyncio.Lock()
+        self._next: asyncio.Task[RegistryState] | None = None
         self._moved = asyncio.Event()
         self._ready = False
         self._snapshot: tuple[Path, SnapshotIdentity] | None = None
@@ -90,7 +91,19 @@ class RegistryCopy:
             LogUnavailableError: the log does not answer.
             LogTruncatedError: the registry's records are gone.
         """
+        if until is None:
+            # Who asks while another one's records are being read shares the next reading with all others who
+            # ask: it begins after they have asked.
+            if self._next is None:
+                self._next = asyncio.create_task(self._refresh_now(None), name="read the registry")
+                self._next.add_done_callback(_known)  # whoever waits for it raises it
+            return await asyncio.shield(self._next)
+        return await self._refresh_now(until)
+
+    async def _refresh_now(self, until: int | None) -> RegistryState:
         async with self._folding:
+            if until is None:
+                self._next = None
             try:
                 end = (await self._log.end(self._topic)).get(0, 0)
             except TopicNotFoundError:
@@ -236,3 +249,9 @@ class RegistryCopy:
                     self._tell()
                     self._save_if_due()
             await self._clock.sleep(_PAUSE_S)
+
+
+def _known(reading: asyncio.Task[RegistryState]) -> None:
+    """Take note of an error that nobody may wait for any more."""
+    if not reading.cancelled():
+        reading.exception()

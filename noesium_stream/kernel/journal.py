@@ -25,6 +25,7 @@ class Wanted(NamedTuple):
         capability_id: what is called.
         version_range: which versions; None: any.
         tried: agent ids that are not chosen again.
+        roles, scopes: those that the called run would act with; None: nothing limits it.
     """
 
     run_id: str
@@ -32,6 +33,8 @@ class Wanted(NamedTuple):
     capability_id: str
     version_range: str | None
     tried: tuple[str, ...] = ()
+    roles: tuple[str, ...] | None = None
+    scopes: tuple[str, ...] | None = None
 
 
 class Provider(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from noesium_stream.capabilities.registry import CapabilityRegistry
@@ -15,6 +16,7 @@ from noesium_stream.kernel.journal import Wanted
 from noesium_stream.kernel.step.invocation import not_found
 from noesium_stream.log.port import EventLog
 from noesium_stream.observability import capability_resolution_duration
+from noesium_stream.worker.circuits import Circuits
 from noesium_stream.worker.progress_lines import LOG_ANSWERS, waiting_for_log
 from noesium_stream.worker.provider_watch import ProviderWatch, asked_of_registry
 
@@ -33,6 +35,7 @@ class Directory:
         log: the log that has the topics.
         registry: registry of the capabilities that agents offer.
         watch: follows the registry for the runs that wait for a provider.
+        circuits: counts how calls end.
         clock: clock of the waits.
         progress: takes one line for people.
     """
@@ -42,12 +45,14 @@ class Directory:
         log: EventLog,
         registry: CapabilityRegistry,
         watch: ProviderWatch,
+        circuits: Circuits,
         clock: Clock,
         progress: Callable[[str], None],
     ) -> None:
         self._log = log
         self._registry = registry
         self.watch: Final = watch
+        self.circuits: Final = circuits
         self._clock = clock
         self._progress = progress
         self._inboxes: dict[str, tuple[str, int]] = {}
@@ -106,11 +111,19 @@ class Directory:
     async def _not_found(self, wanted: Wanted) -> CapabilityNotFoundError:
         asked = asked_of_registry(wanted)
         found = await self._registry.resolve(
-            asked.capability_id, asked.version_range, run_id=asked.run_id, without=asked.without, explain=True
+            asked.capability_id,
+            asked.version_range,
+            run_id=asked.run_id,
+            roles=asked.roles,
+            scopes=asked.scopes,
+            without=asked.without,
+            explain=True,
         )
         why = [str(one)[:_LONGEST_REASON] for one in found.candidates]
         why = why or list(_similar(self._registry.ids(), wanted.capability_id))
-        return not_found(wanted.capability_id, wanted.version_range, why[:MOST_CONSIDERED])
+        error = not_found(wanted.capability_id, wanted.version_range, why[:MOST_CONSIDERED])
+        error.denied = self._registry.selected(replace(asked, roles=None, scopes=None)) is not None
+        return error
 
     def _measured(self, capability_id: str, begun: float, outcome: str) -> None:
         attributes = {"noesium.capability": capability_id, "noesium.outcome": outcome}

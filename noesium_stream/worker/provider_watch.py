@@ -68,10 +68,10 @@ class ProviderWatch:
             self._on_failure(error)
 
     def _wake(self) -> None:
-        offered: dict[tuple[str, str | None], bool] = {}
+        offered: dict[Wanted, bool] = {}
         for run_id, (wants, on_offered) in list(self._waits.items()):
             for wanted in wants:
-                key = wanted.capability_id, wanted.version_range
+                key = wanted._replace(run_id="", call_id="")
                 if key not in offered:
                     offered[key] = self.offers(wanted)
                 if offered[key]:
@@ -83,5 +83,10 @@ class ProviderWatch:
 def asked_of_registry(wanted: Wanted) -> resolution.Wanted:
     """What the registry is asked for a call."""
     return resolution.Wanted(
-        wanted.capability_id, wanted.version_range, run_id=wanted.run_id, without=wanted.tried
+        wanted.capability_id,
+        wanted.version_range,
+        run_id=wanted.run_id,
+        roles=wanted.roles,
+        scopes=wanted.scopes,
+        without=wanted.tried,
     )

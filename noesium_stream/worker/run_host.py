@@ -12,6 +12,7 @@ from noesium_stream.log.generations import Generation, generations, generations_
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.topics import generation_of
 from noesium_stream.worker.agent_directory import Directory
+from noesium_stream.worker.circuits import Circuits
 from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.graph_versions import Releases, named
 from noesium_stream.worker.host import Host
@@ -67,6 +68,7 @@ class RunHost(Host):
         tell = self._telling.tell
         self._pieces = PieceTraffic(PieceOutbox(log, tell), PieceArrivals(log, tell))
         self._watch = ProviderWatch(self._registry, self._failed)
+        self._circuits = Circuits(log, self._registry, agent.context.agent_ref, agent.context.clock)
         self._reports = OutcomeReports(log, agent.context.clock, agent.context.progress)
 
     async def close(self) -> None:
@@ -76,6 +78,7 @@ class RunHost(Host):
         finally:
             await self._pieces.close()
             await self._watch.close()
+            await self._circuits.settled()
             await self._reports.close()
 
     def _asked(self, event: EventEnvelope) -> None:
@@ -144,7 +147,9 @@ class RunHost(Host):
             context=context,
             releases=releases,
             assignment=assignment,
-            directory=Directory(log, self._registry, self._watch, agent.clock, agent.progress),
+            directory=Directory(
+                log, self._registry, self._watch, self._circuits, agent.clock, agent.progress
+            ),
             store=StateStore(context, releases, self._bounds, in_file=self._keeps_state),
             slots=self._slots,
             reports=self._reports,

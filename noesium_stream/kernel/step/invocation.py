@@ -158,19 +158,32 @@ class Invocation:
         await self._send(self._id, 1, provider)
 
     async def _provider(self) -> Provider:
-        wanted = Wanted(self._place.run_id, self._id, self._call.capability_id, self._call.version)
+        wanted = self._wanted(self._id)
         while True:
             if self._is_over():
                 await self._expire(self._id)
             try:
                 return await self._journal.resolve(wanted)
             except CapabilityNotFoundError as error:
-                if self._call.on_unresolved == "fail" or self._replays:
+                # A run's grant never changes: who is denied would wait for good.
+                if self._call.on_unresolved == "fail" or error.denied or self._replays:
                     self._stage_unresolved(self._id, error.considered)
                     if self._replays:
                         raise
                     raise not_found(self._call.capability_id, self._call.version, error.considered) from None
             await self._journal.until_offered(wanted, self._deadline_ms)
+
+    def _wanted(self, call_id: str) -> Wanted:
+        call, grant = self._call, self._call.grant
+        return Wanted(
+            self._place.run_id,
+            call_id,
+            call.capability_id,
+            call.version,
+            tuple(self._tried),
+            None if grant is None else tuple(grant.roles),
+            None if grant is None else tuple(grant.scopes),
+        )
 
     async def _send_again(self, failed_id: str, number: int, failure: NoesiumError, began: bool) -> bool:
         """4. Call another provider if that does no harm; return whether one is called."""
@@ -181,10 +194,8 @@ class Invocation:
             return False
         if not await self._may_repeat(failed_id, failure, began):
             return False
-        call, tried = self._call, tuple(self._tried)
-        wanted = Wanted(self._place.run_id, next_id, call.capability_id, call.version, tried)
         try:
-            provider = await self._journal.resolve(wanted)
+            provider = await self._journal.resolve(self._wanted(next_id))
             self._check(provider)
         except CapabilityError as error:
             if not self._replays:

@@ -10,10 +10,10 @@ from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError, KernelError, LogClosedError, RecordTooLargeError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
-from noesium_stream.event.rules.agent_calls import CALLS, FAIRNESS_KEY
+from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, FAIRNESS_KEY
 from noesium_stream.event.rules.call_limits import CallLimits, path_of
 from noesium_stream.event.rules.contract import Contract
-from noesium_stream.event.standard import ApprovalRequested, NodeCompleted, NodeFailed
+from noesium_stream.event.standard import ApprovalRequested, CapabilityExpired, NodeCompleted, NodeFailed
 from noesium_stream.event.trust.speaking import decider_of
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
 from noesium_stream.kernel.activity import Activity
@@ -133,6 +133,8 @@ class RunSession:
         if origin is not None:
             headers.append((ORIGIN, origin))
         copy, proof = copied(event, source)
+        if event.event_type in ANSWERS and (invoked := self.history.invoked.get(event.payload["call_id"])):
+            self._directory.circuits.answered(invoked.payload, event.payload)
         self.history.apply(event)
         self.held = True
         return self._record(copy, (*headers, *proof))
@@ -260,6 +262,8 @@ class RunSession:
             origin = (ORIGIN, self._context.name.encode())
             partition = partition_of(to.run_id, partitions)
             self._staged.append(Outgoing(envelope, inbox, partition, to.run_id, (origin,)))
+        if isinstance(event, CapabilityExpired) and (invoked := self.history.invoked.get(event.call_id)):
+            self._directory.circuits.failed(invoked.payload, "no answer by the deadline of the call")
         self._put(envelope, ())
         return envelope
 

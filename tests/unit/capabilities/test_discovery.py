@@ -227,3 +227,19 @@ async def test_events_of_others_on_the_topic_change_no_state(log: EventLog) -> N
     await log.append([root_event(tool, A, clock)])
     assert registry_bytes(await registry.refresh()) == before
     assert registry.offset == 2
+
+
+async def test_all_who_ask_at_once_share_a_reading(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, asked, end = CapabilityRegistry(log), 0, log.end
+    await registry.register(AgentRef("a", "a"), Capability(id="c", input_schema={}, output_schema={}))
+
+    async def counted(topic: str) -> dict[int, int]:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0)
+        return await end(topic)
+
+    monkeypatch.setattr(log, "end", counted)
+    found = await asyncio.gather(*(registry.resolve("c") for _ in range(50)))
+    assert {entry.agent_id for entry in found} == {"a"}
+    assert asked <= 2
