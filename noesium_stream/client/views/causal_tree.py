@@ -14,7 +14,7 @@ from typing import Any, Final
 from noesium_stream.client.views.tree_questions import Allowed, AskedQuestion, asked_question
 from noesium_stream.client.views.waits import Wait, fold_event, waits_of
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.rules.agent_calls import CALLS, COMMANDS, caller_of, input_of, output_of
+from noesium_stream.event.rules.agent_calls import COMMANDS, caller_of, input_of, output_of
 from noesium_stream.event.rules.run_life import ENDINGS, RunLife, evolve, executor_of
 from noesium_stream.projection.builtin.execution import OF_RUNS
 from noesium_stream.projection.builtin.execution_state import RunState
@@ -164,15 +164,6 @@ def causal_tree(
         for owner in _runs_of(envelope):
             by_run.setdefault(owner, []).append(envelope)
     return _grow(run_id, by_run, allowed or {}, frozenset())
-
-
-def child_runs(run_id: str, envelopes: Iterable[EventEnvelope]) -> list[tuple[str, str]]:
-    """Return agent type and run id of each call in these events of `run_id`."""
-    found: dict[str, str] = {}
-    for envelope in envelopes:
-        if envelope.event_type in CALLS and caller_of(envelope.payload) == run_id:
-            found.setdefault(envelope.payload["run_id"], envelope.payload["target_agent_type"])
-    return [(agent_type, child) for child, agent_type in found.items()]
 
 
 def _runs_of(envelope: EventEnvelope) -> set[str]:

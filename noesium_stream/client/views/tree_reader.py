@@ -4,6 +4,9 @@ A run of the tree is known when its caller's record of the call is read. Its own
 then, so each new run is looked for by a bounded reader up to where the journal's reader stands, which waits
 for that at the next record of the run. Runs that are found together are looked for together. What is read of
 a run is in order, each record once, and after its call.
+
+A run has no record before its call. So a run that was called after the reading of its journal began is looked
+for from there on only (`_Lane.begins_after`), and not in the whole journal.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.standard import RequestForwarded
 from noesium_stream.log.generations import Generation, generations, open_generations
 from noesium_stream.log.headers import CE_TYPE, header_value
-from noesium_stream.log.port import EventLog, Types
+from noesium_stream.log.port import EventLog, Position, Types
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import agent_name, partition_of
 
@@ -45,6 +48,7 @@ class TreeMember:
         capability_id: what it was called for; empty: it is the root.
         depth: number of runs above it.
         called_ms: when the log took the call, in milliseconds since the epoch.
+        called_at: where its caller's journal has the call.
         started: whether a record of it was read.
         answered: whether its caller has accepted its answer.
         ended: the type of its terminal event; None: it is open.
@@ -58,6 +62,7 @@ class TreeMember:
     capability_id: str = ""
     depth: int = 0
     called_ms: int = 0
+    called_at: Position | None = None
     started: bool = False
     answered: bool = False
     ended: str | None = None
@@ -81,15 +86,26 @@ class TreeRecord(NamedTuple):
 
 @dataclass(eq=False)
 class _Lane:
-    """The reader of one journal: where it stands, and the runs that it has records of."""
+    """The reader of one journal: where it stands, and the runs that it has records of.
+
+    `opened` is its end when it was opened, and `marks` are the ends of all journals that were read by then,
+    and of itself, a moment later.
+    """
 
     agent_type: str
     generation: Generation
     starts: Mapping[int, int]
+    opened: Mapping[int, int]
+    marks: Mapping[str, Mapping[int, int]]
     position: dict[int, int]
     ready: dict[str, asyncio.Event] = field(default_factory=dict)
     new: dict[str, tuple[int, int]] = field(default_factory=dict)
     looking: asyncio.Task[None] | None = None
+
+    def begins_after(self, call: Position, marks: Mapping[int, int]) -> bool:
+        """Whether a call was made after this journal was opened; `marks` if its journal was opened later."""
+        mark = self.marks.get(call.topic, marks).get(call.partition)
+        return mark is not None and call.offset >= mark
 
 
 class TreeReader:
@@ -122,6 +138,7 @@ class TreeReader:
         self._types = None if types is None else tuple(dict.fromkeys((*types, *_OF_TREE)))
         self._index = index
         self._lanes: dict[str, list[_Lane]] = {}
+        self._opened: dict[str, Mapping[int, int]] = {}
         self._queue: asyncio.Queue[Record | _Lane | Exception] = asyncio.Queue(_QUEUED)
         self._tasks: set[asyncio.Task[None]] = set()
         self._follows = True
@@ -200,7 +217,7 @@ class TreeReader:
         lanes = await self._lanes_of(member.agent_type)
         self.members[member.run_id] = self._open[member.run_id] = member
         for lane in lanes:
-            await self._look(lane, member.run_id)
+            await self._look(lane, member)
 
     async def _lanes_of(self, agent_type: str) -> list[_Lane]:
         if agent_type not in self._lanes:
@@ -215,18 +232,26 @@ class TreeReader:
             return  # nobody of that type has ever been asked anything
         for generation in (await generations(self._log, agent_type))[len(lanes) :]:
             starts = await self._log.beginning(generation.journal)
-            lane = _Lane(agent_type, generation, starts, await self._log.end(generation.journal))
+            opened = await self._log.end(generation.journal)
+            # One after the other: what lies behind a mark was appended when the end before it was known.
+            journals = [generation.journal, *self._opened]
+            marks = {journal: await self._log.end(journal) for journal in journals}
+            lane = _Lane(agent_type, generation, starts, opened, marks, dict(opened))
+            self._opened[generation.journal] = opened
             lanes.append(lane)
             for member in [one for one in self.members.values() if one.agent_type == agent_type]:
-                await self._look(lane, member.run_id)
+                await self._look(lane, member)
             if self._follows:
                 self._begin(self._follow(lane))
 
-    async def _look(self, lane: _Lane, run_id: str) -> None:
+    async def _look(self, lane: _Lane, member: TreeMember) -> None:
         """Look for a run below where the journal's reader stands."""
+        run_id, call = member.run_id, member.called_at
         partition = partition_of(run_id, lane.generation.partitions)
         first = lane.starts[partition]
-        if self._index is not None:
+        if call is not None and lane.begins_after(call, self._opened.get(call.topic, {})):
+            first = lane.opened[partition]
+        elif self._index is not None:
             first = max(first, await self._index.start(lane.generation.journal, run_id) or 0)
         # Nothing is awaited between these two: the reader passes over no record of the run.
         lane.ready[run_id] = asyncio.Event()
@@ -309,7 +334,8 @@ def _called(member: TreeMember, event: EventEnvelope, record: Record) -> TreeMem
     except ConfigError:
         return None
     capability_id = str(payload.get("capability_id"))
-    return TreeMember(run_id, agent_type, member, capability_id, member.depth + 1, record.timestamp_ms)
+    place = Position(record.topic, record.partition, record.offset)
+    return TreeMember(run_id, agent_type, member, capability_id, member.depth + 1, record.timestamp_ms, place)
 
 
 def _handed_on(record: Record) -> str | None:

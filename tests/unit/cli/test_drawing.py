@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from noesium_stream.cli.drawing import draw
 from noesium_stream.cli.output import counts
-from noesium_stream.client.views.causal_tree import RunTree, causal_tree, child_runs
+from noesium_stream.client.views.causal_tree import RunTree, causal_tree
 from noesium_stream.clock import VirtualClock, derived_id
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
@@ -166,13 +166,6 @@ def test_the_tree_shows_who_did_what_how_long_with_delegation_below_its_step() -
     assert drawn[3].endswith("640 ms  12 passages")
     assert drawn[4] == "│  │  └─ search     12 ms  12 passages"
     assert drawn[-1] == "└─ weigh      12 ms  evidence.weighed"
-
-
-def test_child_runs_are_those_that_this_run_asked_for() -> None:
-    run_id, log = researched()
-    children = child_runs(run_id, log.events)
-    assert [agent for agent, _ in children] == ["librarian", "librarian"]
-    assert child_runs(children[0][1], log.events) == []
 
 
 @given(st.integers(0, 2**32), st.integers(0, 5))

@@ -60,7 +60,7 @@ async def test_each_task_that_a_send_has_started_is_shown_with_its_argument(
     async with Worker(log, [agent_from_graph(graph())], home=tmp_path), Client(log) as client:
         run = await client.start("sample", {"docs": ["a.md", "b\x1b[31m.md"]})
         await run.result(timeout=PATIENCE_S)
-        drawn = draw(causal_tree(run.id, *await collect(client, run)))
+        drawn = draw(causal_tree(run.id, *await collect(run)))
     await log.close()
     sent = [line for line in drawn if "weigh" in line]
     assert sorted(line[line.index("(") :] for line in sent) == [

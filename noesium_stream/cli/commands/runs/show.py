@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import asdict
 
 import click
@@ -22,7 +23,7 @@ from noesium_stream.cli.session import (
     settings,
 )
 from noesium_stream.client import Client, Run
-from noesium_stream.client.views.causal_tree import RunTree, causal_tree, child_runs
+from noesium_stream.client.views.causal_tree import RunTree, causal_tree
 from noesium_stream.client.views.run_list import WAITING
 from noesium_stream.client.views.tree_questions import Allowed, allowed_by
 from noesium_stream.client.views.waits import wait_for_worker
@@ -51,7 +52,7 @@ async def show_command(run_id: str | None, follow: bool, log_url: str | None, as
         run = await find_run(client, run_id)
         if follow:
             return await follow_tree(run.tree_reader(), run.id, on_log=on_log(loaded), as_json=as_json)
-        events, allowed = await collect(client, run)
+        events, allowed = await collect(run)
         tree = causal_tree(run.id, events, allowed)
         if tree.status in ("running", WAITING):
             await _add_worker(run, tree)
@@ -73,24 +74,15 @@ async def _add_worker(run: Run, tree: RunTree) -> None:
             return
 
 
-async def collect(client: Client, run: Run) -> tuple[list[EventEnvelope], dict[str, Allowed]]:
+async def collect(run: Run) -> tuple[list[EventEnvelope], dict[str, Allowed]]:
     """Read the events of a run and of all runs below it, and by event id what allowed an answer."""
     events: list[EventEnvelope] = []
     allowed: dict[str, Allowed] = {}
-    waiting, seen = [run], {run.id}
-    while waiting:
-        current = waiting.pop()
-        own: list[EventEnvelope] = []
-        async for record in current.records(follow=False):
-            event, found = record.unchecked, allowed_by(record)
-            own.append(event)
+    async with aclosing(run.tree_reader().read(follow=False)) as records:
+        async for _, record, event in records:
+            events.append(event)
+            found = allowed_by(record)
             if found is not None:
                 allowed[event.event_id] = found
-        if not own and current is run:
-            own = [command async for command in run.commands()]  # no worker has started it yet
-        events.extend(own)
-        for agent_type, child in child_runs(current.id, own):
-            if child not in seen:
-                seen.add(child)
-                waiting.append(client.run_handle(agent_type, child))
-    return events, allowed
+    # Without a record no worker has started it yet.
+    return events or [command async for command in run.commands()], allowed

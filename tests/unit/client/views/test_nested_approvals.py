@@ -66,7 +66,7 @@ async def test_the_tree_s_root_names_what_a_grandchild_waits_for(log: EventLog, 
     async with Worker(log, list(AGENTS), home=tmp_path), Client(log) as client:
         run = await client.start("root", calling("middle", calling("leaf", {"question": "pay?"})))
         [question] = await asked(run)
-        lines = draw(causal_tree(run.id, *await collect(client, run)))
+        lines = draw(causal_tree(run.id, *await collect(run)))
         assert f'   leaf {question.run_id[:13]} waits for anyone to answer "pay?"' in lines
         await run.approve()
 

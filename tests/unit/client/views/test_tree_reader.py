@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -139,6 +139,45 @@ async def test_a_reader_that_stood_before_the_growth_follows_a_child_behind_it(
             assert await following == await of_runs(log, run)
             assert len(lanes["leaf"]) == 2
         await waiting.cancel()
+
+
+async def test_a_run_that_is_called_later_is_looked_for_only_behind_where_the_reading_began(
+    log: EventLog, tmp_path: Path
+) -> None:
+    asked: list[tuple[str, dict[int, int]]] = []
+
+    class Counting:
+        """A log that notes where bounded readers begin."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(log, name)
+
+        def read(self, topic: str, cursor: dict[int, int], **options: Any) -> Any:
+            if options.get("until") is not None:
+                asked.append((topic, dict(cursor)))
+            return log.read(topic, cursor, **options)
+
+    async with Worker(log, [Middle, Leaf], home=tmp_path / "1"), Client(log) as client:
+        async with Worker(log, [Root], home=tmp_path / "2"):
+            earlier = await client.start("root", calling("middle", calling("leaf", {}, {})))
+            await at_work(log, 2)
+            await signal_all(log, earlier)
+            await earlier.result()
+        run = await client.start("root", calling("middle", calling("leaf", {}, {})))
+        reader = TreeReader(cast(EventLog, Counting()), "root", run.id)
+        following = asyncio.create_task(read(reader, follow=True))
+        await eventually(lambda: "root" in reader._lanes)
+        for agent_type in ("middle", "leaf"):
+            await reader._lanes_of(agent_type)  # as if other runs of these types had been met
+        opened = {lane.generation.journal: lane.opened for lanes in reader._lanes.values() for lane in lanes}
+        async with Worker(log, [Root], home=tmp_path / "2"):
+            await at_work(log, 4)
+            await signal_all(log, run)
+            await run.result()
+        assert await following == await of_runs(log, run)
+        for topic, cursor in asked:
+            if topic != log.topology.journal("root"):
+                assert all(offset >= opened[topic][partition] for partition, offset in cursor.items())
 
 
 def test_a_run_knows_the_runs_above_it() -> None:

@@ -69,7 +69,7 @@ async def test_it_says_of_every_run_what_the_other_readers_of_the_log_say(tmp_pa
                 assert (info.status, kinds) == (row.status, set())
         for run_id, row in rows.items():
             found = Run(log, row.agent_type, run_id, client._producer, client._clock)
-            assert_same_as_shown(row, causal_tree(run_id, *await collect(client, found)))
+            assert_same_as_shown(row, causal_tree(run_id, *await collect(found)))
         await assert_same_questions(client, rows)
         await assert_same_effects(client, rows)
         assert_every_kind_is_there(rows, runs)

@@ -81,7 +81,7 @@ async def answer(client: Client, run_id: str) -> Any:
         run = await client.get_run(run_id)
     except RunNotFoundError as error:
         return error.message
-    return run.agent_type, run.id, causal_tree(run.id, *await collect(client, run))
+    return run.agent_type, run.id, causal_tree(run.id, *await collect(run))
 
 
 async def test_with_an_index_no_journal_is_read_from_its_beginning(
