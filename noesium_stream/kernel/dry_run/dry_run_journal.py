@@ -10,7 +10,7 @@ up to a limit, since code that polls would go on for good.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 from weakref import WeakKeyDictionary
@@ -20,14 +20,14 @@ from noesium_stream.errors import CapabilityNotFoundError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.rules.agent_calls import CALLS
-from noesium_stream.event.rules.contract import Contract
 from noesium_stream.event.rules.effect_ledger import awaits_decision
 from noesium_stream.event.standard import ForkRef, SideEffectClass
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces, Wanted
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, Wanted
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock
 from noesium_stream.kernel.recording.fork import inherit, shared_history
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, call_key, is_call
+from noesium_stream.kernel.recording.replaying import Replaying
 from noesium_stream.kernel.run_history import RunHistory, StepKey, undo_id
 from noesium_stream.kernel.step.position import Place, enclosing_step
 
@@ -83,7 +83,7 @@ class _Refused(BaseException):
     """Ends a body that takes every `Exception` and tries again, for good."""
 
 
-class DryRunJournal:
+class DryRunJournal(Replaying):
     """The journal of a dry run of a fork.
 
     Args:
@@ -104,7 +104,6 @@ class DryRunJournal:
         self.ended = False
         self.clock = StillClock(SystemClock().now_ms())
         self.activity = Activity()
-        self.pieces: RunPieces | None = None
         self.activity.assured = prepare
         self.identity = RunIdentity(
             parent.run_id, started.producer, started.trace, parent.run_id, parent.command.event_id
@@ -178,12 +177,6 @@ class DryRunJournal:
         self.history.apply(made)
         return made
 
-    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
-        """Do nothing: the log is not asked."""
-
-    def flush(self) -> None:
-        """Do nothing: nothing is sent."""
-
     def savepoint(self) -> int:
         """Return the number of noted domain events of the calling step."""
         return len(self._here().events)
@@ -202,10 +195,6 @@ class DryRunJournal:
         if self._is_stopped():
             await self._stop()
 
-    @property
-    def limits(self) -> None:
-        """None: calls are not made, so nothing limits them."""
-
     async def resolve(self, wanted: Wanted) -> Provider:
         """A placeholder: the call is not made, so nobody looks its provider up.
 
@@ -215,16 +204,6 @@ class DryRunJournal:
         if wanted.tried:
             raise CapabilityNotFoundError(f"Nobody else was asked for {wanted.capability_id}.")
         return Provider(_NOT_LOOKED_UP, _NOT_LOOKED_UP, wanted.capability_id, "0.0.0", 0)
-
-    async def until_offered(self, wanted: Wanted, deadline_ms: int | None = None) -> None:
-        """Return at once: `resolve` always has somebody."""
-
-    async def contract(self, invoked: Mapping[str, Any]) -> Contract:
-        """A contract that takes anything."""
-        return Contract()
-
-    async def learn_inbox(self, agent_type: str) -> None:
-        """Do nothing: nothing is sent."""
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """Return when `ready`: by what is recorded, or, for a pause, at its end, which comes at once.

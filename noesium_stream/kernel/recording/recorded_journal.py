@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 from noesium_stream.clock import Clock
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
-from noesium_stream.event.rules.contract import Contract
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces, Wanted
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, Wanted
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording
+from noesium_stream.kernel.recording.replaying import Replaying
 from noesium_stream.kernel.run_history import RunHistory
 
 
-class RecordedJournal:
+class RecordedJournal(Replaying):
     """A `RunJournal` that accepts nothing new and waits for nothing.
 
     Args:
@@ -32,7 +32,6 @@ class RecordedJournal:
         self.identity = identity
         self.clock = clock
         self.activity = Activity()
-        self.pieces: RunPieces | None = None
         self.ended = False
 
     def stage(
@@ -49,12 +48,6 @@ class RecordedJournal:
             self._end()
         return event.to_envelope(self.identity.agent, trace, causation_id, clock=self.clock)
 
-    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
-        """Do nothing: there are no new events."""
-
-    def flush(self) -> None:
-        """Do nothing: there is nothing to write."""
-
     def savepoint(self) -> int:
         """Return 0: nothing is staged."""
         return 0
@@ -65,24 +58,9 @@ class RecordedJournal:
     async def commit(self) -> None:
         """Do nothing: there is nothing to write."""
 
-    @property
-    def limits(self) -> None:
-        """None: nothing new is called."""
-
     async def resolve(self, wanted: Wanted) -> Provider:
         """End the walk: a resolution would be new."""
         self._end()
-
-    async def until_offered(self, wanted: Wanted, deadline_ms: int | None = None) -> None:
-        """End the walk: nothing new arrives."""
-        self._end()
-
-    async def contract(self, invoked: Mapping[str, Any]) -> Contract:
-        """End the walk: nothing new is judged."""
-        self._end()
-
-    async def learn_inbox(self, agent_type: str) -> None:
-        """Do nothing: nothing is sent."""
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """End the walk: nothing new arrives."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -20,12 +20,12 @@ from noesium_stream.clock import Clock
 from noesium_stream.errors import CapabilityNotFoundError, KernelError, ReplayDivergenceError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
-from noesium_stream.event.rules.contract import Contract
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunPieces, Wanted
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, Wanted
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock, while_others_go_on
 from noesium_stream.kernel.recording.recorded_run import call_key, is_call
 from noesium_stream.kernel.recording.replay_index import SERVED, RecordedCall, RecordedStep, ReplayIndex
+from noesium_stream.kernel.recording.replaying import Replaying
 from noesium_stream.kernel.run_history import SIGNAL_AWAITED, RunHistory, StepKey, superstep
 from noesium_stream.kernel.step.position import Place, this_step
 from noesium_stream.kernel.verify.compare_step import (
@@ -60,7 +60,7 @@ class _Replayed:
     stray: str | None = None
 
 
-class VerifyJournal:
+class VerifyJournal(Replaying):
     """The journal of a replay; `difference` is the first one found."""
 
     def __init__(self, recording: ReplayIndex, in_range: InRange) -> None:
@@ -81,7 +81,6 @@ class VerifyJournal:
         self._stopped_tasks: set[int] = set()
         self._progress = 0
         self._activity = Activity()
-        self.pieces: RunPieces | None = None
         self._identity = RunIdentity(
             run_id=run.run_id,
             agent=started.producer,
@@ -147,12 +146,6 @@ class VerifyJournal:
                 self.history.apply(answer)
         return found
 
-    def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
-        """Do nothing: the recording shows whether the log accepted it."""
-
-    def flush(self) -> None:
-        """Do nothing: nothing is sent."""
-
     def savepoint(self) -> int:
         """See `RunJournal.savepoint`."""
         return len(self._staged)
@@ -173,10 +166,6 @@ class VerifyJournal:
         self._check()
         if _task() in self._stopped_tasks:
             await self._nothing_follows()
-
-    @property
-    def limits(self) -> None:
-        """None: the recording says what was refused."""
 
     async def resolve(self, wanted: Wanted) -> Provider:
         """The recorded provider of this call.
@@ -215,16 +204,6 @@ class VerifyJournal:
             payload["version"],
             payload["registry_offset"],
         )
-
-    async def until_offered(self, wanted: Wanted, deadline_ms: int | None = None) -> None:
-        """Not called: `resolve` does not return without a provider."""
-
-    async def contract(self, invoked: Mapping[str, Any]) -> Contract:
-        """Not called: the recording says what was refused."""
-        return Contract()
-
-    async def learn_inbox(self, agent_type: str) -> None:
-        """Do nothing: nothing is sent."""
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """Return when `ready`; the recording holds all events that ever arrived.

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from noesium_stream.client import Client
+from noesium_stream.client.operate.fork import dry_fork
+from noesium_stream.client.operate.replay_target import agent_target
 from noesium_stream.errors import CapabilityError, CommitUnknownError, DeadlineExceededError
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
@@ -54,6 +56,14 @@ async def every_end(state: State) -> dict[str, Any]:
     return {"value": found}
 
 
+EXPECTED = [
+    "CapabilityInputError",
+    "CapabilityNotFoundError",
+    8,
+    "DeadlineExceededError",
+    "CapabilityError",
+]
+
 AGENTS = (
     provider("first", fail, offer(priority=5, **PURE), offer("break.down")),
     provider("second", double, offer(**PURE)),
@@ -75,17 +85,24 @@ async def test_a_run_survives_a_commit_that_fails_in_any_of_its_calls(
     log: EventLog = failing  # type: ignore[assignment]
     async with working(log, tmp_path / "1", *AGENTS), Client(log) as client:
         run = await client.start("caller", {})
-        expected = [
-            "CapabilityInputError",
-            "CapabilityNotFoundError",
-            8,
-            "DeadlineExceededError",
-            "CapabilityError",
-        ]
-        assert await run.result(timeout=PATIENCE_S) == {"value": expected}
+        assert await run.result(timeout=PATIENCE_S) == {"value": EXPECTED}
         counts = Counter(types(await events_of(run)))
         assert {kind: counts[kind] for kind in ENDS} == ENDS
         assert 3 <= counts["capability.invoked"] <= 4, "a deadline may pass before anybody is called"
         assert await replayed(run, AGENTS[2], log) == ""
     assert failing.commits < COMMITS
     await inner.close()
+
+
+async def test_a_dry_fork_reuses_every_end_and_calls_nobody(tmp_path: Path) -> None:
+    log = await open_log("memory://")
+    async with working(log, tmp_path / "0", provider("absent", double, offer("sleep.on"))):
+        pass
+    async with working(log, tmp_path / "1", *AGENTS), Client(log) as client:
+        run = await client.start("caller", {})
+        assert await run.result(timeout=PATIENCE_S) == {"value": EXPECTED}
+        found = await dry_fork(run, 0, {}, agent_target(AGENTS[2], log))
+        assert (found.outcome, found.result) == ("completed", {"value": EXPECTED})
+        assert [step.calls for step in found.steps] == [[]]
+        assert len(found.steps[0].reused) == 5
+    await log.close()
