@@ -239,7 +239,7 @@ class Invocation:
             "target_agent_type": provider.agent_type,
             "registry_offset": provider.registry_offset,
             "attempt": number,
-            "deadline_ms": _earlier(journal.history.deadline_ms, self._deadline_ms),
+            "deadline_ms": self._handed_on(),
             "grant": self._call.grant,
             "path": list(identity.path),
             "allow_cycle": self._call.allow_cycle or None,
@@ -254,6 +254,11 @@ class Invocation:
         )
         expect_pieces(invoked)
         await journal.commit()
+
+    def _handed_on(self) -> int | None:
+        """The deadline of the called run; what undoes a run whose own has passed needs time beyond it."""
+        own = None if self._history.compensation is not None else self._history.deadline_ms
+        return min((due for due in (own, self._deadline_ms) if due is not None), default=None)
 
     # -- 3. the answer -------------------------------------------------------------------------------
 
@@ -408,7 +413,3 @@ def _refusal(refused: EventEnvelope) -> CapabilityError:
 def _overdue(capability_id: str, due_ms: int | None, called: bool) -> DeadlineExceededError:
     what = f"{capability_id} was not answered" if called else f"Nobody offered {capability_id}"
     return DeadlineExceededError(f"{what} by {to_rfc3339(due_ms or 0)}, the deadline of the call.")
-
-
-def _earlier(one: int | None, other: int | None) -> int | None:
-    return min((due for due in (one, other) if due is not None), default=None)

@@ -134,6 +134,8 @@ class Place:
         self._seen: defaultdict[str, int] = defaultdict(int)
         self._resumed = key in journal.history.entered
         self.entered = self._enter(meta, input_hash, call_hash, argument)
+        recorded = self.history.calls.get(self.entered.event_id, {}) if self._resumed else {}
+        self._not_repeated = dict(recorded)
 
     def _enter(
         self, meta: NodeMeta, input_hash: str | None, call_hash: str | None, argument: str | None
@@ -247,6 +249,7 @@ class Place:
         occurrence = self.occurrence(f"{kind}:{name}:{content}")
         call_id = self.derived(kind, name, content, str(occurrence))
         self.called.add(call_id)
+        self._not_repeated.pop(call_id, None)
         return call_id
 
     def unmade(self) -> list[EventEnvelope]:
@@ -257,8 +260,7 @@ class Place:
         """
         if not self._resumed or self.tried_again or self.history.failures[self.key]:
             return []
-        calls = self.history.calls.get(self.entered.event_id, {})
-        return [event for fingerprint, event in calls.items() if fingerprint not in self.called]
+        return list(self._not_repeated.values())
 
     def check_complete(self) -> None:
         """Compare the actions of this step with those on the log of its earlier execution.

@@ -75,6 +75,7 @@ async def _attempt(agent: BaseGraphicAgent, session: RunSession, graph: GraphRef
     started = history.started
     if started is None:
         raise ValueError("a run is executed after run.started")
+    session.limits = agent.call_limits
     if history.compensation is not None:
         return await _undo_and_end(agent, session, history.compensation)
     if history.stop is not None:
@@ -119,7 +120,6 @@ async def _end_unbegun(agent: BaseGraphicAgent, session: RunSession, started: Ev
 
 async def _execute(agent: BaseGraphicAgent, session: RunSession, started: dict[str, Any]) -> Any:
     """Execute the graph from where the journal ends; return the run's result, as JSON values."""
-    session.limits = agent.call_limits
     initial = None  # a migrated run starts with the state that its migration recorded
     if session.history.migrated is None:
         asked = input_of(session.command.payload)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.graph import START, StateGraph
 
 from noesium_stream.client import Client, Run
 from noesium_stream.clock import SystemClock
 from noesium_stream.errors import DeadlineExceededError, RunFailedError
 from noesium_stream.event.standard import CapabilityCompleted
-from noesium_stream.kernel import current_step
+from noesium_stream.kernel import current_step, kernel_compensation
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from tests.support.delegating import (
@@ -169,6 +170,41 @@ async def test_no_other_provider_is_tried_when_the_time_is_over(log: EventLog, t
         run = await client.start("caller", {})
         assert isinstance((await run.result(timeout=PATIENCE_S))["value"], str)
         assert await runs_of(client, "other") == []
+
+
+async def booked() -> int:
+    return 7
+
+
+async def undo(state: State) -> dict[str, Any]:
+    return {"value": (await current_step().invoke("sum.up", {"n": 4}))["value"]}
+
+
+def undoing() -> Any:
+    graph = StateGraph(State)
+    graph.add_node("undo", undo)
+    graph.add_edge(START, "undo")
+    return graph.compile()
+
+
+UNDOING = kernel_compensation()(undoing())
+
+
+async def test_what_undoes_a_run_whose_deadline_has_passed_may_still_call(
+    log: EventLog, tmp_path: Path
+) -> None:
+    async def node(state: State) -> dict[str, Any]:
+        await current_step().effect("book", booked, compensate=f"{__name__}:UNDOING")
+        await current_step().signal("never")
+        return {}
+
+    async with working(log, tmp_path, provider("doubler", double), caller(node)), Client(log) as client:
+        run = await client.start("caller", {}, deadline=timedelta(seconds=0.2))
+        with pytest.raises(DeadlineExceededError):
+            await run.result(timeout=PATIENCE_S)
+        assert [info.status for info in await runs_of(client, "doubler")] == ["completed"]
+    [asked] = await events_of(run, "capability.invoked")
+    assert "deadline_ms" not in asked.payload
 
 
 @pytest.mark.parametrize("deadline", [0, -1, float("nan"), "soon", True])
