@@ -238,7 +238,10 @@ class Sessions:
                 await self.clock.sleep(verdict.wait_s)
             self._check_open()
             try:
-                await adapter.spawn()
+                if adapter.life.state is State.CREATED:
+                    await adapter.spawn()
+                else:
+                    await adapter.restart(session.why)
             except SubagentStartError as error:
                 self.failed(session, error)
                 if restarts.asked:
