@@ -15,6 +15,7 @@ from a2a.utils.errors import (
     ContentTypeNotSupportedError,
     InvalidParamsError,
     PushNotificationNotSupportedError,
+    TaskNotFoundError,
     UnsupportedOperationError,
 )
 from google.protobuf.json_format import MessageToDict
@@ -70,6 +71,9 @@ class Messages:
     async def _begin(self, params: SendMessageRequest, requester: str) -> Taken:
         message = params.message
         skill, version = _choice(params)
+        met = await self._met(message, skill, requester)
+        if met is not None:
+            return met
         offer = await self._offers.choose(skill, version)
         given, text_field = _input(message, offer)
         said = {
@@ -81,23 +85,31 @@ class Messages:
         run = await self._client(requester).start(
             offer.agent_type,
             given,
-            idempotency_key=f"a2a {message.message_id}",
+            idempotency_key=_key(message),
             capability=None if offer.capability is None else offer.capability.id,
             metadata={METADATA: {name: value for name, value in said.items() if value is not None}},
         )
         run, fold = await self._tasks.find(task_id_of(run.agent_type, run.id), requester)
-        asked = {} if fold.command is None else input_of(fold.command.payload)
-        if canonical_json(asked) != canonical_json(to_json(given, "input")):
-            raise InvalidParamsError(f"The message {message.message_id} had another content before.")
-        if fold.skill != offer.skill:
-            raise InvalidParamsError(f"The message {message.message_id} was for the skill {fold.skill}.")
+        _check_same(message, offer.skill, fold)
         return run, fold, None
+
+    async def _met(self, message: Message, skill: str | None, requester: str) -> Taken | None:
+        """Find the task that a message has begun before, also if another agent would be chosen by now."""
+        for agent_type in await self._offers.types(skill):
+            run_id = self._client(requester).run_id_of(agent_type, _key(message))
+            try:
+                run, fold = await self._tasks.find(task_id_of(agent_type, run_id), requester)
+            except TaskNotFoundError:
+                continue
+            _check_same(message, skill, fold)
+            return run, fold, None
+        return None
 
     async def _answer(self, message: Message, requester: str) -> Taken:
         run, fold = await self._tasks.find(message.task_id, requester)
         if message.context_id and message.context_id != fold.context_id:
             raise InvalidParamsError("message.context_id is not that of the task.")
-        key = ANSWER_KEY + message.message_id
+        key = _key(message)
         if message.message_id == fold.message_id:
             return run, fold, None  # the message that began it
         if key in fold.answers or await _is_sent(run, key, requester):
@@ -119,6 +131,27 @@ async def _is_sent(run: Run, key: str, requester: str) -> bool:
         if event.idempotency_key == key and event.producer.agent_id == requester:
             return True
     return False
+
+
+def _key(message: Message) -> str:
+    """Return the idempotency key of a message."""
+    return ANSWER_KEY + message.message_id
+
+
+def _check_same(message: Message, skill: str | None, fold: TaskFold) -> None:
+    """Refuse a message that has begun a task with another content or skill.
+
+    Raises:
+        InvalidParamsError: the message differs.
+    """
+    given = single_value(message)
+    if isinstance(given, str) and fold.text_field is not None:
+        given = {fold.text_field: given}
+    asked = {} if fold.command is None else input_of(fold.command.payload)
+    if canonical_json(asked) != canonical_json(to_json(given, "input")):
+        raise InvalidParamsError(f"The message {message.message_id} had another content before.")
+    if skill not in (None, fold.skill):
+        raise InvalidParamsError(f"The message {message.message_id} was for the skill {fold.skill}.")
 
 
 def _check(params: SendMessageRequest) -> None:

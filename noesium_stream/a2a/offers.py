@@ -99,6 +99,13 @@ class Offers:
             raise CapabilityNotFoundError(f"No skill {wanted} is on offer, but {_listed(await self.all())}.")
         return found
 
+    async def types(self, skill: str | None) -> list[str]:
+        """List the agent types that serve a skill, or have served it; None: any skill."""
+        state = await self._registry.refresh()
+        found = {one.agent_type for one in state.entries() if skill is None or one.capability_id == skill}
+        found.update(kind for kind in self.only if skill in (None, kind))
+        return sorted(kind for kind in found if not self.only or kind in self.only)
+
     async def _entries(self) -> list[Entry]:
         state = await self._registry.refresh()
         return [
@@ -106,6 +113,7 @@ class Offers:
             for entry in state.entries()
             if not entry.deprecated
             and state.unavailable(entry.agent_id) is None
+            and state.broken(entry.agent_id, entry.capability_id) is None
             and (not self.only or entry.agent_type in self.only)
         ]
 

@@ -156,6 +156,11 @@ class TaskFold:
         """The skill that was asked for."""
         return self._said("skill") or self.agent_type
 
+    @property
+    def text_field(self) -> str | None:
+        """The field of the input that the text of the message became."""
+        return self._said("text_field")
+
     def _said(self, name: str) -> str | None:
         metadata = {} if self.command is None else self.command.metadata.get(METADATA)
         found = metadata.get(name) if isinstance(metadata, dict) else None
@@ -300,9 +305,8 @@ class TaskFold:
 
     def _first_message(self, command: EventEnvelope) -> Message:
         given: Any = input_of(command.payload)
-        field_of_text = self._said("text_field")
-        if field_of_text is not None and isinstance(given.get(field_of_text), str):
-            given = given[field_of_text]
+        if self.text_field is not None and isinstance(given.get(self.text_field), str):
+            given = given[self.text_field]
         return self._message(self.message_id, Role.ROLE_USER, [part_of(given)])
 
     def _said_in(self, event: EventEnvelope) -> Message:

@@ -133,10 +133,9 @@ class Client:
         if version is not None:
             in_range("0.0.0", version)
         log = self.log
-        if idempotency_key is None:
-            run_id = self._clock.uuid7()
-        else:
-            run_id = derived_id("run", self._producer.agent_id, agent_type, idempotency_key)
+        run_id = self._clock.uuid7()
+        if idempotency_key is not None:
+            run_id = self.run_id_of(agent_type, idempotency_key)
         requested = RunRequested(
             run_id=run_id,
             agent_type=agent_type,
@@ -185,6 +184,10 @@ class Client:
                 ends = None  # a program that only starts runs need not read pieces
             self._stream = now_s, ends
         return self._stream[1]
+
+    def run_id_of(self, agent_type: str, idempotency_key: str) -> str:
+        """Return the id of the run that this client starts with this key, or has started."""
+        return derived_id("run", self._producer.agent_id, agent_type, idempotency_key)
 
     async def _newest(self, agent_type: str) -> Generation:
         """Return the generation for new runs; a slightly old answer does no harm."""

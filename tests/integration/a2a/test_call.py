@@ -14,6 +14,7 @@ import pytest
 from langgraph.graph import START, StateGraph
 
 from noesium_stream import current_step
+from noesium_stream.a2a.tokens import token_hash
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.client import Client
 from noesium_stream.config import ExecutionMode
@@ -176,6 +177,47 @@ async def test_a_message_that_is_taken_and_not_answered_has_an_unknown_outcome(t
         assert await run.result(PATIENCE_S) == {"n": 7}
     assert asked[0]["messageId"] == asked[1]["messageId"]
     assert asked[0]["parts"][0]["data"] == {"text": "pay"}
+
+
+async def test_an_idempotent_call_that_another_worker_makes_again_meets_itself(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    caller = await open_log("memory://")
+    async with place.working(Desk) as log, Client(caller) as client, Client(log) as there:
+        with place.serving() as server:
+            given = {"target": f"a2a:{server.url}#desk.wait", "arguments": {}, "again": True}
+            async with Worker(caller, [Visitor], home=tmp_path / "one", grace=0):
+                run = await client.start("visitor", given)
+                await eventually(there.list_runs)
+            [info] = await there.list_runs()
+            async with Worker(caller, [Visitor], home=tmp_path / "two"):
+                await there.run_handle("desk", info.run_id).signal("go", "done")
+                assert await run.result(PATIENCE_S) == "done"
+        assert len(await there.list_runs()) == 1
+    await caller.close()
+
+
+async def test_a_peer_gets_the_token_that_is_for_it_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path)
+    (tmp_path / "tokens.toml").write_text(f'[tokens]\n"{token_hash("secret_a")}" = "alice"')
+    async with place.working(Desk) as log, visiting(tmp_path) as client:
+        with place.serving("--tokens", str(tmp_path / "tokens.toml")) as server:
+            host = server.url.removeprefix("http://").rstrip("/")
+            peers = tmp_path / "peers.toml"
+            monkeypatch.setenv("NOESIUM_A2A_TOKENS", str(peers))
+            peers.write_text('[tokens]\n"other.example" = "secret_a"')
+            refused = await outcome(client, f"a2a:{server.url}#desk.upper")
+            peers.write_text(f'[tokens]\n"{host}" = "secret_a"')
+            taken = await outcome(client, f"a2a:{server.url}#desk.upper")
+            peers.write_text('[tokens]\n"other.example" = 7')
+            wrong = await outcome(client, f"a2a:{server.url}#desk.upper")
+        async with Client(log) as there:
+            assert len(await there.list_runs(where={"by": "alice"})) == 1
+    assert "cannot be called" in refused
+    assert "401" in refused
+    assert taken == "GOOD DAY"
+    assert "have no table [tokens]" in wrong
 
 
 async def test_what_a_peer_says_wrong_is_one_sentence(tmp_path: Path) -> None:

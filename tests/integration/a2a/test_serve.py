@@ -27,7 +27,9 @@ from a2a.utils.errors import (
 )
 
 from noesium_stream.a2a.parts import value_of
+from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.client import Client
+from noesium_stream.event.envelope import AgentRef
 from tests.support.a2a import Desk, Place, Tour, after, message, seen, sent, until_seen
 from tests.support.reading import eventually
 
@@ -83,6 +85,27 @@ async def test_a_message_starts_a_run_and_sent_again_meets_it(place: Place) -> N
     assert first == again == got
     assert result(other) == "GOOD NIGHT"
     assert [part.text for part in first.history[0].parts] == ["good day"]
+
+
+async def test_a_message_meets_itself_after_its_skill_was_withdrawn_and_offered_by_another(
+    place: Place,
+) -> None:
+    class Other(Desk):
+        agent_type = "other"
+
+    async with place.working(Desk, Other) as log:
+        with place.serving() as server:
+            async with server.client() as client:
+                first = await sent(client, message("m1", "good day", skill="desk.upper"))
+                agent_type = first.id.partition(".")[0]
+                registry = CapabilityRegistry(log)
+                entry = next(one for one in await registry.find("desk.upper") if one.agent_type == agent_type)
+                by = AgentRef(entry.agent_id, agent_type)
+                await registry.deprecate(by, "desk.upper", entry.version, "no more")
+                again = await sent(client, message("m1", "good day", skill="desk.upper"))
+                other = await sent(client, message("m2", "good day", skill="desk.upper"))
+    assert again == first
+    assert other.id.partition(".")[0] != agent_type
 
 
 async def test_what_cannot_be_an_input_is_refused_in_one_sentence(place: Place) -> None:
