@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from noesium_stream import Piece
 from noesium_stream.client import Client, Run
 from noesium_stream.client.views import piece_reader
 from noesium_stream.event.envelope import AgentRef, EventEnvelope, TraceContext
+from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.event.standard import StreamPiece
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import partition_of
@@ -175,3 +177,20 @@ async def test_a_caller_passes_on_the_pieces_of_its_provider(log: EventLog, tmp_
             run = await client.start("relay", {"words": words})
             assert data(await take(run)) == [[word, False] for word in words]
             assert await run.result(timeout=PATIENCE_S) == {"text": "".join(words)}
+
+
+async def test_where_signatures_are_required_pieces_of_strangers_are_dropped(
+    backend: Backend, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = Signer(Ed25519PrivateKey.generate(), "ann")
+    log = await backend.open(signer=ann, verifier=Verifier({"ann": ann.public_key}, required=True))
+    stranger = await backend.open()
+    async with telling(log, tmp_path) as client:
+        run = await client.start("teller", {"words": list("abc"), "halt": 1})
+        seen = await take(run, 1)
+        # All of it is right, but for the key that nobody has used.
+        epoch = seen[0].attempt.epoch
+        await stranger.append_each([forged(run, "teller", "forged", number=0, epoch=epoch + 1)])
+        await run.signal("go")
+        assert data(await take(run, cursor=seen[-1].cursor)) == ["b", "c"]
+    assert "1 are not valid, or not signed by whom they are from" in caplog.text
