@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.client.views.workers import live_heartbeats
 from noesium_stream.clock import Clock
-from noesium_stream.log.port import EventLog
+from noesium_stream.log.port import EventLog, process_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class AgentInfo:
     """An agent type.
 
     Attributes:
-        instances: those that sent a heartbeat within the last three intervals, by process.
+        instances: members of its consumer group that sent a heartbeat within three intervals, by process.
         health: why the agent is unavailable, as a watcher says; None: nobody says so.
         capabilities: its live offers, `ID VERSION`, in the order of registration.
         open_runs: of all instances together.
@@ -82,21 +82,31 @@ async def known_agents(
         reason = state.unavailable(entry.agent_id)
         if reason is not None:
             health[entry.agent_type] = reason
-    instances: dict[str, list[AgentInstance]] = {}
+    kinds = sorted({*agent_types, *offers, *(beat["agent_type"] for beat in beats)})
+    members = {kind: await _members(log, kind) for kind in kinds}
+    instances: dict[str, dict[str, AgentInstance]] = {}
     for beat in beats:
+        if beat.get("process") not in (None, *members[beat["agent_type"]]):
+            continue  # it has stopped
         one = AgentInstance(
             beat.get("process"), beat["instance_id"], beat["open_runs"], tuple(beat.get("versions") or ())
         )
-        instances.setdefault(beat["agent_type"], []).append(one)
+        # The newest heartbeat of a process comes last.
+        instances.setdefault(beat["agent_type"], {})[one.process or one.instance_id] = one
         reason = state.unavailable(beat["agent_id"])
         if reason is not None:
             health[beat["agent_type"]] = reason
     return [
         AgentInfo(
             kind,
-            tuple(sorted(instances.get(kind, ()), key=lambda one: (one.process or "", one.instance_id))),
+            tuple(one for _, one in sorted(instances.get(kind, {}).items())),
             health.get(kind),
             tuple(offers.get(kind, ())),
         )
-        for kind in sorted({*agent_types, *offers, *instances})
+        for kind in kinds
     ]
+
+
+async def _members(log: EventLog, agent_type: str) -> set[str]:
+    """The processes in the consumer group of an agent type's workers."""
+    return {process_of(share.member) for share in await log.members(log.topology.workers(agent_type))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
@@ -183,8 +184,22 @@ def test_agents_are_listed_with_what_they_offer(folder: Folder) -> None:
     assert found["shop"]["capabilities"] == ["shop.price 1.0.0"]
     assert found["ghost"]["status"] == "unavailable"
     assert found["stall"]["status"] == "stopped"
+    assert (found["shop"]["status"], found["shop"]["instances"]) == ("stopped", []), "its worker has left"
     shown = lines(folder.ok("agents"))
     assert shown[0] == "agent status instances open runs versions"
     assert "unavailable: 3 heartbeats missed" in shown
     assert "offers buyer.buy 1.0.0" in shown
     assert [one["agent_type"] for one in folder.json("agents", "--agent", "shop", "--json")] == ["shop"]
+
+
+async def test_an_agent_at_work_is_listed_with_its_processes(folder: Folder) -> None:
+    log = await open_log(folder.env["NOESIUM_LOG"])
+    async with Worker(log, [Shop], home=folder.path / "home") as worker, Client(log) as client:
+        assert worker is not None
+        await (await client.start("shop", {"item": "oil"})).result()
+        listed = await asyncio.to_thread(folder.json, "agents", "--agent", "shop", "--json")
+    await log.close()
+    assert [one["status"] for one in listed] == ["ready"]
+    [instance] = listed[0]["instances"]
+    assert instance["process"].endswith(f"/{os.getpid()}")
+    assert instance["versions"][0].startswith("shop 1.0.0 (")

@@ -25,7 +25,7 @@ from noesium_stream.clock import SystemClock
 async def agents_command(agent_type: str | None, log_url: str | None, as_json: bool) -> None:
     """List agents: who runs them, versions, health, open runs, and what they offer.
 
-    INSTANCES are the processes that have sent a heartbeat within three intervals (30 s). STATUS is
+    INSTANCES are the processes at work that have sent a heartbeat within three intervals (30 s). STATUS is
     ready, stopped (no process), or unavailable, as the registry says. An agent is followed by
     its processes and its live capabilities.
     """
