@@ -160,7 +160,7 @@ class LogRequestHandler(RequestHandler):
                     task.ClearField("artifacts")
                 tasks.append(apply_history_length(task, params))
             return ListTasksResponse(
-                tasks=tasks, next_page_token=page.next_token, page_size=size, total_size=page.total
+                tasks=tasks, next_page_token=page.next_token, page_size=len(tasks), total_size=page.total
             )
 
     @validate_request_params

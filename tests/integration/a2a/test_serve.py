@@ -296,4 +296,4 @@ async def test_tasks_are_listed_by_context_state_and_page(place: Place) -> None:
     assert len({task for page in pages for task in page}) == 3
     assert [task.id for task in open_ones.tasks] == [waiting.id]
     assert {result(task) for task in full.tasks} == {"TEXT 0", "TEXT 1", "TEXT 2"}
-    assert listed.total_size == 3
+    assert (listed.total_size, listed.page_size) == (3, 1)  # of this page, as the compatibility kit has it
