@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from noesium_stream.log import open_log
 from noesium_stream.worker import Worker
 from tests.support.reading import PATIENCE_S
 from tests.support.sample_agents import Echo
+from tests.support.tree_agents import AGENTS, calling
 from tests.support.undo import Traveller, new_world
 
 
@@ -25,7 +27,7 @@ def served(tmp_path: Path) -> object:
 
     async def serve() -> None:
         log = await open_log(url)
-        async with Worker(log, [Echo, Traveller], home=tmp_path):
+        async with Worker(log, [Echo, Traveller, *AGENTS], home=tmp_path):
             ready.set()
             await asyncio.to_thread(stop.wait)
         await log.close()
@@ -65,6 +67,21 @@ def test_an_effect_is_decided_about_without_an_event_loop(served: str) -> None:
         with pytest.raises(RunFailedError, match="no taxi"):
             run.result(timeout=PATIENCE_S)
         assert client.unresolved_effects() == []
+
+
+def test_a_tree_is_answered_and_cancelled_without_an_event_loop(served: str) -> None:
+    with SyncClient(served) as client:
+        run = client.start("root", calling("leaf", {"question": "one?"}, {"question": "two?"}))
+        while len(run.questions()) < 2:
+            time.sleep(0.01)
+        first, second = run.questions()
+        assert run.approve(first.approval_id, by="ann").run_id == first.run_id
+        while len(run.questions()) == 2:
+            time.sleep(0.01)
+        assert run.question().approval_id == second.approval_id
+        tree = run.cancel_tree("enough")
+        assert [one.status for one in tree.runs if one.run_id == second.run_id] == ["cancelled"]
+        assert run.tree_end(timeout=0) == tree
 
 
 def test_errors_are_the_client_s(served: str) -> None:
