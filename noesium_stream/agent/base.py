@@ -31,6 +31,7 @@ from noesium_stream.kernel.migration.migration import Migration, Migrations
 from noesium_stream.kernel.state.typed_json import readable
 from noesium_stream.llm import JournaledLLM, LangChainLLM
 from noesium_stream.log.port import EventLog
+from noesium_stream.log.topics import task_capability
 
 
 class NoOptions(BaseModel):
@@ -108,6 +109,8 @@ class BaseGraphicAgent(BaseAgent):
         max_calls: calls of other agents that a run may make.
         max_open_calls: of these, the ones that may wait for an answer at the same time.
         max_call_depth: how many runs may be above a run that another one has called.
+        tasks: ids of capabilities, among those that it offers, whose tasks its workers take from any agent
+            (see `Step.request_task`).
         migrations: older versions of the graph, oldest first, whose open runs are moved to this one.
     """
 
@@ -118,6 +121,7 @@ class BaseGraphicAgent(BaseAgent):
     max_calls: ClassVar[int] = MAX_CALLS
     max_open_calls: ClassVar[int] = MAX_OPEN_CALLS
     max_call_depth: ClassVar[int] = MAX_DEPTH
+    tasks: ClassVar[tuple[str, ...]] = ()
     migrations: ClassVar[Sequence[Migration]] = ()
     _declared: ClassVar[tuple[Capability, ...]] = ()
     _functions: ClassVar[Functions]
@@ -204,6 +208,22 @@ class BaseGraphicAgent(BaseAgent):
             self._versions = Migrations(self.migrations, ref, self.durable)
             _ = self.declared_on_failure  # so that its name, read from a log, is known
         return self._versions
+
+    def check_tasks(self) -> None:
+        """Check that the agent can do the tasks that it takes.
+
+        Raises:
+            ConfigError: `tasks` names a capability that it does not offer, or one that makes no topic name.
+        """
+        offered = [one.id for one in self.capabilities]
+        for capability_id in self.tasks:
+            task_capability(capability_id)
+            if capability_id not in offered:
+                near = difflib.get_close_matches(capability_id, offered, 1) or offered[:1]
+                raise ConfigError(
+                    f"{self.agent_type} takes tasks of {capability_id!r}, which it does not offer.",
+                    hint=f"Did you mean {near[0]!r}?" if near else "Offer it by @capability, too.",
+                )
 
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
         """The first state of a run, from its input; `capability_id` is set for a delegated run."""

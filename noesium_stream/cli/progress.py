@@ -76,9 +76,8 @@ def _invoked(payload: dict[str, Any], run_id: str) -> str | None:
     if payload.get("caller_run_id") != run_id:
         return None
     asked = next((str(value) for value in input_of(payload).values() if isinstance(value, str)), "")
-    return (
-        f"  → {payload['capability_id']} ({payload['target_agent_type']})  {dim(shorten(asked, 70))}".rstrip()
-    )
+    whom = payload.get("target_agent_type") or "whoever is free"
+    return f"  → {payload['capability_id']} ({whom})  {dim(shorten(asked, 70))}".rstrip()
 
 
 def _answered(payload: dict[str, Any], run_id: str) -> str | None:

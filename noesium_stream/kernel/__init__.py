@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from noesium_stream.kernel.graph.durable_graph import DurableGraph
     from noesium_stream.kernel.graph.durable_node import NO_LONGER_OWNER
     from noesium_stream.kernel.graph_fingerprint import graph_ref
-    from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunJournal
+    from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, RunJournal, TaskTopic
     from noesium_stream.kernel.migration.migration import Migration
     from noesium_stream.kernel.retry import Retries
     from noesium_stream.kernel.run_context import Durability
@@ -33,6 +33,7 @@ __all__ = [
     "RunIdentity",
     "RunJournal",
     "Step",
+    "TaskTopic",
     "current_step",
     "graph_ref",
     "kernel_compensation",
@@ -57,6 +58,7 @@ if not TYPE_CHECKING:
             "RunIdentity": "journal",
             "RunJournal": "journal",
             "Step": "step.step",
+            "TaskTopic": "journal",
             "current_step": "step.step",
             "graph_ref": "graph_fingerprint",
             "kernel_compensation": "decorators",

@@ -71,6 +71,13 @@ class Destination(NamedTuple):
     run_id: str
 
 
+class TaskTopic(NamedTuple):
+    """The same: the topic of the tasks for any subscriber of a capability, for the run that does a task."""
+
+    capability_id: str
+    run_id: str
+
+
 class IncomingPieces(Protocol):
     """The pieces of a run that this one has called; none of its methods fails because the log gives none."""
 
@@ -139,7 +146,7 @@ class RunJournal(Protocol):
         trace: TraceContext,
         causation_id: str | None,
         idempotency_key: str | None = None,
-        to: Destination | None = None,
+        to: Destination | TaskTopic | None = None,
     ) -> EventEnvelope:
         """Stage an event for the run's next commit, and for another inbox in the same commit.
 
@@ -188,6 +195,12 @@ class RunJournal(Protocol):
 
     async def learn_inbox(self, agent_type: str) -> None:
         """Make the inbox of an agent type a possible destination of `stage`; `resolve` has done so."""
+
+    async def learn_tasks(self, capability_id: str) -> None:
+        """Make the task topic of a capability a possible destination of `stage`.
+
+        Raises `ConfigError`: the capability's id makes no topic name.
+        """
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """Commit, then wait for records from others until `ready()`, which looks at `history`.

@@ -224,11 +224,18 @@ def partitions_to_read(
 
 
 def _refuse_journal(topic: str, topology: Topology) -> None:
-    if topology.kind(topic) is TopicKind.JOURNAL:
+    kind = topology.kind(topic)
+    if kind is TopicKind.JOURNAL:
         raise EventValidationError(
             "topic",
             f"{topic} is a journal, which its owner alone writes",
             hint="Append to the inbox of the agent type, or open the owner's writer.",
+        )
+    if kind is TopicKind.TAKEN:
+        raise EventValidationError(
+            "topic",
+            f"{topic} says which tasks are taken, which their takers alone write",
+            hint=f"Append to the topic of the tasks, {topology.task(topic.split('.', 2)[2])}.",
         )
 
 

@@ -1,8 +1,9 @@
 """Topic names, routing and partitioning of events, all pure functions.
 
 Each agent type has an inbox (requests: anyone writes) and a journal (the truth: only the fenced owner
-writes), co-partitioned by run id. Facts of other programs have a topic per domain. Four more topics belong
-to the system.
+writes), co-partitioned by run id. Facts of other programs have a topic per domain. Tasks have two topics per
+capability: the tasks themselves (anyone writes), and who has taken them (subscribers write). Four more topics
+belong to the system.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ WATCHER: Final = "watcher"
 """The writer id of the process that watches the agents' health."""
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_CAPABILITY: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_LONGEST_CAPABILITY: Final = 120
 _GENERATION: Final = re.compile(r"g([1-9]\d*)")
 """A partition count never changes: growth is a new generation of a topic, `….journal.g2`."""
 
@@ -54,6 +57,8 @@ class TopicKind(Enum):
     HEARTBEAT = "heartbeat"
     STREAM = "stream"
     DLQ = "dlq"
+    TASK = "task"
+    TAKEN = "taken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ RETENTION_MS: Final[dict[TopicKind, int | None]] = {
     TopicKind.HEARTBEAT: _DAY_MS // 24,
     TopicKind.STREAM: _DAY_MS // 24,
     TopicKind.DLQ: None,
+    TopicKind.TASK: 14 * _DAY_MS,
+    TopicKind.TAKEN: None,
 }
 
 
@@ -110,6 +117,26 @@ class Topology:
     def workers(self, agent_type: str) -> str:
         """The consumer group of the workers for this agent type; it reads their inbox."""
         return f"{self.namespace}.agent.{agent_name(agent_type)}"
+
+    def task(self, capability_id: str) -> str:
+        """Topic of the tasks for any subscriber of a capability (RFC-0001).
+
+        Raises:
+            ConfigError: the capability's id makes no topic name.
+        """
+        return f"{self.namespace}.task.{task_capability(capability_id)}"
+
+    def taken(self, capability_id: str) -> str:
+        """Topic that says who has taken the tasks of a capability, and how far; subscribers alone write it.
+
+        Raises:
+            ConfigError: as `task`.
+        """
+        return f"{self.namespace}.taken.{task_capability(capability_id)}"
+
+    def takers(self, capability_id: str) -> str:
+        """The consumer group of all subscribers of a capability, of whatever agent type."""
+        return f"{self.namespace}.tasks.{task_capability(capability_id)}"
 
     def events(self, domain: str) -> str:
         """Topic of facts whose type begins with `domain`."""
@@ -166,6 +193,8 @@ class Topology:
                 return TopicKind(parts[3])
             if len(parts) == 3 and parts[1] == "events":
                 return TopicKind.EVENTS
+            if len(parts) > 2 and parts[1] in ("task", "taken") and _makes_topic(".".join(parts[2:])):
+                return TopicKind(parts[1])
         raise ConfigError(f"{topic} is no topic of the namespace {self.namespace}.")
 
 
@@ -197,6 +226,25 @@ def agent_name(agent_type: str) -> str:
             hint="Use lower-case letters, digits, - and _, beginning with a letter.",
         )
     return agent_type
+
+
+def task_capability(capability_id: str) -> str:
+    """Check that tasks of a capability may have a topic, and return its id.
+
+    Raises:
+        ConfigError: the id makes no topic name.
+    """
+    if not _makes_topic(capability_id):
+        raise ConfigError(
+            f"Tasks of {capability_id[:200]!r} cannot have a topic: its name would not be valid.",
+            hint="Use letters, digits, -, _ and single dots between them, "
+            f"{_LONGEST_CAPABILITY} characters at most.",
+        )
+    return capability_id
+
+
+def _makes_topic(capability_id: str) -> bool:
+    return len(capability_id) <= _LONGEST_CAPABILITY and _CAPABILITY.fullmatch(capability_id) is not None
 
 
 def route(envelope: EventEnvelope, topology: Topology) -> str:

@@ -56,6 +56,7 @@ class Directory:
         self._clock = clock
         self._progress = progress
         self._inboxes: dict[str, tuple[str, int]] = {}
+        self._tasks: dict[str, tuple[str, int]] = {}
 
     def inbox_of(self, agent_type: str) -> tuple[str, int]:
         """Return an agent type's inbox and its number of partitions; call `learn_inbox` before."""
@@ -63,16 +64,32 @@ class Directory:
 
     async def learn_inbox(self, agent_type: str) -> None:
         """Look up an agent type's inbox, so that `inbox_of` knows it; create a missing one."""
-        inbox, waited = self._log.topology.inbox(agent_type), False
-        while agent_type not in self._inboxes:
+        if agent_type not in self._inboxes:
+            self._inboxes[agent_type] = await self._made(self._log.topology.inbox(agent_type))
+
+    def tasks_of(self, capability_id: str) -> tuple[str, int]:
+        """Return the topic of a capability's tasks and its partitions; call `learn_tasks` before."""
+        return self._tasks[capability_id]
+
+    async def learn_tasks(self, capability_id: str) -> None:
+        """As `learn_inbox`, for `tasks_of`; raises `ConfigError` if the id makes no topic name."""
+        if capability_id not in self._tasks:
+            self._tasks[capability_id] = await self._made(self._log.topology.task(capability_id))
+
+    async def _made(self, topic: str) -> tuple[str, int]:
+        """Create a topic where it is missing; return it with its number of partitions."""
+        waited = False
+        while True:
             try:
-                await self._log.ensure_topics([self._log.topology.spec(inbox)])
-                self._inboxes[agent_type] = inbox, len(await self._log.end(inbox))
+                await self._log.ensure_topics([self._log.topology.spec(topic)])
+                found = topic, len(await self._log.end(topic))
+                break
             except LogUnavailableError as error:
                 waited = True
                 await self.wait_for_log(error)
         if waited:
             self._progress(LOG_ANSWERS)
+        return found
 
     async def resolve(self, wanted: Wanted) -> Provider:
         """See `RunJournal.resolve`; runs are spread over equal providers."""

@@ -61,7 +61,9 @@ class Circuits:
         self._writing: set[asyncio.Task[None]] = set()
 
     def answered(self, invoked: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Take note of an answer to a call, both as payloads."""
+        """Take note of an answer to a call, both as payloads; one to a task concerns no chosen provider."""
+        if "target_agent_id" not in invoked:
+            return
         error = answer.get("error")
         if error is None:
             self._succeeded(invoked)
@@ -69,7 +71,9 @@ class Circuits:
             self.failed(invoked, error)
 
     def failed(self, invoked: Mapping[str, Any], reason: str) -> None:
-        """Take note of a call without a result."""
+        """Take note of a call without a result; see `answered`."""
+        if "target_agent_id" not in invoked:
+            return
         key = invoked["target_agent_id"], invoked["capability_id"]
         count = self._failures.pop(key, 0) + 1
         self._failures[key] = count

@@ -29,6 +29,7 @@ from noesium_stream.worker.state.known_runs import Bounds
 from noesium_stream.worker.state.restore import states_of
 from noesium_stream.worker.state.stale_files import sweep_runs
 from noesium_stream.worker.state.state_keeper import StateStore
+from noesium_stream.worker.tasks.taking import TaskTaking
 from noesium_stream.worker.tenure import RunPartition, RunPartitionOwner, open_tenure
 
 
@@ -70,9 +71,26 @@ class RunHost(Host):
         self._watch = ProviderWatch(self._registry, self._failed)
         self._circuits = Circuits(log, self._registry, agent.context.agent_ref, agent.context.clock)
         self._reports = OutcomeReports(log, agent.context.clock, agent.context.progress)
+        self._takings: list[TaskTaking] = []
+
+    async def start(self) -> None:
+        """See `Host.start`; takes tasks from then on."""
+        await super().start()
+        for capability_id in dict.fromkeys(self._graphic[0].tasks):
+            context = self._agent.context
+            taking = TaskTaking(self._log, context, capability_id, self._directory(), self._failed)
+            self._takings.append(taking)
+            await taking.start()
 
     async def close(self) -> None:
         """See `Host.close`; calls of given-up runs end with the process."""
+        try:
+            while self._takings:
+                await self._takings.pop().close()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
         try:
             await super().close()
         finally:
@@ -94,6 +112,7 @@ class RunHost(Host):
     def _check(self) -> None:
         for agent in self._graphic:
             _ = agent.durable
+            agent.check_tasks()
         self._releases = Releases(self._graphic[0], self._graphic[1:])
 
     def _versions(self) -> list[str] | None:
@@ -117,6 +136,12 @@ class RunHost(Host):
         if len(found) > len(self._generations):
             self._generations = found
             subscription.change_topics([generation.inbox for generation in found])
+
+    def _directory(self) -> Directory:
+        context = self._agent.context
+        return Directory(
+            self._log, self._registry, self._watch, self._circuits, context.clock, context.progress
+        )
 
     def _successor(self, topic: str) -> Generation | None:
         number = generation_of(topic) + 1
@@ -147,9 +172,7 @@ class RunHost(Host):
             context=context,
             releases=releases,
             assignment=assignment,
-            directory=Directory(
-                log, self._registry, self._watch, self._circuits, agent.clock, agent.progress
-            ),
+            directory=self._directory(),
             store=StateStore(context, releases, self._bounds, in_file=self._keeps_state),
             slots=self._slots,
             reports=self._reports,

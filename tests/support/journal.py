@@ -99,6 +99,9 @@ class ListJournal:
     async def learn_inbox(self, agent_type: str) -> None:
         """Every inbox is known here."""
 
+    async def learn_tasks(self, capability_id: str) -> None:
+        """So is every task topic."""
+
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         await self.commit()
         while deadline_ms is not None and not ready():

@@ -23,7 +23,7 @@ _DIGITS: Final = 10
 """No superstep has a number of so many digits."""
 
 _PLUMBING: Final = (
-    *("run.", "kernel.", "capability.", "tool.invocation.", "effect."),
+    *("run.", "kernel.", "capability.", "tool.invocation.", "task.", "effect."),
     *("partition.", "command.", "agent."),
 )
 
@@ -304,7 +304,7 @@ class _Growth:
         if call is None:
             call = self._add_call(event, call_id, payload["capability_id"])
         if not call.agent_type:  # else it is a repeat
-            call.version, call.agent_type = payload["version"], payload["target_agent_type"]
+            call.version, call.agent_type = payload.get("version", ""), payload.get("target_agent_type", "")
             call.invoked_ms = event.timestamp_ms
 
     def _add_call(self, event: EventEnvelope, call_id: str, capability_id: str) -> Call:
@@ -320,6 +320,8 @@ class _Growth:
             call.answered_ms = event.timestamp_ms
             call.output, call.error = output_of(payload), payload.get("error")
 
+    _on_task_requested = _on_capability_invoked
+    _on_task_completed = _on_capability_completed
     _on_tool_invocation_requested = _on_capability_invoked
     _on_tool_invocation_completed = _on_capability_completed
 

@@ -62,6 +62,8 @@ async def _callers(log: EventLog, agent_types: Iterable[str]) -> dict[PathStep, 
             async for record in log.read(generation.journal, {}, until=until, types=tuple(CALLS)):
                 try:
                     payload = record.unchecked.payload
+                    if payload.get("target_agent_type") is None:
+                        continue  # a task: who has taken it is not known here
                     child = PathStep(str(payload["target_agent_type"]), str(payload["run_id"]))
                     if caller_of(payload) == record.key != child.run_id:
                         callers.setdefault(child, PathStep(agent_type, record.key))

@@ -57,7 +57,9 @@ def fold_record(runs: dict[str, RunInfo], record: Record, agent_type: str) -> No
     """
     if record.topic.split(".")[3] != TopicKind.INBOX.value:
         try:
-            fold_runs(runs, record.unchecked, agent_type)
+            event = record.unchecked
+            if event.event_type not in COMMANDS or event.payload.get("run_id") == record.key:
+                fold_runs(runs, event, agent_type)  # else it is the caller's own record of its call
         except WRONG as error:
             pass_over(record, error)
         return
@@ -65,8 +67,9 @@ def fold_record(runs: dict[str, RunInfo], record: Record, agent_type: str) -> No
         event = record.unchecked
     except CorruptRecordError:
         return
-    asked = event.payload.get("input", event.payload.get("arguments"))
-    if isinstance(event.payload.get("run_id"), str) and isinstance(asked, dict):
+    payload = event.payload
+    asked = payload.get("input", payload.get("arguments", payload.get("payload")))
+    if isinstance(payload.get("run_id"), str) and isinstance(asked, dict):
         fold_runs(runs, event, agent_type)
 
 

@@ -38,7 +38,8 @@ class Wait:
             a node or an effect), `worker` (nobody owns the run's partition) or `slot` (the partition's owner
             has not begun the run yet).
         whom: who has to act: the people who may answer, an agent type, or the owning process; empty: a person
-            for `effect`, nobody for `timer`, `signal`, `retry` and `provider`.
+            for `effect`, whoever takes it for the `call` of a task, nobody for `timer`, `signal`, `retry` and
+            `provider`.
         what: the question, signal, capability, effect or node; for `worker` the number of the partition.
         id: id of the question, timer, wait for a signal, effect or called run.
         node: the waiting node.
@@ -62,6 +63,8 @@ class Wait:
             return f"a timer of {self.what} until{at}"
         if self.kind == "signal":
             return f"the signal {self.what}"
+        if self.kind == "call" and not self.whom:
+            return f"a worker of {self.what} to do the task {self.id}"
         if self.kind == "call":
             return f"{self.whom} to answer {self.what}, run {self.id}"
         if self.kind == "provider":

@@ -1,8 +1,9 @@
-"""Calls between agents by event: for a capability (RFC-0005) or for a tool (RFC-1001 §12.1).
+"""Calls between agents by event: for a capability (RFC-0005), a tool (RFC-1001 §12.1), or a task (RFC-0001).
 
-Both use the same exchange. The call is recorded in the caller's journal and sent as a command to the
-provider's inbox. The provider's run answers with an event in its own journal and in the caller's inbox. The
-two kinds differ in the names of their types and of the fields for input and result.
+All use the same exchange. The call is recorded in the caller's journal and sent as a command to the
+provider's inbox; a task goes to the topic of its capability, and to the inbox of whoever takes it. The
+provider's run answers with an event in its own journal and in the caller's inbox. The kinds differ in the
+names of their types and of the fields for input and result.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from noesium_stream.event.standard import (
     CapabilityCompleted,
     CapabilityInvoked,
     ReplyTo,
+    TaskCompleted,
+    TaskRequested,
     ToolInvocationCompleted,
     ToolInvocationRequested,
 )
@@ -25,6 +28,7 @@ from noesium_stream.event.standard import (
 CALLS: Final[Mapping[str, str]] = {
     CapabilityInvoked.TYPE: CapabilityCompleted.TYPE,
     ToolInvocationRequested.TYPE: ToolInvocationCompleted.TYPE,
+    TaskRequested.TYPE: TaskCompleted.TYPE,
 }
 """The type of a call, and that of its answer."""
 
@@ -93,6 +97,8 @@ def answer_to(
         "error": error,
         "began": None if began else False,
     }
+    if command.event_type == TaskRequested.TYPE:
+        return TaskCompleted(**shared, task_id=run_id, result=output)
     if command.event_type != ToolInvocationRequested.TYPE:
         return CapabilityCompleted(**shared, output=output)
     asked = command.payload
@@ -103,7 +109,7 @@ def answer_to(
 
 def input_of(command: Mapping[str, Any]) -> dict[str, Any]:
     """The input in a command's payload, of any command type; empty if it has none."""
-    found = command.get("input", command.get("arguments"))
+    found = command.get("input", command.get("arguments", command.get("payload")))
     return found if isinstance(found, dict) else {}
 
 

@@ -91,6 +91,7 @@ from noesium_stream.event.standard.timer import TimerFired, TimerStarted
 from noesium_stream.event.standard.tool import (
     TaskCompleted,
     TaskRequested,
+    TaskTaken,
     ToolCompleted,
     ToolFailed,
     ToolInvocationCompleted,
@@ -186,6 +187,7 @@ __all__ = [
     "SubagentStateChanged",
     "TaskCompleted",
     "TaskRequested",
+    "TaskTaken",
     "TimerFired",
     "TimerStarted",
     "ToolCompleted",

@@ -125,16 +125,75 @@ class ToolInvocationCompleted(StandardEvent, event_type="tool.invocation.complet
 
 
 class TaskRequested(StandardEvent, event_type="task.requested"):
-    """A task for any provider of the capability (RFC-0001)."""
+    """A task for whoever takes it (RFC-0001): in the requester's journal and in the capability's task topic.
+
+    A subscriber of the capability hands it on to its agent's inbox, where it is a command: `run_id`, the id
+    of the run that does it, is `task_id`. The fields beyond those of RFC-0001 have the meaning that they have
+    in `capability.invoked`; without these fields it is not a valid command.
+    """
+
+    LEFT_OUT: ClassVar[tuple[str, ...]] = (
+        "run_id",
+        "caller_agent_id",
+        "caller_run_id",
+        "reply_to",
+        "deadline_ms",
+        "grant",
+        "path",
+        "allow_cycle",
+    )
 
     task_id: Name
     capability_id: Name
     payload_: Object = Field(default_factory=dict, alias="payload", serialization_alias="payload")
+    run_id: Identifier | None = None
+    caller_agent_id: Name | None = None
+    caller_run_id: Identifier | None = None
+    reply_to: ReplyTo | None = None
+    deadline_ms: Whole | None = Field(default=None, ge=0)
+    grant: Grant | None = None
+    path: Path = Field(default_factory=list)
+    allow_cycle: bool | None = None
+
+
+class TaskTaken(StandardEvent, event_type="task.taken"):
+    """A subscriber has handed tasks on to its agent's inbox, in the commit that has this event.
+
+    It lies in the topic of taken tasks. `next_offset` is where the next subscriber that is given the
+    partition goes on; `tasks` are the ids of the tasks, for `agent_type`.
+    """
+
+    agent_type: AgentType
+    topic: Name
+    topic_id: Name
+    partition: Whole = Field(ge=0)
+    next_offset: Whole = Field(ge=0)
+    tasks: Names = Field(default_factory=list)
 
 
 class TaskCompleted(StandardEvent, event_type="task.completed"):
-    """The outcome of a task."""
+    """The outcome of a task; `error` is None on success.
+
+    It is `capability.completed` for a task, and has its fields. An event without them answers nothing.
+    """
+
+    LEFT_OUT: ClassVar[tuple[str, ...]] = (
+        "run_id",
+        "call_id",
+        "caller_run_id",
+        "capability_id",
+        "provider_agent_id",
+        "error_type",
+        "began",
+    )
 
     task_id: Name
     result: Any = None
     error: Text | None = None
+    run_id: Identifier | None = None
+    call_id: Identifier | None = None
+    caller_run_id: Identifier | None = None
+    capability_id: Name | None = None
+    provider_agent_id: Name | None = None
+    error_type: Name | None = None
+    began: bool | None = None

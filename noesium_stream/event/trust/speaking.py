@@ -67,10 +67,12 @@ def speaker_problem(key: TrustedKey, topic: str, event: EventEnvelope) -> str | 
     """Why a key may not say what an event says; None: it may.
 
     An agent's own workers may put others' events where they copy and forward what they were sent: into its
-    journal, and into the inbox of a later generation of its topics.
+    journal, and into the inbox of a later generation of its topics. They put tasks that they have taken
+    into its first inbox, too.
     """
     owner = owner_of(topic)
-    if owner is not None and not _is_first_inbox(topic) and key.speaks(AGENT + owner):
+    handed_on = not _is_first_inbox(topic) or event.event_type == "task.requested"
+    if owner is not None and handed_on and key.speaks(AGENT + owner):
         return None
     for name in speakers_of(event):
         if not key.speaks(name):

@@ -23,7 +23,7 @@ from noesium_stream.event.rules.agent_calls import CALLS
 from noesium_stream.event.rules.effect_ledger import awaits_decision
 from noesium_stream.event.standard import ForkRef, SideEffectClass
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, Wanted
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, TaskTopic, Wanted
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock
 from noesium_stream.kernel.recording.fork import inherit, shared_history
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, call_key, is_call
@@ -44,7 +44,7 @@ _MAX_REFUSALS: Final = 100
 """Times that a stopped task is told so by an error that `except Exception` takes."""
 
 _NODE: Final = "kernel.node."
-_OF_KERNEL: Final = ("kernel.", "effect.", "approval.", "timer.", "capability.", "run.")
+_OF_KERNEL: Final = ("kernel.", "effect.", "approval.", "timer.", "capability.", "run.", "task.")
 _NOT_LOOKED_UP: Final = "unresolved"
 """The provider of a call that is not made: nobody looks it up."""
 
@@ -154,7 +154,7 @@ class DryRunJournal(Replaying):
         trace: TraceContext,
         causation_id: str | None,
         idempotency_key: str | None = None,
-        to: Destination | None = None,
+        to: Destination | TaskTopic | None = None,
     ) -> EventEnvelope:
         """Note what the run would do; a new call stops its task with the next `commit` or `until`.
 

@@ -40,6 +40,7 @@ _KERNEL: Final = (
     "approval.",
     "timer.",
     "partition.",
+    "task.",
 )
 ENDS_OF_CALLS: Final = frozenset({"capability.unresolved", "capability.refused", "capability.expired"})
 """Types of the events with which a step records that a call of an agent has ended without an answer."""
@@ -256,6 +257,8 @@ def call_content(event_type: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         names: tuple[str, ...] = ("capability_id", "version", "target_agent_type", "input")
     elif event_type == "tool.invocation.requested":
         names = ("capability_id", "version", "target_agent_type", "arguments")
+    elif event_type == "task.requested":
+        names = ("capability_id", "payload")
     elif event_type in ("capability.requested", "capability.unresolved"):
         names = ("capability_id", "version_range")
     elif event_type == "effect.requested":

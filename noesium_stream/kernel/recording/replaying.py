@@ -34,3 +34,6 @@ class Replaying:
 
     async def learn_inbox(self, agent_type: str) -> None:
         """Do nothing: nothing is sent."""
+
+    async def learn_tasks(self, capability_id: str) -> None:
+        """Do nothing: nothing is sent."""

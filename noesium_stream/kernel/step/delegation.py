@@ -22,6 +22,8 @@ from noesium_stream.event.trust.grants import grant_in, narrowed
 from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.kernel.step.invocation import Call, Invocation, OnUnresolved, has_failed
 from noesium_stream.kernel.step.position import Place
+from noesium_stream.kernel.step.task import TaskInvocation
+from noesium_stream.log.topics import task_capability
 
 FAILURES: Final = (CapabilityError, DeadlineExceededError)
 """Errors of a call itself; others end the step's execution."""
@@ -104,6 +106,23 @@ class Delegation:
         call = Call("tool", tool_capability_id(toolkit, tool), version, event, allow_cycle=allow_cycle)
         return await self._ask(call, arguments, deadline, on_unresolved, self._grant())
 
+    async def request_task(
+        self,
+        capability_id: str,
+        arguments: Mapping[str, Any],
+        *,
+        deadline: Duration | datetime | None = None,
+        allow_cycle: bool = False,
+        roles: Collection[str] | None = None,
+        scopes: Collection[str] | None = None,
+    ) -> Any:
+        """See `Step.request_task`."""
+        task_capability(capability_id)
+        call = Call("task", capability_id, None, capability_call, allow_cycle=allow_cycle)
+        return await self._ask(
+            call, arguments, deadline, "wait", self._grant(roles, scopes), made_by=TaskInvocation
+        )
+
     def _grant(
         self, roles: Collection[str] | None = None, scopes: Collection[str] | None = None
     ) -> Grant | None:
@@ -119,6 +138,7 @@ class Delegation:
         deadline: Duration | datetime | None,
         on_unresolved: OnUnresolved,
         grant: Grant | None,
+        made_by: type[Invocation] = Invocation,
     ) -> Any:
         capability_id = call.capability_id
         if on_unresolved not in get_args(OnUnresolved):
@@ -135,7 +155,7 @@ class Delegation:
         check_size(sent, "arguments", f"The call of {capability_id}")
         base = self._place.call_id(call.kind, capability_id, sent)
         await self._place.before_call(base, f"another call of {capability_id}")
-        return await Invocation(self._place, call, self._request_to_make(base), sent).result()
+        return await made_by(self._place, call, self._request_to_make(base), sent).result()
 
     def _moment(self, deadline: Duration | datetime | None) -> int | None:
         """A deadline in milliseconds since the epoch."""

@@ -32,6 +32,7 @@ from noesium_stream.errors import (
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import output_of
+from noesium_stream.event.rules.contract import Contract
 from noesium_stream.event.standard import (
     CapabilityExpired,
     CapabilityRefused,
@@ -41,7 +42,7 @@ from noesium_stream.event.standard import (
     ReplyTo,
     RunCancelRequested,
 )
-from noesium_stream.kernel.journal import Destination, Provider, Wanted
+from noesium_stream.kernel.journal import Destination, Provider, TaskTopic, Wanted
 from noesium_stream.kernel.run_history import RunHistory
 from noesium_stream.kernel.step.piecewise import expect_pieces
 from noesium_stream.kernel.step.position import Place
@@ -111,7 +112,7 @@ class Invocation:
             output, failure, began = await self._outcome(call_id)
             if failure is None:
                 return output
-            self._tried.append(self._history.invoked[call_id].payload["target_agent_id"])
+            self._tried.append(self._history.invoked[call_id].payload.get("target_agent_id", ""))
             number += 1
             if not await self._send_again(call_id, number, failure, began):
                 raise failure
@@ -146,7 +147,7 @@ class Invocation:
     async def _send_first(self) -> None:
         if self._id in self._history.invoked:
             return
-        ended = _end_without_call(self._history, self._id)
+        ended = end_without_call(self._history, self._id)
         if ended is not None:
             raise ended
         provider = await self._provider()
@@ -281,13 +282,16 @@ class Invocation:
         if refused is not None:
             return None, _refusal(refused), True
         if not self._replays:
-            contract = await self._journal.contract(history.invoked[call_id].payload)
+            contract = await self._contract(history.invoked[call_id])
             try:
                 contract.check_output(self._call.capability_id, output)
             except CapabilityOutputError as error:
                 self._stage_refused(call_id, error)
                 return None, error, True
         return output, None, True
+
+    async def _contract(self, invoked: EventEnvelope) -> Contract:
+        return await self._journal.contract(invoked.payload)
 
     def _failure(self, answer: Mapping[str, Any]) -> NoesiumError:
         said, kind = answer["error"], answer.get("error_type")
@@ -318,11 +322,18 @@ class Invocation:
                 deadline_ms=due_ms,
             )
             if invoked is not None:
-                await self._journal.learn_inbox(invoked.payload["target_agent_type"])
+                await self._learn_address(invoked)
             self._place.stage(expired)
             if invoked is not None:
                 self._cancel(invoked)
         raise _overdue(self._call.capability_id, due_ms, invoked is not None)
+
+    async def _learn_address(self, invoked: EventEnvelope) -> None:
+        await self._journal.learn_inbox(invoked.payload["target_agent_type"])
+
+    def _address(self, invoked: EventEnvelope) -> Destination | TaskTopic:
+        """Where requests to the called run go."""
+        return Destination(invoked.payload["target_agent_type"], invoked.payload["run_id"])
 
     def _cancel(self, invoked: EventEnvelope) -> None:
         run_id = invoked.payload["run_id"]
@@ -331,7 +342,7 @@ class Invocation:
             trace=self._place.span(),
             causation_id=self._place.entered.event_id,
             idempotency_key=f"{run_id}/cancel",
-            to=Destination(invoked.payload["target_agent_type"], run_id),
+            to=self._address(invoked),
         )
 
     def _refuse(self, call_id: str, error: CapabilityError) -> NoReturn:
@@ -378,7 +389,7 @@ def has_failed(history: RunHistory, request_id: str) -> bool:
     return answer is not None and answer.payload.get("error") is not None
 
 
-def _end_without_call(history: RunHistory, request_id: str) -> NoesiumError | None:
+def end_without_call(history: RunHistory, request_id: str) -> NoesiumError | None:
     """The recorded end of a request for which nobody was called."""
     if request_id in history.expired:
         payload = history.expired[request_id].payload

@@ -23,7 +23,7 @@ _EXPECTED_BY: ContextVar[IncomingPieces | None] = ContextVar("noesium_incoming_p
 def expect_pieces(invoked: EventEnvelope) -> None:
     """Note that the current task waits for the answer of this call: whoever reads its pieces gets them."""
     incoming = _EXPECTED_BY.get()
-    if incoming is not None:
+    if incoming is not None and "target_agent_id" in invoked.payload:  # else a task: who has it is not known
         payload = invoked.payload
         incoming.expect(payload["run_id"], payload["target_agent_type"], payload["target_agent_id"])
 

@@ -62,6 +62,7 @@ _RESERVED = (
     "partition.",
     "approval.",
     "timer.",
+    "task.",
 )
 
 

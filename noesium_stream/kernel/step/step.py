@@ -245,6 +245,47 @@ class Step:
             allow_cycle=allow_cycle,
         )
 
+    async def request_task(
+        self,
+        capability_id: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        deadline: Duration | datetime | None = None,
+        allow_cycle: bool = False,
+        roles: Collection[str] | None = None,
+        scopes: Collection[str] | None = None,
+    ) -> Any:
+        """Leave a task to whoever is free, and wait for its result (RFC-0001): by event, in every mode.
+
+            small = await step.request_task("image.resize", {"image": name, "width": 400})
+
+        The task goes to the topic of the capability. One subscriber takes it: a worker of an agent that names
+        the capability in its `tasks`, of whatever agent type. Nobody is chosen, nobody has to be there: the
+        task waits in its topic for two weeks at most. Everything else is as with `invoke`: a second execution
+        waits for the same answer, and the run waits on the log and without a slot.
+
+        Args:
+            capability_id: what is to be done.
+            arguments: the input of the run that does it, by name; that run's agent judges it.
+            deadline: as in `invoke`. A task that nobody has taken by then is not begun.
+            allow_cycle: as in `invoke`.
+            roles: as in `invoke`.
+            scopes: as in `invoke`.
+
+        Raises:
+            ConfigError: the capability's id makes no topic name.
+            StateError: the arguments have no JSON form.
+            CapabilityError, DeadlineExceededError, PermissionDeniedError: as with `invoke`.
+        """
+        return await Delegation(self._place).request_task(
+            capability_id,
+            arguments or {},
+            deadline=deadline,
+            allow_cycle=allow_cycle,
+            roles=roles,
+            scopes=scopes,
+        )
+
     async def effect(
         self,
         name: str,

@@ -21,7 +21,7 @@ from noesium_stream.errors import CapabilityNotFoundError, KernelError, ReplayDi
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, Wanted
+from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, TaskTopic, Wanted
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock, while_others_go_on
 from noesium_stream.kernel.recording.recorded_run import call_key, is_call
 from noesium_stream.kernel.recording.replay_index import SERVED, RecordedCall, RecordedStep, ReplayIndex
@@ -118,7 +118,7 @@ class VerifyJournal(Replaying):
         trace: TraceContext,
         causation_id: str | None,
         idempotency_key: str | None = None,
-        to: Destination | None = None,
+        to: Destination | TaskTopic | None = None,
     ) -> EventEnvelope:
         """Compare with the recording; return the recorded event.
 

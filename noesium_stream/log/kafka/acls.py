@@ -29,7 +29,7 @@ from noesium_stream.log.kafka.bounded_reader import reader_of
 from noesium_stream.log.kafka.errors import translated
 from noesium_stream.log.kafka.probe import KAFKA_LOGGER
 from noesium_stream.log.kafka.settings import KafkaSettings
-from noesium_stream.log.topics import WATCHER, Topology, agent_name
+from noesium_stream.log.topics import WATCHER, TopicKind, Topology, agent_name
 
 DECIDER: Final = "dead-letters"
 """Id of the writer that decides about dead letters (`noesium_stream.client.operate.dead_letters`)."""
@@ -142,7 +142,18 @@ class _Names:
         yield from _acls(user, "GROUP", "LITERAL", watchers, ("READ", "DESCRIBE"))
         watcher = f"{topology.namespace}.writer.{WATCHER}"
         yield from _acls(user, "TRANSACTIONAL_ID", "LITERAL", watcher, ("WRITE", "DESCRIBE"))
+        yield from self._of_tasks(user)
         yield from self._any(user)
+
+    def _of_tasks(self, user: str) -> Iterator[Acl]:
+        """What is needed to leave tasks to others, and to take them: which, their agents' code says."""
+        space = self._topology.namespace
+        for kind in (TopicKind.TASK, TopicKind.TAKEN):
+            topics = f"{space}.{kind.value}."
+            yield from _acls(user, "TOPIC", "PREFIXED", topics, (*_READS, "WRITE", *self._create))
+        yield from _acls(user, "GROUP", "PREFIXED", f"{space}.{space}.tasks.", ("READ", "DESCRIBE"))
+        writer = f"{space}.writer.{space}.{TopicKind.TAKEN.value}."
+        yield from _acls(user, "TRANSACTIONAL_ID", "PREFIXED", writer, ("WRITE", "DESCRIBE"))
 
     def of_caller(self, who: str, agent_type: str, rule: Rule) -> Iterator[Acl]:
         """What is needed to ask agents of a type for something, and to see what comes of it."""

@@ -85,6 +85,9 @@ def _migrated(run: RunMind, event: EventEnvelope, payload: dict[str, Any]) -> No
 
 
 def _task_requested(run: RunMind, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    if payload.get("run_id") == run.run_id:
+        _commanded(run, event, payload)  # the task that this run does
+        return
     run.tasks.setdefault(payload["task_id"], PlannedTask(payload["capability_id"], event.timestamp_ms))
 
 

@@ -29,12 +29,16 @@ def _requested(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> 
 
 
 def _invoked(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
-    known = run.calls.get(payload["run_id"])
+    known = run.calls.get(payload.get("run_id", ""))
     if caller_of(payload) != run.run_id or (known is not None and known.status != "requested"):
         return  # the call that started this run, or a repeat
     task = task_of(run, event)
     run.calls[payload["run_id"]] = CallState(
-        payload["capability_id"], payload["version"], payload["target_agent_type"], event.timestamp_ms, task
+        payload["capability_id"],
+        payload.get("version", ""),
+        payload.get("target_agent_type", ""),  # nobody is chosen for a task
+        event.timestamp_ms,
+        task,
     )
     run.open_calls[payload["run_id"]] = task
 
@@ -47,6 +51,11 @@ def _call_answered(run: RunState, event: EventEnvelope, payload: dict[str, Any])
     call.answered_ms, call.error = event.timestamp_ms, payload.get("error")
     call.status = "answered" if call.error is None else "failed"
     _note(run, f"capability:{call.capability_id}", event, call.error)
+
+
+def _task_answered(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    if payload.get("call_id") is not None:
+        _call_answered(run, event, payload)
 
 
 def _unresolved(run: RunState, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -181,6 +190,8 @@ HANDLERS: Final[Mapping[str, Callable[[RunState, EventEnvelope, dict[str, Any]],
     "capability.unresolved": _unresolved,
     "capability.refused": _refused,
     "capability.expired": _expired,
+    "task.requested": _invoked,
+    "task.completed": _task_answered,
     "tool.invocation.requested": _invoked,
     "tool.invocation.completed": _call_answered,
     "effect.requested": _effect_requested,

@@ -37,6 +37,8 @@ from noesium_stream.event.standard import (
     ApprovalAnswered,
     PartitionOutgrown,
     RunCancelRequested,
+    TaskCompleted,
+    TaskRequested,
     ToolInvocationRequested,
 )
 from noesium_stream.event.standard.request import BEHIND
@@ -265,7 +267,7 @@ def _invalid_command(event: EventEnvelope, agent_type: str) -> Decision | None:
     """Say what is wrong with a command for these agents; None: nothing."""
     payload = event.payload
     target = payload.get("target_agent_type", payload.get("agent_type"))
-    if target != agent_type:
+    if target != agent_type and event.event_type != TaskRequested.TYPE:
         return _invalid("payload", f"is for agents of type {target}, not {agent_type}")
     versions = payload.get("agent_version")
     if versions is not None:
@@ -275,12 +277,26 @@ def _invalid_command(event: EventEnvelope, agent_type: str) -> Decision | None:
             return _invalid("payload.agent_version", error.message)
     if (payload.get("deadline_ms") or 0) > LATEST_MS:
         return _invalid("payload.deadline_ms", "is behind the year 9999")
+    if event.event_type == TaskRequested.TYPE:
+        return _invalid_task(payload)
     if event.event_type != ToolInvocationRequested.TYPE:
         return None
     if payload.get("capability_id") != f"tool.{payload['toolkit_name']}.{payload['tool_name']}":
         return _invalid("payload.capability_id", "is not that of the tool that is asked for")
     if payload.get("reply_to") is None:
         return _invalid("payload.reply_to", "is missing: nobody waits for the answer")
+    return None
+
+
+def _invalid_task(payload: Mapping[str, Any]) -> Decision | None:
+    """Say what is wrong with a task, which any agent may have taken that offers to; None: nothing."""
+    if payload["task_id"] != payload["run_id"]:
+        return _invalid("payload.task_id", f"is not {payload['run_id']}, the run that does it")
+    reply_to = payload.get("reply_to")
+    if reply_to is None:
+        return _invalid("payload.reply_to", "is missing: nobody waits for the answer")
+    if reply_to["call_id"] != payload["task_id"] or reply_to["run_id"] != payload.get("caller_run_id"):
+        return _invalid("payload.reply_to", "names another call than this task's")
     return None
 
 
@@ -297,7 +313,9 @@ def _ruling(state: AdmissionState, record: Record, history: RunHistory | None = 
         caller = history.started.payload.get("reply_to") or {}
         if event.producer.agent_type == caller.get("agent_type") != CLIENT:
             return Ruling()
-    return ruling(state.policy, event, record.signed_by, right, state.agent_type, question=question)
+    # Who answers a task was not chosen: it has to be somebody who may offer capabilities.
+    agent_type = event.producer.agent_type if event.event_type == TaskCompleted.TYPE else state.agent_type
+    return ruling(state.policy, event, record.signed_by, right, agent_type, question=question)
 
 
 def _counted(state: AdmissionState, record: Record, history: RunHistory, ruled: Ruling) -> Decision:
@@ -362,16 +380,32 @@ def _judge_report(event: EventEnvelope, history: RunHistory) -> Decision:
 
 def _judge_answer(event: EventEnvelope, history: RunHistory) -> Decision:
     """Accept an answer once, from the provider that was chosen, to a call that was made."""
-    call_id = event.payload["call_id"]
-    invoked = history.invoked.get(call_id)
+    call_id = event.payload.get("call_id")
+    invoked = history.invoked.get(call_id or "")
     if invoked is None:
         return _invalid("payload.call_id", f"the run made no call {call_id}")
     if event.event_type != CALLS[invoked.event_type]:
         return _invalid("event_type", f"is no answer to {invoked.event_type}")
+    if event.event_type == TaskCompleted.TYPE:
+        return _judge_task_answer(event, history)
     chosen = invoked.payload["target_agent_id"]
     if event.payload.get("provider_agent_id") != chosen or event.producer.agent_id != chosen:
         return _invalid("payload.provider_agent_id", f"the call was made to {chosen}")
     return SKIP if call_id in history.answered or call_id in history.expired else DELIVER
+
+
+def _judge_task_answer(event: EventEnvelope, history: RunHistory) -> Decision:
+    """Accept the first answer to a task: nobody was chosen, so whoever offers the capability may answer.
+
+    Who has taken it cannot be known here; a policy says who may offer anything at all (see `_ruling`).
+    """
+    payload = event.payload
+    if payload.get("provider_agent_id") != event.producer.agent_id:
+        return _invalid("payload.provider_agent_id", f"is not {event.producer.agent_id}, who sends it")
+    if payload["task_id"] != payload["call_id"]:
+        return _invalid("payload.task_id", f"is not {payload['call_id']}, the call that it answers")
+    ended = payload["call_id"] in history.answered or payload["call_id"] in history.expired
+    return SKIP if ended else DELIVER
 
 
 def _judge_approval(event: EventEnvelope, history: RunHistory) -> Decision:
@@ -416,9 +450,10 @@ _RIGHTS: Final[dict[str, Right]] = {
     "run.cancel.requested": "cancel",
     "approval.answered": "answer",
     "effect.resolved": "resolve",
+    TaskCompleted.TYPE: "register",
 }
-"""What each request asks for; answers and reports come from who was asked, and commands are judged when they
-start."""
+"""What each request asks for; other answers and reports come from who was asked, and commands are judged when
+they start."""
 
 FOR_RUNS: Final = frozenset(_FOR_OPEN_RUNS)
 """Types of the inbox events that are sent to open runs."""

@@ -126,7 +126,6 @@ def resumed(context: PartitionContext, run_id: str, offsets: Sequence[int], refu
 def forwarded(context: PartitionContext, record: Record, partitions: int) -> list[Outgoing]:
     """A request for the next generation, which has so many partitions, and the journal record of that."""
     event = record.envelope
-    origin = record.header(ORIGIN)
     said = RequestForwarded(
         agent_type=context.agent_type,
         run_id=record.key,
@@ -135,21 +134,22 @@ def forwarded(context: PartitionContext, record: Record, partitions: int) -> lis
         generation=context.generation + 1,
         partitions=partitions,
     )
+    inbox = context.log.topology.inbox(context.agent_type, context.generation + 1)
+    return [
+        handed_on(record, inbox, partitions),
+        context.record(said, (source_of(record),), trace=event.trace, causation_id=event.event_id),
+    ]
+
+
+def handed_on(record: Record, inbox: str, partitions: int) -> Outgoing:
+    """The same request for an inbox, which has so many partitions, with its sender's own proof."""
+    event, origin = record.envelope, record.header(ORIGIN)
     headers = [] if origin is None else [(ORIGIN, origin)]
     if event.ttl_ms is not None:
         headers.append((LOGGED, str(logged_ms(record)).encode()))
     copy, proof = copied(event, record)
-    sent = Outgoing(
-        copy,
-        context.log.topology.inbox(context.agent_type, context.generation + 1),
-        partition_of(record.key, partitions),
-        record.key,
-        (*headers, *proof),
-    )
-    return [
-        sent,
-        context.record(said, (source_of(record),), trace=event.trace, causation_id=event.event_id),
-    ]
+    partition = partition_of(record.key, partitions)
+    return Outgoing(copy, inbox, partition, record.key, (*headers, *proof))
 
 
 def may_be_command(record: Record) -> bool:

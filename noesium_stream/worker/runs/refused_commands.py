@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noesium_stream.agent import BaseGraphicAgent
+from noesium_stream.capabilities.version import check_version
 from noesium_stream.errors import CapabilityError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import CALLS, FAIRNESS_KEY, input_of
 from noesium_stream.event.rules.contract import Contract, contract_of
-from noesium_stream.event.standard import Capability, CommandRefused, Grant
+from noesium_stream.event.standard import Capability, CommandRefused, Grant, TaskRequested
 from noesium_stream.event.trust.grants import missing, widening
 from noesium_stream.event.trust.policy import Policy, ruling
 from noesium_stream.event.trust.speaking import owner_of, principal_of
@@ -74,9 +75,18 @@ async def refused_call(agent: BaseGraphicAgent, session: RunSession) -> Capabili
 async def contract_of_call(agent: BaseGraphicAgent, session: RunSession) -> Contract:
     """The contract of the call that started a run: the agent's own, or the registry's for another version."""
     payload = session.command.payload
+    if session.command.event_type == TaskRequested.TYPE:
+        return _contract_of_task(agent, payload["capability_id"])
     wanted = payload["capability_id"], payload["version"]
     own = next((one for one in agent.capabilities if (one.id, one.version) == wanted), None)
     return await session.contract(payload) if own is None else contract_of(own)
+
+
+def _contract_of_task(agent: BaseGraphicAgent, capability_id: str) -> Contract:
+    """The contract of a task, which asks for no version: that of the agent's highest one."""
+    offered = [one for one in agent.capabilities if one.id == capability_id]
+    offered.sort(key=lambda one: check_version(one.version).key)
+    return contract_of(offered[-1]) if offered else Contract()
 
 
 def refused_command(command: EventEnvelope, started: EventEnvelope) -> CommandRefused | None:

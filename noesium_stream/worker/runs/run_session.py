@@ -17,7 +17,7 @@ from noesium_stream.event.standard import ApprovalRequested, CapabilityExpired, 
 from noesium_stream.event.trust.speaking import decider_of
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Wanted
+from noesium_stream.kernel.journal import TaskTopic, Wanted
 from noesium_stream.kernel.step.position import enclosing_step
 from noesium_stream.log.headers import ORIGIN, SOURCE
 from noesium_stream.log.port import Header, Outgoing
@@ -238,7 +238,7 @@ class RunSession:
         trace: TraceContext,
         causation_id: str | None,
         idempotency_key: str | None = None,
-        to: Destination | None = None,
+        to: Destination | TaskTopic | None = None,
     ) -> EventEnvelope:
         """See `RunJournal.stage`."""
         self._check_open(ended=self.history.terminal is not None)  # nothing follows the terminal event
@@ -258,7 +258,7 @@ class RunSession:
             clock=self.clock,
         )
         if to is not None:
-            inbox, partitions = self._directory.inbox_of(to.agent_type)
+            inbox, partitions = self._address_of(to)
             origin = (ORIGIN, self._context.name.encode())
             partition = partition_of(to.run_id, partitions)
             self._staged.append(Outgoing(envelope, inbox, partition, to.run_id, (origin,)))
@@ -267,9 +267,15 @@ class RunSession:
         self._put(envelope, ())
         return envelope
 
-    def _metadata(self, to: Destination) -> dict[str, Any]:
+    def _address_of(self, to: Destination | TaskTopic) -> tuple[str, int]:
+        if isinstance(to, TaskTopic):
+            return self._directory.tasks_of(to.capability_id)
+        return self._directory.inbox_of(to.agent_type)
+
+    def _metadata(self, to: Destination | TaskTopic) -> dict[str, Any]:
+        named = {} if isinstance(to, TaskTopic) else {"to": to.agent_type}
         given = self.command.metadata.get(FAIRNESS_KEY)
-        return {"to": to.agent_type} if given is None else {"to": to.agent_type, FAIRNESS_KEY: given}
+        return named if given is None else {**named, FAIRNESS_KEY: given}
 
     def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
         """See `RunJournal.check`."""
@@ -376,6 +382,10 @@ class RunSession:
     async def learn_inbox(self, agent_type: str) -> None:
         """See `RunJournal.learn_inbox`."""
         await self._directory.learn_inbox(agent_type)
+
+    async def learn_tasks(self, capability_id: str) -> None:
+        """See `RunJournal.learn_tasks`."""
+        await self._directory.learn_tasks(capability_id)
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """See `RunJournal.until`."""

@@ -22,8 +22,9 @@ from noesium_stream.event.standard import (
     RunCompleted,
     RunDeadlinePassed,
     RunFailed,
+    TaskRequested,
 )
-from noesium_stream.kernel import NO_LONGER_OWNER, Destination
+from noesium_stream.kernel import NO_LONGER_OWNER, Destination, TaskTopic
 from noesium_stream.kernel.compensation.saga import Compensation, left_under_way, must_compensate
 from noesium_stream.kernel.failure_location import where_of
 from noesium_stream.kernel.failure_of_code import failure_of_code
@@ -243,16 +244,23 @@ async def _stop(agent: BaseGraphicAgent, session: RunSession) -> bool:
 async def _open_children(session: RunSession) -> list[EventEnvelope]:
     """The open calls of a run that it has not cancelled yet, once their inboxes are known."""
     history = session.history
-    known: set[str] = set()
+    known: set[tuple[str, bool]] = set()
     while True:
         waiting = [call for call_id, call in history.invoked.items() if call_id not in history.answered]
         calls = [call for call in waiting if call.payload["run_id"] not in history.cancelled]
-        unknown = {call.payload["target_agent_type"] for call in calls} - known
+        unknown = {_receiver(call) for call in calls} - known
         if not unknown:
             return calls
-        for agent_type in unknown:
-            await session.learn_inbox(agent_type)  # meanwhile one may be answered, and another one called
+        for name, is_task in unknown:  # meanwhile one may be answered, and another one called
+            await (session.learn_tasks(name) if is_task else session.learn_inbox(name))
         known |= unknown
+
+
+def _receiver(call: EventEnvelope) -> tuple[str, bool]:
+    """Who hears that a call is cancelled: an agent type, or with True whoever has a capability's tasks."""
+    if call.event_type == TaskRequested.TYPE:
+        return call.payload["capability_id"], True
+    return call.payload["target_agent_type"], False
 
 
 def _cancel(session: RunSession, calls: Sequence[EventEnvelope], how: str, cause: str | None) -> None:
@@ -260,12 +268,13 @@ def _cancel(session: RunSession, calls: Sequence[EventEnvelope], how: str, cause
     for call in calls:
         payload = call.payload
         child = payload["run_id"]
+        name, is_task = _receiver(call)
         session.stage(
             RunCancelRequested(run_id=child, reason=f"its caller {session.run_id} {_SAID[how]}"),
             trace=session.identity.trace.child(session.clock.token(8)),
             causation_id=cause,
             idempotency_key=f"{child}/cancel",
-            to=Destination(payload["target_agent_type"], child),
+            to=TaskTopic(name, child) if is_task else Destination(name, child),
         )
 
 

@@ -29,6 +29,9 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
         assert json.loads("{" + chosen)["chosen"]["agent_id"] in ("shop", "stall")
         assert "taken: the only one" in reader.bash("market past").stdout
         assert json.loads(reader.bash("basket").stdout)["total"] in (12, 15)
+        shortened = json.loads(reader.bash("album").stdout)["short"]
+        titles = (("moun", "mntn"), ("harb", "hrbr"), ("vill", "vllg"), ("brid", "brdg"), ("fore", "frst"))
+        assert all(got in either for got, either in zip(shortened, titles, strict=True))
         worker.signal()
         assert worker.wait() == INTERRUPTED
     refused = reader.bash("market checked", code=FAILED).stdout

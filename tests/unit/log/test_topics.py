@@ -39,6 +39,25 @@ def test_routes_are_the_designed_ones() -> None:
         route(counted(1, metadata={"to": "No Name"}), names)
 
 
+def test_tasks_have_two_topics_and_a_group_by_the_id_of_their_capability() -> None:
+    names = Topology("ns")
+    assert names.task("image.resize") == "ns.task.image.resize"
+    assert names.spec("ns.task.image.resize").kind is TopicKind.TASK
+    assert names.spec("ns.task.image.resize").retention_ms == names.spec(names.inbox("a")).retention_ms
+    assert names.spec(names.taken("image.resize")).kind is TopicKind.TAKEN
+    assert names.spec(names.taken("image.resize")).retention_ms is None
+    assert names.takers("image.resize") == "ns.tasks.image.resize"
+
+
+@pytest.mark.parametrize("wrong", ["", "a b", "a..b", ".a", "a.", "a/b", "é", "a2a:https://x", "x" * 121])
+def test_an_id_that_makes_no_topic_name_has_no_tasks(wrong: str) -> None:
+    for named in (Topology("ns").task, Topology("ns").taken, Topology("ns").takers):
+        with pytest.raises(ConfigError, match="cannot have a topic"):
+            named(wrong)
+    with pytest.raises(ConfigError, match="is no topic"):
+        Topology("ns").kind(f"ns.task.{wrong}")
+
+
 def test_a_topics_kind_follows_from_its_name() -> None:
     names = Topology("ns")
     kinds = {

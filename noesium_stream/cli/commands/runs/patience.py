@@ -119,11 +119,12 @@ class Patience:
         elif event.event_type in CALLS:
             self._settle(payload["run_id"])
             if self._is_call_elsewhere(payload):
-                wait = self._for_call(payload["capability_id"], payload["target_agent_type"])
+                wait = self._for_call(payload["capability_id"], payload.get("target_agent_type"))
                 self._waits[payload["run_id"]] = asyncio.create_task(wait)
 
     def _is_call_elsewhere(self, payload: dict[str, Any]) -> bool:
-        return payload.get("caller_run_id") == self._run_id and payload["target_agent_type"] not in self._here
+        whom = payload.get("target_agent_type")
+        return payload.get("caller_run_id") == self._run_id and whom not in self._here
 
     def _settle(self, waited_for: str) -> None:
         wait = self._waits.get(waited_for)
@@ -150,11 +151,17 @@ class Patience:
             "or start a worker of an agent that offers it."
         )
 
-    async def _for_call(self, capability_id: str, agent_type: str) -> None:
+    async def _for_call(self, capability_id: str, agent_type: str | None) -> None:
         await self._clock.sleep(PATIENCE_S)
         if capability_id in self._named:
             return
         self._named.add(capability_id)
+        if agent_type is None:
+            self._say(
+                f"Nobody has done a task of {capability_id} for {PATIENCE_S:.0f} s. It waits on the log; if "
+                f"no worker runs of an agent that has {capability_id} in its `tasks`, start one."
+            )
+            return
         command = self._commands.of(agent_type)
         advice = f"start one:\n  {command}" if command else "start one."
         self._say(

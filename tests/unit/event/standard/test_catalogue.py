@@ -31,6 +31,7 @@ NAMED = [
     "tool.invocation.requested",
     "tool.invocation.completed",
     "task.requested",
+    "task.taken",
     "task.completed",
     "memory.written",
     "system.error.occurred",

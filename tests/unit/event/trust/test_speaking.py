@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
-from noesium_stream.event.standard import ApprovalAnswered, RunCancelRequested
+from noesium_stream.event.standard import ApprovalAnswered, RunCancelRequested, TaskRequested
 from noesium_stream.event.trust.speaking import journal_problem, owner_of, principal_of, speaker_problem
 from noesium_stream.event.trust.trusted_key import TrustedKey
 
@@ -75,3 +75,10 @@ def test_an_agent_forwards_what_others_said_into_its_own_topics_alone() -> None:
     assert speaker_problem(key("agent:clerk"), f"{INBOX}.g2", event) is None
     assert speaker_problem(key("agent:clerk"), INBOX, event) is not None
     assert speaker_problem(key("agent:clerk"), "n.agent.other.inbox", event) is not None
+
+
+def test_an_agent_puts_tasks_that_it_has_taken_into_its_own_inbox_alone() -> None:
+    task = TaskRequested(task_id="t", capability_id="c").to_envelope(ALICE, None, None, partition_key="t")
+    assert speaker_problem(key("agent:clerk"), INBOX, task) is None
+    assert speaker_problem(key("agent:clerk"), "n.agent.other.inbox", task) is not None
+    assert speaker_problem(key("bob"), INBOX, task) is not None

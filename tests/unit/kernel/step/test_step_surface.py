@@ -20,6 +20,7 @@ FOR_NODES = (
     "node",
     "now",
     "random",
+    "request_task",
     "run_id",
     "run_sync",
     "signal",

@@ -47,6 +47,16 @@ def test_only_an_agents_workers_write_its_journal_use_its_writers_and_join_its_g
         assert {acl.user for acl in found} == {"User:agent:payer"}
 
 
+def test_workers_may_leave_tasks_and_take_them_and_people_may_not() -> None:
+    acls = acls_of(POLICY, Topology())
+    topology = Topology()
+    for user in ("agent:clerk", "agent:payer"):
+        assert {"noesium.task.*", "noesium.taken.*"} <= written(acls, user)
+        groups = [acl.name for acl in acls if acl.user == f"User:{user}" and acl.resource == "GROUP"]
+        assert any(f"noesium.{topology.takers('image.resize')}".startswith(name) for name in groups)
+    assert not any("task" in name or "taken" in name for name in written(acls, "alice"))
+
+
 def test_people_write_the_inboxes_that_the_policy_lets_them_and_nothing_else() -> None:
     acls = acls_of(POLICY, Topology())
     assert written(acls, "alice") == {"noesium.agent.clerk.inbox*"}

@@ -1,0 +1,4 @@
+"""Tasks that an agent's workers take from the topics of its capabilities, and hand on to its inbox.
+
+Open `taking.py` first.
+"""
