@@ -105,7 +105,7 @@ class DeterministicResolver:
             self.candidates(state, wanted.capability_id, wanted.version_range)
             return None
         ranking = offers.live(wanted.version_range)
-        if state.ill or state.circuits or _has_conditions(wanted):
+        if _has_conditions(wanted) or _may_fail(state, wanted.capability_id, ranking):
             ranking = Ranking.of(one for one in ranking.entries if _refusal(state, wanted, one) is None)
         return _selected(ranking, wanted)
 
@@ -135,6 +135,13 @@ def _has_conditions(wanted: Wanted) -> bool:
     """Whether an offer of a fitting version may be refused for what the caller says."""
     judged = (wanted.roles, wanted.scopes, wanted.capability_type)
     return bool(wanted.without) or any(one is not None for one in judged)
+
+
+def _may_fail(state: RegistryState, capability_id: str, ranking: Ranking) -> bool:
+    """Whether an agent among the offers may be unavailable, or calls of the capability have failed."""
+    if not state.ill.isdisjoint(ranking.agents):
+        return True
+    return any(failed == capability_id for _, failed in state.circuits)
 
 
 def _misfit(wanted: Wanted, entry: Entry) -> str | None:

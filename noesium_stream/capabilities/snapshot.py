@@ -22,6 +22,9 @@ from noesium_stream.event.standard import Capability
 from noesium_stream.event.trust.policy import Policy
 from noesium_stream.private_files import make_folder, private
 
+SNAPSHOTS: Final = "registry"
+"""Folder of the snapshots in the home."""
+
 _HEAD_LENGTH: Final = 4_096
 
 

@@ -97,11 +97,13 @@ class Ranking:
         entries: by priority, weight and registration.
         best: those of the highest priority, by registration.
         shares: for each of the best the sum of the weights up to it. If all weights are 0, each counts as 1.
+        agents: the ids of the agents.
     """
 
     entries: tuple[Entry, ...]
     best: tuple[Entry, ...]
     shares: tuple[int, ...]
+    agents: frozenset[str]
 
     @classmethod
     def of(cls, offers: Iterable[Entry]) -> Ranking:
@@ -110,7 +112,8 @@ class Ranking:
         highest = entries[0].capability.priority if entries else 0
         best = tuple(sorted((one for one in entries if one.capability.priority == highest), key=_order))
         weights = [one.capability.weight for one in best]
-        return cls(entries, best, tuple(accumulate(weights if any(weights) else [1] * len(best))))
+        shares = tuple(accumulate(weights if any(weights) else [1] * len(best)))
+        return cls(entries, best, shares, frozenset(one.agent_id for one in entries))
 
 
 class Offers:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from noesium_stream.agent import AgentContext, BaseAgent
 from noesium_stream.capabilities.registry import CapabilityRegistry
+from noesium_stream.capabilities.snapshot import SNAPSHOTS
 from noesium_stream.errors import (
     CommitUnknownError,
     EventStoreError,
@@ -87,7 +88,7 @@ class Host(ABC):
         self._context = agent.context
         context = agent.context
         self._registry = CapabilityRegistry(
-            log, clock=context.clock, policy=context.policy, folder=context.home / "registry"
+            log, clock=context.clock, policy=context.policy, folder=context.home / SNAPSHOTS
         )
         self._owners: dict[TopicPartition, PartitionOwner[Any]] = {}
         self._subscription: Subscription | None = None

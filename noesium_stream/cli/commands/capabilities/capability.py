@@ -10,11 +10,13 @@ import click
 from noesium_stream.capabilities.configured_policy import configured_policy
 from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.capabilities.resolution import Resolution
+from noesium_stream.capabilities.snapshot import SNAPSHOTS
 from noesium_stream.capabilities.state import Entry, RegistryState
 from noesium_stream.cli.exits import FAILED
 from noesium_stream.cli.output import json_text, note, out, out_json
 from noesium_stream.cli.session import asynchronous, json_option, log_option, opened
 from noesium_stream.cli.table import table
+from noesium_stream.config import load_config
 from noesium_stream.errors import CapabilityNotFoundError
 from noesium_stream.escapes import escaped
 from noesium_stream.log import EventLog
@@ -176,7 +178,9 @@ async def check_command(agent: str, runs: int | None, log_url: str | None, as_js
 
 
 def _registry(log: EventLog) -> CapabilityRegistry:
-    return CapabilityRegistry(log, policy=configured_policy(log))
+    """The registry, from the snapshot that workers of this machine keep, if there is one."""
+    folder = load_config().home / SNAPSHOTS
+    return CapabilityRegistry(log, policy=configured_policy(log), folder=folder)
 
 
 def _status(entry: Entry, state: RegistryState) -> str:
