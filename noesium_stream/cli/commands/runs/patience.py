@@ -112,7 +112,7 @@ class Patience:
         if event.event_type == "run.started":
             self._settle(payload["run_id"])
         elif event.event_type in _ENDS:
-            self._settle(payload["call_id"])
+            self._settle(payload.get("call_id", ""))
         elif event.event_type == CapabilityRequested.TYPE:
             wait = self._for_provider(payload["capability_id"], payload.get("version_range"))
             self._waits[payload["call_id"]] = asyncio.create_task(wait)

@@ -13,6 +13,7 @@ from noesium_stream.client import Client, Run
 from noesium_stream.errors import CommitUnknownError, FencedError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel import current_step
+from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, Outgoing, Position
 from noesium_stream.testing import HookedLog
 from noesium_stream.testing.hooked import Commit
@@ -157,3 +158,34 @@ async def test_a_member_of_the_group_that_was_cut_off_hands_nothing_on(
         assert await run.result() == {"value": [2 * n for n in TEN]}
         assert failed
         assert await started(log, "alpha") == dict.fromkeys(await tasks_of(run), 1)
+
+
+@pytest.mark.parametrize("reaches_log", [False, True], ids=["lost", "unknown"])
+async def test_a_requester_that_dies_with_its_request_meets_its_own_tasks(
+    tmp_path: Path, reaches_log: bool
+) -> None:
+    log = await open_log("memory://")
+    done, failed = Counter[tuple[str, int]](), list[EventEnvelope]()
+
+    async def die_once(outgoing: Any, commit: Commit) -> list[Position]:
+        asked = [one.envelope for one in outgoing if one.topic == log.topology.task(CAPABILITY)]
+        if not asked or failed:
+            return await commit(outgoing)
+        if reaches_log:
+            await commit(outgoing)
+        failed.extend(asked)
+        raise CommitUnknownError("no answer")
+
+    hooked: Any = HookedLog(log, die_once)
+    async with (
+        working(log, tmp_path / "a", taker("alpha", done)),
+        working(log, tmp_path / "b", taker("beta", done)),
+        working(hooked, tmp_path / "c", Boss),
+        Client(log) as client,
+    ):
+        run = await client.start("boss", {"n": 0})
+        assert await run.result() == {"value": [2 * n for n in TEN]}
+        assert failed
+        assert {event.payload["task_id"] for event in failed} <= set(await tasks_of(run))
+        assert await started(log, "alpha", "beta") == dict.fromkeys(await tasks_of(run), 1)
+    await log.close()

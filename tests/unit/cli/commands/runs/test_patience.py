@@ -24,6 +24,8 @@ from noesium_stream.event.standard import (
     GraphRef,
     ReplyTo,
     RunStarted,
+    TaskCompleted,
+    TaskRequested,
 )
 from tests.support import sample_agents
 
@@ -147,6 +149,27 @@ async def test_a_call_without_an_answer_is_told_with_who_is_waited_for_and_once_
     (said,) = watched.said
     assert said.startswith("echo has not answered text.echo for 15 s.")
     assert said.splitlines()[1:] == [f"  {COMPANION}"]
+
+
+async def test_a_task_that_nobody_does_is_told_by_its_capability_until_it_is_done() -> None:
+    watched = Watched()
+    asked = TaskRequested(
+        task_id="t",
+        run_id="t",
+        capability_id="image.resize",
+        caller_run_id="r",
+        reply_to=ReplyTo(agent_type="asker", run_id="r", call_id="t"),
+    )
+    async with watched.patience:
+        watched.start()
+        watched.see(asked)
+        watched.see(TaskCompleted(task_id="t", call_id="t", caller_run_id="r"))
+        await watched.clock.pass_time()
+        assert watched.said == []
+        watched.see(asked)
+        await watched.clock.pass_time()
+    (said,) = watched.said
+    assert said.startswith("Nobody has done a task of image.resize for 15 s.")
 
 
 async def test_a_call_that_was_answered_is_not_told() -> None:
