@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Final
 
-from noesium_stream.errors import NoesiumError, brief
+from noesium_stream.errors import LogTruncatedError, NoesiumError, TopicNotFoundError, brief
 from noesium_stream.event.rules.stream_pieces import PIECE, Piece, PieceOrder
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
@@ -186,11 +186,14 @@ class PieceArrivals:
         while True:
             try:
                 await self._read_on()
+            except (LogTruncatedError, TopicNotFoundError) as error:
+                self._say(error)
+                await asyncio.sleep(_PAUSE_S)
+                with suppress(NoesiumError):  # then the next reading fails, too
+                    self._next = dict(await stream_ends(self._log))
             except NoesiumError as error:
                 self._say(error)
                 await asyncio.sleep(_PAUSE_S)
-                with suppress(NoesiumError):
-                    self._next = dict(await stream_ends(self._log))
 
     async def _read_on(self) -> None:
         source = self._log.read_batches(self._log.topology.stream, self._next, types=(PIECE,))
@@ -209,5 +212,5 @@ class PieceArrivals:
     def _say(self, error: NoesiumError | TimeoutError) -> None:
         if not self._told:
             reason = brief(error, _WIDTH) if isinstance(error, NoesiumError) else "no answer"
-            self._tell(f"pieces of called runs are lost, the answers are not: {reason}")
+            self._tell(f"pieces of called runs may be lost, the answers are not: {reason}")
         self._told = True
