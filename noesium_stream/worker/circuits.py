@@ -58,7 +58,7 @@ class Circuits:
         self._reference = reference
         self._clock = clock
         self._failures: dict[tuple[str, str], int] = {}
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     def answered(self, invoked: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         """Take note of an answer to a call, both as payloads; one to a task concerns no chosen provider."""
@@ -82,13 +82,14 @@ class Circuits:
         circuit = self._registry.circuit(*key)
         if (count >= OPENS_AFTER) if circuit is None else circuit.probing:
             self._say(
+                key,
                 CapabilityCircuitOpened(
                     agent_id=key[0],
                     agent_type=invoked["target_agent_type"],
                     capability_id=key[1],
                     failures=count,
                     reason=reason[:_MAX_REASON],
-                )
+                ),
             )
 
     def _succeeded(self, invoked: Mapping[str, Any]) -> None:
@@ -96,19 +97,22 @@ class Circuits:
         self._failures.pop(key, None)
         if self._registry.circuit(*key) is not None:
             self._say(
+                key,
                 CapabilityCircuitClosed(
                     agent_id=key[0], agent_type=invoked["target_agent_type"], capability_id=key[1]
-                )
+                ),
             )
 
     async def settled(self) -> None:
         """Return when all that was said is on the log, or could not be written."""
-        await asyncio.gather(*self._writing)
+        await asyncio.gather(*self._writing.values())
 
-    def _say(self, event: DomainEvent) -> None:
-        task = asyncio.create_task(self._write(event), name="write of a circuit")
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+    def _say(self, key: tuple[str, str], event: DomainEvent) -> None:
+        # Until it is read back, every further answer would say it again: a thousand may come at once.
+        if key not in self._writing:
+            task = asyncio.create_task(self._write(event), name="write of a circuit")
+            self._writing[key] = task
+            task.add_done_callback(lambda _: self._writing.pop(key))
 
     async def _write(self, event: DomainEvent) -> None:
         # A circuit is advice: where it cannot be written now, the next failure says it again.

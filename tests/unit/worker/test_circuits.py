@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,12 +15,23 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.errors import RunFailedError
 from noesium_stream.event import AgentRef
 from noesium_stream.event.domain_event import root_event
-from noesium_stream.event.standard import CapabilityCircuitProbed
+from noesium_stream.event.standard import Capability, CapabilityCircuitProbed
+from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker import Worker
-from noesium_stream.worker.circuits import OPENS_AFTER
+from noesium_stream.worker.circuits import OPENS_AFTER, Circuits
 from tests.support.backends import Backend
 from tests.support.reading import PATIENCE_S, eventually, stored
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[EventLog]:
+    log = await open_log("memory://")
+    yield log
+    await log.close()
+
+
+ANYTHING: dict[str, Any] = {"input_schema": {}, "output_schema": {}}
 
 
 class First(BaseGraphicAgent):
@@ -98,3 +109,18 @@ async def test_five_failures_open_a_circuit_and_a_probe_closes_it(backend: Backe
         assert await ask() == "first x"
         await eventually(so_far(log, "opened", "probed", "opened", "probed", "closed"))
         assert await ask() == "first x"
+
+
+async def test_many_failures_at_once_are_said_once(log: EventLog) -> None:
+    registry = CapabilityRegistry(log)
+    await registry.register(AgentRef("first", "first"), Capability(id="word.find", **ANYTHING))
+    circuits = Circuits(log, registry, AgentRef("asker", "asker"), SystemClock())
+    invoked = {"target_agent_id": "first", "target_agent_type": "first", "capability_id": "word.find"}
+    for _ in range(100):
+        circuits.failed(invoked, "out of order")
+    await circuits.settled()
+    assert await said(log) == ["opened"]
+    for _ in range(100):
+        circuits.answered(invoked, {"output": 1})
+    await circuits.settled()
+    assert await said(log) == ["opened", "closed"]
