@@ -31,6 +31,7 @@ class State(TypedDict, total=False):
 
 class _Agent(BaseGraphicAgent):
     work: ClassVar[Any]
+    then: ClassVar[Any] = None
 
     def get_state_class(self) -> type[Any]:
         return State
@@ -39,7 +40,11 @@ class _Agent(BaseGraphicAgent):
         graph = StateGraph(State)
         graph.add_node("work", type(self).work)
         graph.add_edge(START, "work")
-        graph.add_edge("work", END)
+        last = "work"
+        if type(self).then is not None:
+            graph.add_node("then", type(self).then)
+            graph.add_edge(last, last := "then")
+        graph.add_edge(last, END)
         return graph
 
     def result(self, state: dict[str, Any]) -> Any:
@@ -57,9 +62,13 @@ def provider(agent_type: str, work: Work, *offers: Capability, **attributes: Any
     return type(agent_type, (_Agent,), {**given, **attributes})
 
 
-def caller(work: Work, agent_type: str = "caller", **attributes: Any) -> type[BaseGraphicAgent]:
-    """An agent whose one node is `work`, and which offers nothing."""
+def caller(
+    work: Work, agent_type: str = "caller", then: Work | None = None, **attributes: Any
+) -> type[BaseGraphicAgent]:
+    """An agent whose one node is `work`, with another one behind it if there is `then`; it offers nothing."""
     given = {"agent_type": agent_type, "work": staticmethod(work), "capabilities": ()}
+    if then is not None:
+        given["then"] = staticmethod(then)
     return type(agent_type, (_Agent,), {**given, **attributes})
 
 

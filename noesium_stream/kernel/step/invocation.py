@@ -162,7 +162,7 @@ class Invocation:
         wanted = self._wanted(self._id)
         while True:
             if self._is_over():
-                await self._expire(self._id)
+                self._expire(self._id)
             try:
                 return await self._journal.resolve(wanted)
             except CapabilityNotFoundError as error:
@@ -197,6 +197,7 @@ class Invocation:
             return False
         try:
             provider = await self._journal.resolve(self._wanted(next_id))
+            self._place.check_open()  # it has waited for the answer
             self._check(provider)
         except CapabilityError as error:
             if not self._replays:
@@ -271,9 +272,12 @@ class Invocation:
             lambda: call_id in history.answered or call_id in history.expired or self._is_over(),
             self._deadline_ms,
         )
+        if call_id not in history.answered and call_id not in history.expired:
+            # To say it to the provider; an answer that comes meanwhile still counts, as the log has it first.
+            await self._learn_address(history.invoked[call_id])
         answer = history.answered.get(call_id)
         if answer is None:
-            await self._expire(call_id)
+            self._expire(call_id)
         payload = answer.payload
         if payload.get("error") is not None:
             return None, self._failure(payload), payload.get("began") is not False
@@ -310,8 +314,8 @@ class Invocation:
         due_ms = self._deadline_ms
         return due_ms is not None and not self._replays and self._place.clock.now_ms() >= due_ms
 
-    async def _expire(self, call_id: str) -> NoReturn:
-        """End a call whose deadline has passed, and the run that was called."""
+    def _expire(self, call_id: str) -> NoReturn:
+        """End a call whose deadline has passed, and the run that was called, whose address is known."""
         invoked = self._history.invoked.get(call_id)
         due_ms = self._deadline_ms
         if call_id not in self._history.expired and due_ms is not None:
@@ -321,8 +325,6 @@ class Invocation:
                 capability_id=self._call.capability_id,
                 deadline_ms=due_ms,
             )
-            if invoked is not None:
-                await self._learn_address(invoked)
             self._place.stage(expired)
             if invoked is not None:
                 self._cancel(invoked)

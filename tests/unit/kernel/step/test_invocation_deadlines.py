@@ -32,6 +32,7 @@ from tests.support.delegating import (
     working,
 )
 from tests.support.evicting import evict_at_once
+from tests.support.hand_clock import HandClock
 from tests.support.reading import PATIENCE_S, eventually
 
 
@@ -198,8 +199,11 @@ async def test_what_undoes_a_run_whose_deadline_has_passed_may_still_call(
         await current_step().signal("never")
         return {}
 
-    async with working(log, tmp_path, provider("doubler", double), caller(node)), Client(log) as client:
-        run = await client.start("caller", {}, deadline=timedelta(seconds=0.2))
+    clock, agents = HandClock(), (provider("doubler", double), caller(node))
+    async with working(log, tmp_path, *agents, clock=clock), Client(log, clock=clock) as client:
+        run = await client.start("caller", {}, deadline=timedelta(minutes=1))
+        await eventually(lambda: _has(run, "kernel.signal.awaited"))
+        clock.advance(61)
         with pytest.raises(DeadlineExceededError):
             await run.result(timeout=PATIENCE_S)
         assert [info.status for info in await runs_of(client, "doubler")] == ["completed"]
