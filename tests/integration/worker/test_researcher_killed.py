@@ -40,7 +40,7 @@ QUESTIONS = {
     "found": "When was the spillway repaired after the flood?",
     "asked-again": "Who looks after the flood_barrier at night?",
 }
-EVENTS = {"found": 17, "asked-again": 28}
+EVENTS = {"found": 18, "asked-again": 30}
 
 
 @asynccontextmanager
