@@ -31,6 +31,8 @@ def event_details(payload: dict[str, Any]) -> str:
     parts = [shorten(str(source[name]), 80) for name in _TELLING if source.get(name)]
     if isinstance(payload.get("state"), str):  # of a sub-agent; that of a migrated run is an object
         parts.insert(0, payload["state"])
+    if "run_id" not in payload and isinstance(payload.get("agent_id"), str):  # its watcher may say it
+        parts.insert(0, shorten(payload["agent_id"], 80))
     if isinstance(payload.get("duration_ms"), int):
         parts.append(duration(payload["duration_ms"]))
     return "  ".join(parts)

@@ -92,14 +92,17 @@ def settings(log_url: str | None = None, **options: Any) -> Loaded:
 
 
 @asynccontextmanager
-async def opened(log_url: str | None, catalogue: Catalogue | None = None) -> AsyncIterator[EventLog]:
-    """Open the log of the command line, which must exist, and close it at the end.
+async def opened(
+    log_url: str | None, catalogue: Catalogue | None = None, *, make: bool = False
+) -> AsyncIterator[EventLog]:
+    """Open the log of the command line, and close it at the end; it must exist, unless `make`.
 
     Raises:
         LogUnavailableError: there is no such log.
     """
     loaded = settings(log_url)
-    must_exist(loaded)
+    if not make:
+        must_exist(loaded)
     with copyable(loaded):
         log = await open_configured(loaded, catalogue)
         try:

@@ -78,12 +78,15 @@ def new_command(key_id: str, names: tuple[str, ...], until: str | None, path: Pa
 @shared_log_option
 @asynchronous
 async def trust_command(path: Path, log_url: str | None) -> None:
-    """Let the log trust the public keys in FILE, as `noesium keys new` prints them; - for standard input."""
+    """Let the log trust the public keys in FILE, as `noesium keys new` prints them; - for standard input.
+
+    A log in a file that does not exist yet is made.
+    """
     if str(path) == "-":
         keys = parse_public_keys(sys.stdin.buffer.read(MAX_FILE_BYTES), "standard input")
     else:
         keys = read_public_keys(path)
-    async with opened(log_url) as log:
+    async with opened(log_url, make=True) as log:  # nobody can write to a log before it trusts a key
         new = await trust_keys(log, SystemClock(), keys.values())
     for key in new:
         note(f"{key.key_id} is trusted for {', '.join(sorted(key.speaks_for))}")

@@ -12,3 +12,8 @@ def test_the_state_of_a_sub_agent_is_told_with_its_reason() -> None:
 
 def test_the_state_of_a_migrated_run_is_not_told() -> None:
     assert event_details({"state": {"a": 1}, "reason": "a new version"}) == "a new version"
+
+
+def test_an_event_about_an_agent_names_it_whoever_says_so() -> None:
+    missing = {"agent_id": "stall", "agent_type": "stall", "reason": "no heartbeat for 30 s"}
+    assert event_details(missing) == "stall  no heartbeat for 30 s"

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from noesium_stream.cli.commands.keys import keys_command
-from noesium_stream.errors import ConfigError
+from noesium_stream.errors import ConfigError, LogUnavailableError
 
 
 @pytest.fixture
@@ -61,6 +61,14 @@ def test_a_key_is_made_trusted_rotated_and_revoked(folder: Path) -> None:
     said(run("revoke", "alice-1", "--since", "2020-01-01T00:00:00Z", "--reason", "stolen"))
     assert listed()["alice-1"]["status"] == "revoked"
     assert "alice-2" in said(run("list"))
+
+
+def test_the_first_key_is_trusted_on_a_log_that_is_not_there_yet(folder: Path) -> None:
+    public = said(run("new", "alice-1", "--for", "alice", "--out", "a.key"))
+    (folder / "home" / "log.db").unlink()
+    assert isinstance(run("list").exception, LogUnavailableError)
+    assert "alice-1 is trusted for alice" in run("trust", "-", text=public).stderr
+    assert listed()["alice-1"]["status"] == "trusted"
 
 
 @pytest.mark.parametrize(
