@@ -1,5 +1,6 @@
 """The agents of a simulated world: `caller` does what its input says, one thing per step; so does `carrier`,
-which is asked by callers.
+which is asked by callers. `runner` and `walker` offer the same: whoever asks gets the runner, which does all
+and then fails, and the walker after it.
 
 An input is a list of orders: `["external", WORDS]`, `["ask", WORDS]`, `["nap", SECONDS]`, `["fan", ORDERS]`…
 What a run that completes has to give follows from its orders alone (`answers_of`).
@@ -19,6 +20,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.clock import to_datetime
+from noesium_stream.errors import DeadlineExceededError
 from noesium_stream.event import DomainEvent
 from noesium_stream.event.standard import Capability, SideEffectClass
 from noesium_stream.kernel import Retries, current_step
@@ -29,8 +31,13 @@ Order = Sequence[Any]
 
 CALLER: Final = "caller"
 CARRIER: Final = "carrier"
+RUNNER: Final = "runner"
+WALKER: Final = "walker"
 CARRY: Final = "parcel.carry"
+FETCH: Final = "parcel.fetch"
 GO: Final = "go"
+LATE: Final = "late"
+"""What a call gives whose deadline has passed."""
 
 _ANYTHING: Final[dict[str, Any]] = {}
 _RETRIES: Final = Retries(max_attempts=5, initial_interval=timedelta(seconds=1), jitter=0.5)
@@ -141,6 +148,19 @@ async def _call(orders: Sequence[Order]) -> Any:
     return (await current_step().invoke(CARRY, {"orders": orders}, allow_cycle=True))["got"]
 
 
+async def _call_by(orders: Sequence[Order], seconds: float) -> Any:
+    step = current_step()
+    limit = timedelta(seconds=seconds)
+    try:
+        return (await step.invoke(CARRY, {"orders": orders}, deadline=limit, allow_cycle=True))["got"]
+    except DeadlineExceededError:
+        return LATE
+
+
+async def _fetch(orders: Sequence[Order]) -> Any:
+    return (await current_step().invoke(FETCH, {"orders": orders}))["got"]
+
+
 async def _fan(orders: Sequence[Order]) -> Any:
     return list(await asyncio.gather(*(perform(order) for order in orders)))
 
@@ -169,6 +189,8 @@ _PERFORM: Final[dict[str, Callable[..., Any]]] = {
     "until": _until,
     "signal": _signal,
     "call": _call,
+    "call by": _call_by,
+    "fetch": _fetch,
     "fan": _fan,
     "emit": _emit,
     "fail": _fail,
@@ -188,13 +210,31 @@ _CALLS: Final = {
 _ANSWERS: Final = {"ask soon": "asked", "nap": "slept", "until": "slept", "signal": GO, "emit": "emitted"}
 
 
+class Either:
+    """Equal to each of these."""
+
+    def __init__(self, *values: object) -> None:
+        self._values = values
+
+    def __eq__(self, other: object) -> bool:
+        return other in self._values
+
+    def __hash__(self) -> int:
+        return hash(self._values)
+
+    def __repr__(self) -> str:
+        return " or ".join(map(repr, self._values))
+
+
 def answer_of(order: Order, asked: Any = True) -> Any:
     """What an order gives if all goes well, and people say `asked`."""
     kind, *rest = order
     if kind in _CALLS:
         return result_of(_CALLS[kind], rest[0])
-    if kind in ("call", "fan"):
+    if kind in ("call", "fetch", "fan"):
         return [answer_of(one, asked) for one in rest[0]]
+    if kind == "call by":
+        return Either([answer_of(one, asked) for one in rest[0]], LATE)
     return asked if kind == "ask" else _ANSWERS.get(kind)
 
 
@@ -242,9 +282,34 @@ class Caller(BaseGraphicAgent):
         return {"got": state["got"]}
 
 
+def _fetching(priority: int) -> Capability:
+    return Capability(
+        id=FETCH,
+        input_schema=_ANYTHING,
+        output_schema=_ANYTHING,
+        side_effects=SideEffectClass.IDEMPOTENT,
+        priority=priority,
+    )
+
+
 class Carrier(Caller):
     agent_type = CARRIER
     capabilities = (Capability(id=CARRY, input_schema=_ANYTHING, output_schema=_ANYTHING),)
+
+
+class Walker(Caller):
+    agent_type = WALKER
+    capabilities = (_fetching(0),)
+
+
+class Runner(Caller):
+    """Does all that it is asked for, and fails."""
+
+    agent_type = RUNNER
+    capabilities = (_fetching(5),)
+
+    def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
+        return super().initial_state({"orders": [*input["orders"], ["fail"]]}, capability_id)
 
 
 class NewCaller(Caller):

@@ -19,7 +19,7 @@ from noesium_stream.log.generations import generations
 from noesium_stream.log.port import Position
 from noesium_stream.log.prepare import prepare_append
 from noesium_stream.log.topics import partition_of
-from tests.sim.cast import CALLER, CARRIER, GO, answer_of
+from tests.sim.cast import CALLER, CARRIER, GO, Either, answer_of
 from tests.sim.clock import START_MS
 from tests.sim.log import CODEC
 from tests.sim.plan import Command, Growth, Spoil
@@ -29,27 +29,10 @@ from tests.support.watching import AWAY, decision, patiently, unless_closed
 if TYPE_CHECKING:
     from tests.sim.play import Stage
 
-KINDS: Final = (CALLER, CARRIER)
 FAULTS: Final = ("refused", "full", "request lost", "answer lost", "late", "slow")
 """What may befall them; they do not die."""
 
 PAUSE_S: Final = 1.0
-
-
-class Either:
-    """Equal to each of these."""
-
-    def __init__(self, *values: object) -> None:
-        self._values = values
-
-    def __eq__(self, other: object) -> bool:
-        return other in self._values
-
-    def __hash__(self) -> int:
-        return hash(self._values)
-
-    def __repr__(self) -> str:
-        return " or ".join(map(repr, self._values))
 
 
 class People:
@@ -263,7 +246,7 @@ class People:
 
     async def _decide_letters(self, decider: LetterDecider, chance: Random) -> None:
         try:
-            for kind in KINDS:
+            for kind in self._plan.kinds:
                 for letter in decider.letters(kind, []):
                     hopeless = letter.event_type is None or (
                         not letter.reason.startswith("key") and chance.random() < 0.7

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from tests.sim.broker import FAULTS
-from tests.sim.cast import CALLER, CARRIER
+from tests.sim.cast import CALLER, CARRIER, RUNNER, WALKER
 from tests.sim.clock import START_MS
 
 TROUBLE_S: Final = 60.0
@@ -76,6 +76,7 @@ class Plan:
         upgrades: workers of an older and of a newer version, or of both, come and go.
         lingers_s: for so long it is looked on at least, whatever has ended by then.
         at_once: so many runs of an agent work at once in a worker; None: as many as usual.
+        fetches: there are agents that fetch, and runs that call them, or others until a deadline.
     """
 
     seed: int
@@ -93,6 +94,12 @@ class Plan:
     lingers_s: float = TROUBLE_S / 4
     at_once: int | None = None
     spoils: list[Spoil] = field(default_factory=list)
+    fetches: bool = False
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The types of its agents."""
+        return (CALLER, CARRIER, RUNNER, WALKER) if self.fetches else (CALLER, CARRIER)
 
 
 def plan_of(seed: int) -> Plan:
@@ -111,8 +118,13 @@ def plan_of(seed: int) -> Plan:
     crowd = more.random() < 0.12
     if crowd:
         commands += _crowd(more, words)
+    calls = Random(f"{seed} calls")
+    fetches = calls.random() < 0.2
+    if fetches:
+        commands = [_with_calls(calls, command, words) for command in commands]
     return Plan(
         seed=seed,
+        fetches=fetches,
         partitions=chance.choice((1, 1, 2, 3)),
         workers=chance.choice((1, 2, 2, 3)),
         grace_s=chance.choice((0.0, 1.0, 8.0)),
@@ -217,6 +229,30 @@ def _with_more(chance: Random, command: Command, words: _Words, upgrades: bool) 
         version=chance.choice(("^1", "^2", ">=1")) if upgrades and chance.random() < 0.35 else None,
         fair=chance.choice(("red", "blue")) if chance.random() < 0.2 else None,
     )
+
+
+def _with_calls(chance: Random, command: Command, words: _Words) -> Command:
+    """The command with calls that have a deadline, or a second provider, or both, one within the other."""
+    found = [_call_order(chance, words, 0) for _ in range(chance.choice((1, 1, 2)))]
+    if chance.random() < 0.3:
+        found = [["fan", found]]
+    orders = [*found, *command.orders]
+    cancel = chance.uniform(0.0, 20.0) if command.key is not None and chance.random() < 0.3 else None
+    return command._replace(orders=orders, cancel_after_s=command.cancel_after_s or cancel)
+
+
+def _call_order(chance: Random, words: _Words, depth: int) -> list[Any]:
+    kinds = ["idempotent", "nap", "undoable", "repeatable"]
+    inner: list[list[Any]] = []
+    for _ in range(chance.choice((1, 1, 2))):
+        kind = chance.choice(kinds)
+        inner.append(["nap", round(chance.random() * 4.0, 3)] if kind == "nap" else [kind, words.new()])
+    if depth < 2 and chance.random() < 0.4:
+        inner.append(_call_order(chance, words, depth + 1))
+    kinds = ["call", "call by", "call by", *(("fetch", "fetch") if depth == 0 else ())]
+    kind = chance.choice(kinds)
+    limit = round(chance.choice((0.5, 5.0, 30.0)) * chance.random() + 0.001, 3)
+    return [kind, inner, limit] if kind == "call by" else [kind, inner]
 
 
 def _again(words: _Words, seconds: float) -> list[Any]:

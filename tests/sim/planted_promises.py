@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from noesium_stream.client.operate import dead_letters
+from noesium_stream.event.rules.agent_calls import ANSWERS
 from noesium_stream.event.standard import RunDeadlinePassed
+from noesium_stream.kernel.step.invocation import Invocation
 from noesium_stream.kernel.step.waits import Waits
 from noesium_stream.worker.graph_versions import Releases
 from noesium_stream.worker.inbox.batch import DecisionApplier
@@ -154,6 +156,25 @@ def begin_beside_in_one_order(patch: pytest.MonkeyPatch) -> None:
     """
     patch.setattr(slots, "BESIDE", 1)
     patch.setattr(CommandQueue, "began_beside", lambda self, turns: None)
+
+
+# -- calls ----------------------------------------------------------------------------------------------
+
+
+@planted("failed")
+def try_no_second_provider(patch: pytest.MonkeyPatch) -> None:
+    """A call ends with the error of its first provider, though another one could try without harm."""
+
+    async def send_again(self: Invocation, *given: Any) -> bool:
+        return False
+
+    patch.setattr(Invocation, "_send_again", send_again)
+
+
+@planted("answer")
+def take_answers_to_calls_that_were_given_up(patch: pytest.MonkeyPatch) -> None:
+    """An answer that comes after the deadline of its call is accepted."""
+    judge_otherwise(patch, ANSWERS, SKIP, DELIVER, only_open=True)
 
 
 # -- dead letters --------------------------------------------------------------------------------------

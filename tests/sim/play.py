@@ -20,12 +20,12 @@ from noesium_stream.log.topics import Topology
 from noesium_stream.worker import Worker
 from noesium_stream.worker.runs.slots import CONCURRENCY
 from tests.sim.broker import SESSION_S, Broker, Link
-from tests.sim.cast import Caller, Carrier, NewCaller, NewCarrier
+from tests.sim.cast import Caller, Carrier, NewCaller, NewCarrier, Runner, Walker
 from tests.sim.clock import SimClock
 from tests.sim.disk import MEMORY, Disks, files_of_processes
 from tests.sim.log import Remembered, sim_log
 from tests.sim.loop import Lane, SimLoop, StalledError
-from tests.sim.people import KINDS, People
+from tests.sim.people import People
 from tests.sim.plan import TROUBLE_S, Mishap, Plan, plan_of
 from tests.sim.reading import Reader
 from tests.sim.savings import worked_out_once
@@ -47,7 +47,7 @@ _PLAYS_OF_GARBAGE: Final = 50
 Carried = tuple[Sequence[type[BaseGraphicAgent]], Sequence[type[BaseGraphicAgent]]]
 OLD: Final = (Caller, Carrier)
 NEW: Final = (NewCaller, NewCarrier)
-
+FETCHERS: Final = (Runner, Walker)
 
 COUNTED: Final = {
     "unknown": "effect.outcome.unknown",
@@ -56,6 +56,7 @@ COUNTED: Final = {
     "cancelled": "run.cancelled",
     "undoing": "run.compensation.started",
     "timers": "timer.fired",
+    "late calls": "capability.expired",
     "parked runs": "run.parked",
     "parked requests": "request.parked",
 }
@@ -260,7 +261,7 @@ class Stage:
         log = self.log(machine.link, skew_ms)
         worker = Worker(
             log,
-            machine.carries[0],
+            [*machine.carries[0], *(FETCHERS if self.plan.fetches else ())],
             other_versions=machine.carries[1],
             home=home,
             progress=lambda line: self.say(f"{name}: {line}"),
@@ -350,7 +351,7 @@ class Stage:
 
     async def _judge(self) -> Book:
         log = self.log_to_look_at(self.link(self.loop.outside, {}))
-        book = await invariants.read_book(log, KINDS)
+        book = await invariants.read_book(log, self.plan.kinds)
         people = self.people
         self.faults += invariants.broken(book, people.asked.values(), self.world.calls, people.spoiled)
         self.faults += wrong_ends(book)

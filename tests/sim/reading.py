@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from noesium_stream.log.embedded.log import EmbeddedLog
 from tests.sim.loop import here
-from tests.sim.people import KINDS
 from tests.support.watching import Watch
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ class Reader:
     def __init__(self, stage: Stage, chance: Random) -> None:
         self.watch = Watch(chance.randrange(1, 120))
         self._stage = stage
-        self._read_too = set(KINDS)
+        self._read_too = set(stage.plan.kinds)
         self._steps = Counter[str]()
         self._waiting: dict[str, tuple[int, asyncio.Future[None]]] = {}
 
@@ -30,7 +29,7 @@ class Reader:
         """Begin to read."""
         lane = self._stage.lane("reader")
         log = self._stage.log_to_look_at(self._stage.link(lane, {}))
-        for kind in KINDS:
+        for kind in self._stage.plan.kinds:
             lane.spawn(self._read(log, kind, 1), f"read {kind}")
 
     async def until(self, run_id: str, steps: int) -> None:

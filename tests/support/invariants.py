@@ -15,7 +15,8 @@ The rules, by the word that a fault begins with:
 - fenced, epoch: nothing of a writer follows the first record of the next one in a journal partition, and
   epochs grow.
 - passed over: what came in for a run was accepted if something later of the inbox was.
-- answer: a call and a question have one answer, and a call's answer is what its run gave.
+- answer: a call and a question have one answer, and a call's answer is what its run gave; a call that was
+  given up at its deadline has none.
 - effect: nothing is called without an intent on the log; an external effect is called once per idempotency
   key, and once more for each time that a person said `retry`; what the log says of it is what happened.
 - undone: what was done and can be undone was undone once where its run did not complete.
@@ -252,6 +253,8 @@ def _dealt_with(event: EventEnvelope, run: Sequence[EventEnvelope]) -> bool:
     alike = [other for other in run if other.event_type == event.event_type]
     if event.event_type == "run.cancel.requested":
         return bool(alike) or any(other.event_type == "run.compensation.started" for other in run)
+    if event.event_type in ANSWERS:
+        alike = [other for other in run if other.event_type in (event.event_type, "capability.expired")]
     if event.event_type == "approval.answered":
         alike = [other for other in run if other.event_type in (event.event_type, "approval.expired")]
     if event.event_type == "effect.resolved":
@@ -274,9 +277,12 @@ def wrong_answers(book: Book) -> Iterator[str]:
     for run_id, events in book.runs.items():
         calls = [e.payload["call_id"] for e in events if e.event_type in ANSWERS and _is_for(e, run_id)]
         asked = [e.payload["approval_id"] for e in events if e.event_type.startswith("approval.")]
+        expired = {e.payload["call_id"] for e in events if e.event_type == "capability.expired"}
         for call_id, count in Counter(calls).items():
             if count > 1:
                 yield f"answer: run {run_id} has {count} answers to the call {call_id}"
+            if call_id in expired:
+                yield f"answer: run {run_id} has an answer to the call {call_id}, and no answer in time"
         for approval_id, count in Counter(asked).items():
             if count > 2:
                 yield f"answer: run {run_id} has {count - 1} answers to the question {approval_id}"

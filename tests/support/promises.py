@@ -71,9 +71,9 @@ def wrong_deadline(book: Book, run_id: str, events: Sequence[EventEnvelope]) -> 
     if command is not None and command.payload.get("deadline_ms") != due_ms:
         yield f"deadline: run {run_id} has another one than its command"
     caller = started.payload.get("reply_to")
-    for event in book.runs.get(caller["run_id"], ()) if caller else ():
-        if event.event_type == "run.started" and event.payload.get("deadline_ms") != due_ms:
-            yield f"deadline: run {run_id} has another one than its caller"
+    calling = book.runs.get(caller["run_id"], ()) if caller else ()
+    if calling and _handed_on(calling, caller["call_id"]) != due_ms:
+        yield f"deadline: run {run_id} has another one than its caller and its call"
     passed = [event for event in events if event.event_type == "run.deadline.passed"]
     exceeded = end is not None and end.payload.get("error_type") == "DeadlineExceededError"
     if len(passed) > 1:
@@ -90,6 +90,17 @@ def wrong_deadline(book: Book, run_id: str, events: Sequence[EventEnvelope]) -> 
         steps = sum(event.event_type == ENTERED for event in late)
         if steps >= STEPS or any(event.timestamp_ms > due_ms + LATE_MS for event in late):
             yield f"deadline: run {run_id} went on after it, for {steps} steps"
+
+
+def _handed_on(caller: Sequence[EventEnvelope], call_id: str) -> int | None:
+    """The earlier one of the deadlines of a calling run and of its call."""
+    dues = [
+        event.payload.get("deadline_ms")
+        for event in caller
+        if event.event_type == "run.started"
+        or (event.event_type == "capability.requested" and event.payload["call_id"] == call_id)
+    ]
+    return min((due for due in dues if due is not None), default=None)
 
 
 def wrong_timers(book: Book, run_id: str, events: Sequence[EventEnvelope]) -> Iterator[str]:
