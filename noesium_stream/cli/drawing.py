@@ -127,7 +127,7 @@ def _call_line(call: Call) -> Text:
     if call.duration_ms is not None:
         took = duration(call.duration_ms)
     else:
-        took = "not taken up yet" if run is None else "open"
+        took = "open" if run is not None else call.reason or "not taken up yet"
     failed = styled(f"failed: {shorten(call.error, _LABEL_WIDTH)}", "red") if call.error else ""
     takeovers = _takeovers(run) if run is not None else ()
     short_id = styled(call.call_id[:SHORT_ID], "dim")

@@ -43,7 +43,8 @@ class Effect:
 class Call:
     """A call of another agent; `run` is the provider's run, None before it has started.
 
-    `agent_type` and `version` are empty as long as no provider was chosen.
+    `agent_type` and `version` are empty as long as no provider was chosen. `reason` says why no worker of the
+    provider can take it up yet.
     """
 
     call_id: str
@@ -55,6 +56,7 @@ class Call:
     error: str | None = None
     output: Any = None
     run: RunTree | None = None
+    reason: str | None = None
 
     @property
     def duration_ms(self) -> int | None:
@@ -108,9 +110,10 @@ class Move:
 class RunTree(RunLife):
     """A run with its steps, in the order in which they were entered.
 
-    `status` is `requested` (not started yet), `running`, `waiting` (each open task waits: see `waits_for`),
-    `stranded` (`reason` says why), `compensating` (its effects are being compensated), `completed`, `failed`,
-    `cancelled` or `expired`. Times are those of the producers' clocks (ms), None if unknown. `effects` undo
+    `status` is `requested` (not started yet), `deferred` (no worker can take it up: see `reason`), `running`,
+    `waiting` (each open task waits: see `waits_for`), `stranded` (`reason` says why), `compensating` (its
+    effects are being compensated), `completed`, `failed`, `cancelled` or `expired`. Times are those of the
+    producers' clocks (ms), None if unknown. `effects` undo
     the run as a whole; all others are in their steps.
     """
 
@@ -139,6 +142,18 @@ class RunTree(RunLife):
     def calls(self) -> Iterator[Call]:
         """Yield the calls of all steps."""
         return (call for step in self.steps for call in step.calls)
+
+    @property
+    def not_taken_up(self) -> Iterator[Call]:
+        """Yield the open calls, of this run and of those below it, whose provider has not begun."""
+        waiting = [self]
+        while waiting:
+            run = waiting.pop()
+            for call in run.calls:
+                if call.run is not None:
+                    waiting.append(call.run)
+                elif call.answered_ms is None and call.agent_type:
+                    yield call
 
     @property
     def waits_below(self) -> Iterator[tuple[RunTree, Wait]]:

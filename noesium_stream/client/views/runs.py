@@ -19,6 +19,7 @@ from noesium_stream.log.topics import TopicKind
 
 DEFERRAL_TYPES: Final = (RequestParked.TYPE, RequestResumed.TYPE)
 RUN_TYPES: Final = (*LIFE_TYPES, *DEFERRAL_TYPES)
+DEFERRED: Final = "deferred"
 GOES_ON: Final = ("run.resumed", "run.migrated")
 
 
@@ -109,15 +110,15 @@ def _deferred(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -
     payload = event.payload
     run = runs.get(payload["run_id"])
     if run is None:
-        run = RunInfo(payload["run_id"], agent_type, "deferred", "", payload["logged_ms"])
+        run = RunInfo(payload["run_id"], agent_type, DEFERRED, "", payload["logged_ms"])
     if run.started_ms is None and payload["reason"] != BEHIND:
-        runs[run.run_id] = replace(run, status="deferred", reason=payload["reason"], error=None)
+        runs[run.run_id] = replace(run, status=DEFERRED, reason=payload["reason"], error=None)
 
 
 def _taken(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -> None:
     payload = event.payload
     run = runs.get(payload["run_id"])
-    if run is None or run.status != "deferred" or run.started_ms is not None:
+    if run is None or run.status != DEFERRED or run.started_ms is not None:
         return
     refused = payload.get("refused")
     if refused is not None:

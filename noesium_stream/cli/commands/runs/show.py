@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import asdict
+from itertools import islice
 
 import click
 
@@ -25,8 +26,10 @@ from noesium_stream.cli.session import (
 from noesium_stream.client import Client, Run
 from noesium_stream.client.views.causal_tree import RunTree, causal_tree
 from noesium_stream.client.views.run_list import WAITING
+from noesium_stream.client.views.runs import DEFERRED
 from noesium_stream.client.views.tree_questions import Allowed, allowed_by
-from noesium_stream.client.views.waits import wait_for_worker
+from noesium_stream.client.views.waits import MOST_REASONS, wait_for_worker
+from noesium_stream.errors import RunNotFoundError
 from noesium_stream.event.envelope import EventEnvelope
 
 
@@ -56,6 +59,7 @@ async def show_command(run_id: str | None, follow: bool, log_url: str | None, as
         tree = causal_tree(run.id, events, allowed)
         if tree.status in ("running", WAITING):
             await _add_worker(run, tree)
+        await _add_deferrals(run, tree)
     if as_json:
         out_json(asdict(tree))
         return None
@@ -72,6 +76,18 @@ async def _add_worker(run: Run, tree: RunTree) -> None:
             if owner is not None:
                 tree.status, tree.waits_for = WAITING, (*tree.waits_for, owner)
             return
+
+
+async def _add_deferrals(run: Run, tree: RunTree) -> None:
+    """Say why no worker can take up the run, or one that it has called."""
+    if tree.status == "requested":
+        info = await run.info()
+        if info.status == DEFERRED:
+            tree.status, tree.reason = info.status, info.reason
+    for call in islice(tree.not_taken_up, MOST_REASONS):
+        with suppress(RunNotFoundError):  # its command is not sent yet
+            info = await run.other(call.agent_type, call.call_id).info()
+            call.reason = info.reason if info.status == DEFERRED else None
 
 
 async def collect(run: Run) -> tuple[list[EventEnvelope], dict[str, Allowed]]:
