@@ -47,6 +47,13 @@ def unpacked(rows: Sequence[bytes]) -> Vectors:
     return numpy.frombuffer(joined, dtype=_STORED).reshape(-1, SIZE).astype(numpy.float32)
 
 
+def products(vectors: Vectors, other: Vectors) -> list[float]:
+    """The product of each row with a vector. Equal rows have equal products, wherever they stand: a matrix
+    product may sum a row's terms in another order than those of its neighbours.
+    """
+    return list(map(float, numpy.einsum("ij,j->i", vectors, other)))
+
+
 def _told(text: str) -> str:
     words = words_of(text)[:_MOST_WORDS]
     return " ".join([word for word in words if word not in STOP_WORDS] or words)

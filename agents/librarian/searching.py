@@ -13,7 +13,7 @@ import orjson
 
 from agents.documents.kinds import PRIOR, Kind, asks_for_code
 from agents.documents.words import names_of, telling, words_of
-from agents.librarian.meaning import Vectors, unpacked, vectors_of
+from agents.librarian.meaning import Vectors, products, unpacked, vectors_of
 from agents.librarian.ranking import Features, Query, place
 
 MOST_TERMS: Final = 32
@@ -135,14 +135,14 @@ def _candidates(
 ) -> _Candidates:
     statement = _BY_WORDS.format(worth="1.0" if about_code else _WORTH)
     said = db.execute(statement, (" OR ".join(map(_quoted, pieces)), POOL)).fetchall()
-    meanings = unpacked([row[1] for row in vectors]) @ asked
+    meanings = products(unpacked([row[1] for row in vectors]), asked)
     priors = [1.0 if about_code else PRIOR[kind] for _, _, kind in vectors]
-    worths = [float(one) * prior for one, prior in zip(meanings, priors, strict=True)]
+    worths = [one * prior for one, prior in zip(meanings, priors, strict=True)]
     nearest = sorted(range(len(vectors)), key=lambda at: (-round(worths[at], 5), at))[:POOL]
     return _Candidates(
         by_words={row[0]: rank for rank, row in enumerate(said)},
         by_meaning={vectors[at][0]: rank for rank, at in enumerate(nearest)},
-        cosines=dict(zip((row[0] for row in vectors), map(float, meanings), strict=True)),
+        cosines=dict(zip((row[0] for row in vectors), meanings, strict=True)),
     )
 
 
@@ -176,7 +176,7 @@ def _unit_scores(rows: Sequence[Row], asked: Vectors) -> list[list[float]]:
         for row, of in zip(rows, units, strict=True)
         for unit in of
     ]
-    cosines = [round(float(one), 4) for one in vectors_of(flat) @ asked]
+    cosines = [round(one, 4) for one in products(vectors_of(flat), asked)]
     result, at = [], 0
     for of in units:
         result.append(cosines[at : at + len(of)])

@@ -9,7 +9,7 @@ import numpy
 import wordllama
 
 from agents.librarian import meaning
-from agents.librarian.meaning import SIZE, vectors_of
+from agents.librarian.meaning import SIZE, products, vectors_of
 
 TEXTS = ["lease", "lease kept worker", "", "word " * 300, "naïve 漢字 \x00 🎈", *map(str, range(70))]
 
@@ -36,3 +36,9 @@ def test_the_weights_stay_in_their_file() -> None:
 def test_a_text_without_words_has_a_vector_of_zeros() -> None:
     assert vectors_of([]).shape == (0, SIZE)
     assert not vectors_of([""]).any()
+
+
+def test_equal_rows_have_equal_products_wherever_they_stand() -> None:
+    [one, other] = vectors_of(["lease kept worker", "a question about leases"])
+    for rows in range(1, 70):
+        assert len(set(products(numpy.tile(one, (rows, 1)), other))) == 1, rows
