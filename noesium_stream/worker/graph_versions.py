@@ -49,7 +49,8 @@ class Releases:
             if graph in self.graphs[:at]:
                 raise ConfigError(
                     f"The worker would carry {named(graph)} twice.",
-                    hint="Another graph takes another version: VERSION in its module, or its class's.",
+                    hint="Another graph takes another version: `version` of its class, or VERSION in the "
+                    "module of a graph.",
                 )
 
     def carrying(self, pinned: Mapping[str, Any] | None) -> Release | None:
