@@ -943,7 +943,7 @@ def test_old_pushes_are_pruned(folder: Counting) -> None:
         (("push", "tape://x"), "the scheme tape is not known", 2),
         (("push", "depot", "nobody"), "There is no state of the projection 'nobody'", 2),
         (("push", "depot", "--keep", "0"), "0 is not in the range", 2),
-        (("pull", "nowhere"), "There are no pushes in nowhere.", 1),
+        (("pull", "nowhere"), "There are no pushes in nowhere.", 2),
         (("pull", "nowhere", "sums"), "There is no push of sums in nowhere", 1),
         (("push", "counts.py"), "counts.py", 1),
         (("pull", "counts.py", "sums"), "counts.py/sums cannot be read: ", 1),

@@ -81,9 +81,10 @@ async def _add_worker(run: Run, tree: RunTree) -> None:
 async def _add_deferrals(run: Run, tree: RunTree) -> None:
     """Say why no worker can take up the run, or one that it has called."""
     if tree.status == "requested":
-        info = await run.info()
-        if info.status == DEFERRED:
-            tree.status, tree.reason = info.status, info.reason
+        with suppress(RunNotFoundError):  # its command is a dead letter
+            info = await run.info()
+            if info.status == DEFERRED:
+                tree.status, tree.reason = info.status, info.reason
     for call in islice(tree.not_taken_up, MOST_REASONS):
         with suppress(RunNotFoundError):  # its command is not sent yet
             info = await run.other(call.agent_type, call.call_id).info()
