@@ -42,8 +42,15 @@ _PAUSE_S: Final = 1.0
 _LEAVING_S: Final = 2.0
 """How long an ending worker waits until it has left the watchers."""
 
-_PASSING: Final = (LogUnavailableError, LogFullError, TopicNotFoundError, LogTruncatedError)
-_NO_LONGER: Final = (FencedError, TenureEndedError)
+_PASSING: Final = (
+    CommitUnknownError,
+    FencedError,
+    LogFullError,
+    LogTruncatedError,
+    LogUnavailableError,
+    TenureEndedError,
+    TopicNotFoundError,
+)
 _NOTHING: Final = ("key.none",)
 """The group is asked for no records: its members only share the partition."""
 
@@ -80,22 +87,26 @@ class Watcher:
         self._registry = log.topology.registry
         self._joined: asyncio.Future[Subscription] | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._told = ""
 
     async def run(self) -> None:
         """Be a member of the watchers, and watch whenever it is this member's turn.
 
         What goes wrong is told once and tried again: nothing here may end a worker.
         """
-        told = ""
         while True:
             try:
                 await self._member()
             except EventStoreError as error:
-                problem = brief(error, 200)
-                if problem != told:
-                    told = problem
-                    self._progress(f"health of agents: {problem}")
+                self._tell(error)
             await self._clock.sleep(_PAUSE_S)
+
+    def _tell(self, error: EventStoreError) -> None:
+        """Tell people what is wrong, once until it is something else."""
+        problem = brief(error, 200)
+        if problem != self._told:
+            self._told = problem
+            self._progress(f"health of agents: {problem}")
 
     async def _member(self) -> None:
         await self._log.ensure_topics(
@@ -139,21 +150,23 @@ class Watcher:
             await asyncio.gather(watching, return_exceptions=True)
 
     async def _watch(self, place: TopicPartition) -> None:
-        """Watch until cancelled, or until the log says that another process does."""
+        """Watch until cancelled; one that is fenced while the partition is still its own begins anew."""
         if self._joined is None:
             raise ValueError("the member has not joined")
         subscription = await self._joined
-        with suppress(*_NO_LONGER):
-            while True:
+        while True:
+            try:
+                tenure = await subscription.tenure(place)
+                writer = await self._log.writer(WATCHER, tenure=tenure)
                 try:
-                    tenure = await subscription.tenure(place)
-                    writer = await self._log.writer(WATCHER, tenure=tenure)
-                    try:
-                        await self._look(writer)
-                    finally:
-                        await writer.close()
-                except (*_PASSING, CommitUnknownError):
-                    await self._clock.sleep(_PAUSE_S)  # and begin anew: nobody could be heard
+                    await self._look(writer)
+                finally:
+                    await writer.close()
+            except _PASSING:
+                pass  # the log is away, or another process watches: the group says so by taking the partition
+            except EventStoreError as error:
+                self._tell(error)
+            await self._clock.sleep(_PAUSE_S)  # and begin anew: nobody could be heard
 
     async def _look(self, writer: LogWriter) -> None:
         """Look at the registry and the heartbeats again and again; raises what keeps it from that."""

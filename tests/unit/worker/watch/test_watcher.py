@@ -13,6 +13,7 @@ from noesium_stream.event import AgentRef
 from noesium_stream.event.domain_event import root_event
 from noesium_stream.event.standard import AgentHeartbeat, Capability
 from noesium_stream.log.port import EventLog
+from noesium_stream.log.topics import WATCHER
 from noesium_stream.worker.watch.watcher import Watcher
 from tests.support.backends import Backend
 from tests.support.reading import eventually, stored
@@ -49,6 +50,26 @@ async def watching(log: EventLog, name: str) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_watcher_that_is_fenced_in_its_own_partition_watches_on(backend: Backend) -> None:
+    log, other = await backend.open(), await backend.open()
+    registry = CapabilityRegistry(log)
+    await registry.register(agent("a"), OFFERED)
+    await log.ensure_topics([log.topology.spec(log.topology.heartbeat)])
+
+    async def has_said(kind: str) -> bool:
+        await beat(log, "a", 1 if kind == "agent.unavailable" else 3_600_000)
+        found = await said(log)
+        return bool(found) and found[-1][0] == kind
+
+    async with watching(log, "first"):
+        await eventually(lambda: has_said("agent.unavailable"))
+        thief = await other.writer(WATCHER)
+        try:
+            await eventually(lambda: has_said("agent.recovered"))
+        finally:
+            await thief.close()
 
 
 async def test_one_watcher_speaks_and_the_next_one_takes_over(backend: Backend) -> None:
