@@ -132,6 +132,14 @@ class Catalogue:
         """The schema that validates payloads of this type and version; raises `UnknownSchemaError`."""
         return self._find(event_type, version).schema
 
+    def class_for(self, event_type: str, version: str) -> type[DomainEvent] | None:
+        """The class of this type and version; None: it is known by its schema alone.
+
+        Raises:
+            UnknownSchemaError: as `schema_for`.
+        """
+        return self._find(event_type, version).event_class
+
     def upcasts(self, event_type: str, from_major: int) -> bool:
         """Whether payloads of this major can be converted to the newest known major."""
         newest = max(self._entries.get(event_type, {(from_major, 0, 0): None}))[0]

@@ -39,7 +39,7 @@ class Form:
 
     __slots__ = ("_keywords",)
 
-    def __init__(self, **keywords: int | str) -> None:
+    def __init__(self, **keywords: Any) -> None:
         self._keywords = keywords
 
     def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
@@ -69,6 +69,8 @@ class DomainEvent(BaseModel):
     VERSION: ClassVar[str] = "1.0.0"
     LEFT_OUT: ClassVar[tuple[str, ...]] = ()
     """Fields that the payload omits if they are empty: None, an empty list, an empty string."""
+    PERSONAL: ClassVar[tuple[str, ...]] = ()
+    """Fields of a standard event that are sealed for its data subject whatever their form."""
 
     def __init_subclass__(
         cls, event_type: str | None = None, version: str | None = None, **kwargs: Any

@@ -9,13 +9,14 @@ names of their types and of the fields for input and result.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.standard import (
+    Amounts,
     CapabilityCompleted,
     CapabilityInvoked,
     ReplyTo,
@@ -82,10 +83,13 @@ def answer_to(
     error_type: str | None,
     error: str | None,
     began: bool = True,
+    labels: Collection[str] = (),
+    spent: Amounts | None = None,
 ) -> DomainEvent:
     """The answer of a run to the command that created it; `error` is None on success.
 
-    `began`: whether the run has begun to work.
+    `began`: whether the run has begun to work; `labels`: the provenance of the output; `spent`: what it
+    has spent of its budget.
     """
     shared: dict[str, Any] = {
         "run_id": run_id,
@@ -96,6 +100,8 @@ def answer_to(
         "error_type": error_type,
         "error": error,
         "began": None if began else False,
+        "labels": sorted(labels) or None,
+        "spent": spent,
     }
     if command.event_type == TaskRequested.TYPE:
         return TaskCompleted(**shared, task_id=run_id, result=output)

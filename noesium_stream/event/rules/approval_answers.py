@@ -45,10 +45,11 @@ def refusal_of(
         value = answer_value(schema, answer["approved"], answer.get("value"))
     except EventValidationError as error:
         return error
-    if earlier and answer["approved"]:
-        first = earlier[0]
-        if canonical_json(value) != canonical_json(answer_value(schema, True, first.get("value"))):
-            return EventValidationError("value", f"is not what {first['answered_by']} has approved")
+    first = next((one for one in earlier if one["approved"]), None)
+    if first is None or not answer["approved"]:
+        return None
+    if canonical_json(value) != canonical_json(answer_value(schema, True, first.get("value"))):
+        return EventValidationError("value", f"is not what {first['answered_by']} has approved")
     return None
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from noesium_stream.errors import CallLimitError
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.trust.budget import Budget
 
 MAX_DEPTH: Final = 16
 MAX_CALLS: Final = 10_000
@@ -24,11 +25,13 @@ class CallLimits(NamedTuple):
         depth: how many runs may be above a called one.
         calls: calls of one run.
         open_calls: of these, without an answer at the same time.
+        budget: what a run may spend on models; None: what its command says.
     """
 
     depth: int = MAX_DEPTH
     calls: int = MAX_CALLS
     open_calls: int = MAX_OPEN_CALLS
+    budget: Budget | None = None
 
     def check_number(self, calls: int, open_calls: int) -> None:
         """Check that a run that has made so many calls may make another one.

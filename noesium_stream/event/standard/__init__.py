@@ -6,6 +6,7 @@ from noesium_stream.event.standard.agent import (
     AgentStarted,
     AgentStopped,
     AgentUnavailable,
+    Amounts,
     CommandExpired,
     CommandRefused,
     ForkRef,
@@ -27,7 +28,9 @@ from noesium_stream.event.standard.agent import (
     RunResumed,
     RunSignalled,
     RunStarted,
+    ToolLimits,
 )
+from noesium_stream.event.standard.attributes import AttributesSet
 from noesium_stream.event.standard.capability import (
     Capability,
     CapabilityCircuitClosed,
@@ -56,6 +59,12 @@ from noesium_stream.event.standard.checkpoint import (
     CheckpointThreadsPruned,
     CheckpointWritesSaved,
 )
+from noesium_stream.event.standard.conversation import (
+    ConversationMessageRefused,
+    ConversationOpened,
+    ConversationTurnCompleted,
+    ConversationTurnUndone,
+)
 from noesium_stream.event.standard.effect import (
     Compensated,
     CompensationStarted,
@@ -66,7 +75,18 @@ from noesium_stream.event.standard.effect import (
     EffectRequested,
     EffectResolved,
 )
-from noesium_stream.event.standard.growth import PartitionOutgrown, RequestForwarded
+from noesium_stream.event.standard.goal import (
+    GoalAbandoned,
+    GoalAdded,
+    GoalBlocked,
+    GoalCompleted,
+    GoalDependencyAdded,
+    GoalDependencyRemoved,
+    GoalFailed,
+    GoalRevised,
+    GoalStarted,
+    GoalUnblocked,
+)
 from noesium_stream.event.standard.human import ApprovalAnswered, ApprovalExpired, ApprovalRequested
 from noesium_stream.event.standard.kernel import (
     CheckpointCreated,
@@ -76,8 +96,43 @@ from noesium_stream.event.standard.kernel import (
     NodeRetried,
     SignalAwaited,
 )
+from noesium_stream.event.standard.memory import MemoryDeleted, MemoryRetracted, MemoryWritten
+from noesium_stream.event.standard.model import (
+    BudgetGranted,
+    BudgetRefused,
+    BudgetRequested,
+    BudgetSet,
+    BudgetSettled,
+    ModelCompleted,
+    ModelDenied,
+    ModelFailed,
+    ModelInvoked,
+    ModelRepeated,
+    ModelSwitched,
+)
 from noesium_stream.event.standard.projection import MigratedTopic, ProjectionMigrated
-from noesium_stream.event.standard.request import RequestParked, RequestResumed
+from noesium_stream.event.standard.request import (
+    PartitionOutgrown,
+    RequestForwarded,
+    RequestParked,
+    RequestResumed,
+)
+from noesium_stream.event.standard.schedule import (
+    Overlap,
+    ScheduleAdded,
+    SchedulePaused,
+    ScheduleRefused,
+    ScheduleRemoved,
+    ScheduleResumed,
+    ScheduleRunEnded,
+    ScheduleTickBuffered,
+    ScheduleTickSkipped,
+    ScheduleTickStarted,
+    ScheduleTimes,
+    ScheduleTriggered,
+    ScheduleWoken,
+)
+from noesium_stream.event.standard.segment import Carried, CarriedSignals, CarriedSpending, RunSegmentStarted
 from noesium_stream.event.standard.stream import StreamPiece
 from noesium_stream.event.standard.subagent import SubagentStateChanged
 from noesium_stream.event.standard.system import (
@@ -85,14 +140,15 @@ from noesium_stream.event.standard.system import (
     DeadLetterRedriven,
     ErrorOccurred,
     EventValidationFailed,
-    MemoryWritten,
 )
-from noesium_stream.event.standard.timer import TimerFired, TimerStarted
+from noesium_stream.event.standard.timer import TimerFired, TimerStarted, WatchdogElapsed
 from noesium_stream.event.standard.tool import (
     TaskCompleted,
     TaskRequested,
     TaskTaken,
+    ToolAccepted,
     ToolCompleted,
+    ToolDenied,
     ToolFailed,
     ToolInvocationCompleted,
     ToolInvocationRequested,
@@ -100,7 +156,7 @@ from noesium_stream.event.standard.tool import (
     ToolRegistered,
     ToolTimeout,
 )
-from noesium_stream.event.standard.trust import KeyRevoked, KeyTrusted
+from noesium_stream.event.standard.trust import KeyRevoked, KeyTrusted, SubjectErased
 
 __all__ = [
     "AgentHeartbeat",
@@ -108,9 +164,16 @@ __all__ = [
     "AgentStarted",
     "AgentStopped",
     "AgentUnavailable",
+    "Amounts",
     "ApprovalAnswered",
     "ApprovalExpired",
     "ApprovalRequested",
+    "AttributesSet",
+    "BudgetGranted",
+    "BudgetRefused",
+    "BudgetRequested",
+    "BudgetSet",
+    "BudgetSettled",
     "Capability",
     "CapabilityCircuitClosed",
     "CapabilityCircuitOpened",
@@ -125,6 +188,9 @@ __all__ = [
     "CapabilityType",
     "CapabilityUnresolved",
     "CapabilityUpdated",
+    "Carried",
+    "CarriedSignals",
+    "CarriedSpending",
     "CheckpointCreated",
     "CheckpointPartSaved",
     "CheckpointRunsDeleted",
@@ -137,6 +203,10 @@ __all__ = [
     "CommandRefused",
     "Compensated",
     "CompensationStarted",
+    "ConversationMessageRefused",
+    "ConversationOpened",
+    "ConversationTurnCompleted",
+    "ConversationTurnUndone",
     "DeadLetterDropped",
     "DeadLetterRedriven",
     "DeterminismClass",
@@ -149,18 +219,37 @@ __all__ = [
     "ErrorOccurred",
     "EventValidationFailed",
     "ForkRef",
+    "GoalAbandoned",
+    "GoalAdded",
+    "GoalBlocked",
+    "GoalCompleted",
+    "GoalDependencyAdded",
+    "GoalDependencyRemoved",
+    "GoalFailed",
+    "GoalRevised",
+    "GoalStarted",
+    "GoalUnblocked",
     "Grant",
     "GraphRef",
     "HandlerAdvanced",
     "KeyRevoked",
     "KeyTrusted",
     "LatencyClass",
+    "MemoryDeleted",
+    "MemoryRetracted",
     "MemoryWritten",
     "MigratedTopic",
+    "ModelCompleted",
+    "ModelDenied",
+    "ModelFailed",
+    "ModelInvoked",
+    "ModelRepeated",
+    "ModelSwitched",
     "NodeCompleted",
     "NodeEntered",
     "NodeFailed",
     "NodeRetried",
+    "Overlap",
     "PartitionAcquired",
     "PartitionConfirmed",
     "PartitionOutgrown",
@@ -179,22 +268,40 @@ __all__ = [
     "RunParked",
     "RunRequested",
     "RunResumed",
+    "RunSegmentStarted",
     "RunSignalled",
     "RunStarted",
+    "ScheduleAdded",
+    "SchedulePaused",
+    "ScheduleRefused",
+    "ScheduleRemoved",
+    "ScheduleResumed",
+    "ScheduleRunEnded",
+    "ScheduleTickBuffered",
+    "ScheduleTickSkipped",
+    "ScheduleTickStarted",
+    "ScheduleTimes",
+    "ScheduleTriggered",
+    "ScheduleWoken",
     "SideEffectClass",
     "SignalAwaited",
     "StreamPiece",
     "SubagentStateChanged",
+    "SubjectErased",
     "TaskCompleted",
     "TaskRequested",
     "TaskTaken",
     "TimerFired",
     "TimerStarted",
+    "ToolAccepted",
     "ToolCompleted",
+    "ToolDenied",
     "ToolFailed",
     "ToolInvocationCompleted",
     "ToolInvocationRequested",
     "ToolInvoked",
+    "ToolLimits",
     "ToolRegistered",
     "ToolTimeout",
+    "WatchdogElapsed",
 ]

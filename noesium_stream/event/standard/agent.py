@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from noesium_stream.event.domain_event import Form
+from noesium_stream.event.standard.attributes import Attributes
 from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.effect import Compensated
 from noesium_stream.event.standard.forms import (
@@ -14,6 +16,7 @@ from noesium_stream.event.standard.forms import (
     Name,
     Names,
     Object,
+    Permissions,
     Text,
     Texts,
     Version,
@@ -161,18 +164,65 @@ class ReplyTo(BaseModel, defer_build=True):
 
 
 class Grant(BaseModel, defer_build=True):
-    """The roles and scopes that a run acts with (RFC-0005): those of `principal`, or fewer.
+    """The roles and scopes that a run acts with (RFC-0005): those of `principal`, or fewer; None: any.
 
-    `parent` is the hash of the grant that it was narrowed from, the calling run's; None: it comes from the
-    policy itself. See `event/trust/grants.py`.
+    `permissions` and `mode` limit what the agent's tools may do in the run (see `event/trust/permission.py`);
+    None, which is left out: nobody has limited them. `parent` is the hash of the grant that it was narrowed
+    from, the calling run's; None: it comes from the policy itself. See `event/trust/grants.py`.
     """
 
     model_config = ConfigDict(frozen=True)
 
     principal: Identifier
-    roles: Names = Field(default_factory=list)
-    scopes: Names = Field(default_factory=list)
+    roles: Names | None = Field(default_factory=list)
+    scopes: Names | None = Field(default_factory=list)
     parent: Name | None = None
+    permissions: Permissions | None = None
+    mode: Name | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_limits(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialized(self)
+        return {
+            name: value
+            for name, value in fields.items()
+            if value is not None or name not in ("permissions", "mode")
+        }
+
+
+class ToolLimits(BaseModel, defer_build=True):
+    """What the tools of a run may do at most: permissions and a mode, as in `Grant`; None: not limited."""
+
+    model_config = ConfigDict(frozen=True)
+
+    permissions: Permissions | None = None
+    mode: Name | None = None
+
+
+Account = Annotated[str, Form(maxLength=256, pattern="^(user|tenant):[^\\u0000-\\u001f]{1,200}$")]
+"""Who pays for calls of models: `user:NAME` or `tenant:NAME`."""
+Accounts = Annotated[list[Account], Form(maxItems=16)]
+
+
+class Amounts(BaseModel, defer_build=True):
+    """Money (10⁻⁹ USD), tokens, calls of models and wall time: limits of a budget, or what was spent of it.
+
+    None, which is left out: not limited, or not counted. `accounts`: the users and tenants that pay beside,
+    each within its own budget. See `event/rules/budget.py`.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    nano_usd: Whole | None = Field(default=None, ge=0)
+    tokens: Whole | None = Field(default=None, ge=0)
+    calls: Whole | None = Field(default=None, ge=0)
+    wall_ms: Whole | None = Field(default=None, ge=0)
+    accounts: Accounts | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialized(self)
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 class GraphRef(BaseModel, defer_build=True):
@@ -203,10 +253,19 @@ class RunRequested(StandardEvent, event_type="run.requested"):
     With `fork` the run shares another one's history and begins where that one was. A run that has not ended
     by `deadline_ms` (milliseconds since the epoch) is ended then. `agent_version` is a range of the agent's
     versions (`^2`): only a worker that carries one of them starts the run. `capability_id`: which of the
-    agent's capabilities is asked for.
+    agent's capabilities is asked for. `limits`: what the run's tools may do at most. `budget`: what the run
+    and those below it may spend at most. `attributes`: what it is found by.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "agent_version", "capability_id")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = (
+        "deadline_ms",
+        "agent_version",
+        "capability_id",
+        "limits",
+        "budget",
+        "attributes",
+    )
+    PERSONAL: ClassVar[tuple[str, ...]] = ("attributes",)
 
     run_id: Identifier
     agent_type: AgentType
@@ -216,6 +275,9 @@ class RunRequested(StandardEvent, event_type="run.requested"):
     deadline_ms: Whole | None = Field(default=None, ge=0)
     agent_version: Version | None = None
     capability_id: Name | None = None
+    limits: ToolLimits | None = None
+    budget: Amounts | None = None
+    attributes: Attributes | None = None
 
 
 class RunStarted(StandardEvent, event_type="run.started"):
@@ -226,9 +288,10 @@ class RunStarted(StandardEvent, event_type="run.started"):
     ends without a result, as `compensation` in `effect.requested`. `deadline_ms` is the command's.
     `waited_ms`: how old a command with a `ttl_ms` is, from when the log took it. `refused`: why the policy
     does not allow the command; the run ends at once. `grant`: what it acts with; None: nobody limits it.
+    `budget`: what it and the runs below it may spend, as the command says.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "waited_ms", "refused", "grant")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "waited_ms", "refused", "grant", "budget")
 
     run_id: Identifier
     agent_type: AgentType
@@ -242,6 +305,7 @@ class RunStarted(StandardEvent, event_type="run.started"):
     waited_ms: Whole | None = Field(default=None, ge=0)
     refused: Text | None = None
     grant: Grant | None = None
+    budget: Amounts | None = None
 
 
 class RunMigrated(StandardEvent, event_type="run.migrated"):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from noesium_stream.event.standard.agent import Grant, ReplyTo
+from noesium_stream.event.standard.agent import Amounts, Grant, ReplyTo
 from noesium_stream.event.standard.base import StandardEvent
 from noesium_stream.event.standard.forms import (
     AgentType,
@@ -125,10 +125,11 @@ class CapabilityInvoked(StandardEvent, event_type="capability.invoked"):
     the choice is based on. `deadline_ms`, the caller's own or the call's: the called run must have ended by
     then. `grant` is what the called run may act with, narrowed from the caller's. `attempt` counts the
     providers that were tried for one request. `path`: the agent types of the calling runs, from the root of
-    the tree to the caller. `allow_cycle`: the called agent may be among them.
+    the tree to the caller. `allow_cycle`: the called agent may be among them. `budget`: the share of the
+    caller's budget that the called run may spend.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("deadline_ms", "grant", "path", "allow_cycle")
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("labels", "deadline_ms", "grant", "path", "allow_cycle", "budget")
 
     run_id: Identifier
     capability_id: Name
@@ -145,15 +146,22 @@ class CapabilityInvoked(StandardEvent, event_type="capability.invoked"):
     grant: Grant | None = None
     path: Path = Field(default_factory=list)
     allow_cycle: bool | None = None
+    labels: Names | None = None
+    budget: Amounts | None = None
 
 
 class CapabilityCompleted(StandardEvent, event_type="capability.completed"):
     """The provider's answer: in its journal, and in the caller's inbox. `error` is None on success.
 
-    `began` false: the provider has not begun to work, so that another one may.
+    `began` false: the provider has not begun to work, so that another one may. `spent`: what it, and the runs
+    below it, have spent of the budget that it was given.
     """
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("began",)
+    LEFT_OUT: ClassVar[tuple[str, ...]] = (
+        "labels",
+        "began",
+        "spent",
+    )
 
     run_id: Identifier
     call_id: Identifier
@@ -164,6 +172,8 @@ class CapabilityCompleted(StandardEvent, event_type="capability.completed"):
     error_type: Name | None = None
     error: Text | None = None
     began: bool | None = None
+    labels: Names | None = None
+    spent: Amounts | None = None
 
 
 class CapabilityUnresolved(StandardEvent, event_type="capability.unresolved"):

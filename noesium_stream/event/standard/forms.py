@@ -30,6 +30,8 @@ Whole = Annotated[int, Form(minimum=-MAX_INT, maximum=MAX_INT)]
 """A whole number that every JSON implementation has."""
 Names = Annotated[list[Name], Form(maxItems=MAX_LISTED)]
 Texts = Annotated[list[Text], Form(maxItems=MAX_LISTED)]
+Permissions = Annotated[list[Annotated[str, Form(maxLength=1_024)]], Form(maxItems=200)]
+"""Limits of a run: permissions of tools, each as in `event/trust/permission.py`."""
 Path = Annotated[list[AgentType], Form(maxItems=MAX_PATH)]
 """The agent types of runs that call one another, from the first one on."""
 Object = Annotated[dict[str, Any], Form(maxProperties=MAX_LISTED)]

@@ -30,12 +30,14 @@ class NodeEntered(StandardEvent, event_type="kernel.node.entered"):
     argument: Name | None = None
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("entropy_sources", "compensation", "input_hash", "argument")
+    PERSONAL: ClassVar[tuple[str, ...]] = ("argument",)
 
 
 class NodeCompleted(StandardEvent, event_type="kernel.node.completed"):
     """A node is done: `delta` is its return value, in a form that can be replayed.
 
-    `entropy_sources` lists the sources of a nondeterministic node (RFC-0002).
+    `entropy_sources` lists the sources of a nondeterministic node (RFC-0002). `taken`: by the name of
+    signals, one more than the number of the last one that the node has taken.
     """
 
     run_id: Identifier
@@ -46,8 +48,9 @@ class NodeCompleted(StandardEvent, event_type="kernel.node.completed"):
     delta: Any = None
     duration_ms: Whole = Field(ge=0)
     entropy_sources: Names = Field(default_factory=list)
+    taken: dict[Name, Whole] | None = None
 
-    LEFT_OUT: ClassVar[tuple[str, ...]] = ("entropy_sources",)
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("entropy_sources", "taken")
 
 
 class NodeFailed(StandardEvent, event_type="kernel.node.failed"):

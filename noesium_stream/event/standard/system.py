@@ -1,22 +1,11 @@
-"""Events of durable memory and of system failures (RFC-0004, RFC-0002, RFC-1001 §14.2)."""
+"""Events of system failures (RFC-0002, RFC-1001 §14.2)."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from pydantic import Field
 
 from noesium_stream.event.standard.base import StandardEvent
-from noesium_stream.event.standard.forms import Name, Object, Text, Texts, Whole
-
-
-class MemoryWritten(StandardEvent, event_type="memory.written"):
-    """Durable memory changed: the event is the memory, everything else is derived (RFC-0004)."""
-
-    key: Name
-    value: Any = None
-    value_type: Name
-    metadata: Object = Field(default_factory=dict)
+from noesium_stream.event.standard.forms import Name, Text, Texts, Whole
 
 
 class ErrorOccurred(StandardEvent, event_type="system.error.occurred"):

@@ -1,9 +1,9 @@
-"""Durable timers of runs."""
+"""Durable timers of runs, and what watchdogs are told of time."""
 
 from __future__ import annotations
 
 from noesium_stream.event.standard.base import StandardEvent
-from noesium_stream.event.standard.forms import Identifier, Name, Whole
+from noesium_stream.event.standard.forms import AgentType, Identifier, Name, Whole
 
 
 class TimerStarted(StandardEvent, event_type="timer.started"):
@@ -21,3 +21,16 @@ class TimerFired(StandardEvent, event_type="timer.fired"):
     run_id: Identifier
     timer_id: Identifier
     due_ms: Whole
+
+
+class WatchdogElapsed(StandardEvent, event_type="watchdog.elapsed"):
+    """It is `now_ms`, and what began with the event `begun_id` was due at `due_ms`.
+
+    It lies in the topic that the watchdog reads, under the same key. It may be there several times, and
+    changes nothing if that has ended.
+    """
+
+    watchdog: AgentType
+    begun_id: Identifier
+    due_ms: Whole
+    now_ms: Whole

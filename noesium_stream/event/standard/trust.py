@@ -1,9 +1,13 @@
-"""Which keys are trusted: events of the registry that operators sign."""
+"""Keys: which of them are trusted, as operators sign it in the registry, and whose were destroyed."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from pydantic import Field
+
 from noesium_stream.event.standard.base import StandardEvent
-from noesium_stream.event.standard.forms import Identifier, Names, Text, Whole
+from noesium_stream.event.standard.forms import Identifier, Name, Names, Text, Whole
 
 
 class KeyTrusted(StandardEvent, event_type="key.trusted"):
@@ -28,4 +32,19 @@ class KeyRevoked(StandardEvent, event_type="key.revoked"):
 
     key_id: Identifier
     from_ms: Whole | None = None
+    reason: Text | None = None
+
+
+class SubjectErased(StandardEvent, event_type="subject.erased"):
+    """The keys of a data subject were destroyed: what was sealed with them cannot be read any more.
+
+    `keys` are their ids, `records` the number of records that were sealed with them.
+    """
+
+    LEFT_OUT: ClassVar[tuple[str, ...]] = ("reason",)
+
+    subject: Identifier
+    keys: Names
+    records: Whole = Field(ge=0)
+    erased_by: Name
     reason: Text | None = None

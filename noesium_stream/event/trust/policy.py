@@ -11,6 +11,8 @@
     may = ["start", "cancel"]
     agents = ["librarian"]
 
+`[agents.NAME]` says what an agent's tools may do: see `agent_policy`.
+
 A scope has members, as a role has: they may pass it on to the runs that they start (see `grants`). What no
 rule allows is refused. The owner of a run judges by the policy of its own process, and records what
 it decided: no replay asks a policy. Without a policy everybody may ask everything, unless signatures are
@@ -30,14 +32,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from noesium_stream.errors import ConfigError, brief
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.envelope_fields import short
+from noesium_stream.event.trust.agent_policy import AgentPolicy
 from noesium_stream.event.trust.small_files import read_small
 from noesium_stream.event.trust.speaking import decider_of
 from noesium_stream.event.trust.trusted_key import ROLE, TrustedKey
 
-Right = Literal["start", "fork", "signal", "cancel", "answer", "resolve", "register", "grow", "redrive"]
+Right = Literal[
+    "start", "fork", "signal", "cancel", "answer", "resolve", "register", "accept", "grow", "redrive"
+]
 """What a name may ask: start a run (or call an agent), start one that branches off another, send a message
-to an open one, end it, answer its questions, decide about its unknown effects; offer a capability; start the
-next generation of an agent's topics; decide about its dead letters."""
+to an open one, end it, answer its questions, decide about its unknown effects; offer a capability; accept a
+tool's changed definition; start the next generation of an agent's topics; decide about its dead letters."""
 
 ANY: Final = "*"
 MAX_FILE_BYTES: Final = 1_000_000
@@ -88,13 +93,18 @@ class Rule(BaseModel):
 
 
 class Policy(BaseModel):
-    """A policy: roles and scopes with their members, and rules. The empty policy allows nothing."""
+    """A policy: roles and scopes with their members, rules, and what agents' tools may do.
+
+    The empty policy allows nothing. One without `agents` says nothing of tools; in another one, an agent that
+    is not among `agents` has what `*` has there.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     roles: dict[_Name, _Names] = Field(default_factory=dict, max_length=1_000)
     scopes: dict[_Name, _Names] = Field(default_factory=dict, max_length=1_000)
     allow: list[Rule] = Field(default_factory=list, max_length=10_000)
+    agents: dict[_Name, AgentPolicy] = Field(default_factory=dict, max_length=1_000)
 
     def roles_of(self, principal: str) -> frozenset[str]:
         """The roles of a name, without `role:`."""
@@ -217,6 +227,7 @@ _WORDS: Final[dict[Right, str]] = {
     "answer": "answer questions",
     "resolve": "decide about effects",
     "register": "register capabilities",
+    "accept": "accept definitions of tools",
     "grow": "grow the topics",
     "redrive": "decide about dead letters",
 }

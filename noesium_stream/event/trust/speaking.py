@@ -20,6 +20,7 @@ _NAMED: Final = {
     "effect.resolved": "resolved_by",
     "system.dead_letter.redriven": "redriven_by",
     "system.dead_letter.dropped": "dropped_by",
+    "tool.accepted": "accepted_by",
 }
 """Fields of payloads that name who decided."""
 
