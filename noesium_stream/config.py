@@ -30,7 +30,7 @@ PREFIX: Final = "NOESIUM_"
 _URLS: Final = ("log", "schema_registry")
 _SECRET_URLS: Final = ("approval_webhook",)
 """URLs whose paths are secrets: whoever has one may post there."""
-_PATHS: Final = ("public_keys", "signing_key", "signatures", "a2a_tokens")
+_PATHS: Final = ("public_keys", "signing_key", "signatures", "subject_keys", "a2a_tokens")
 
 
 class ExecutionMode(StrEnum):
@@ -100,6 +100,11 @@ class NoesiumConfig(_Redacted):
     signing_key: Path | None = Field(
         None,
         description="JSON file of one Ed25519 private key by its id; signs records and pushes.",
+    )
+
+    subject_keys: Path | None = Field(
+        None,
+        description="Folder with the keys that seal events about people; on SQLite beside the log's file.",
     )
 
     policy: Path | None = Field(
@@ -209,6 +214,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "public_keys": "NOESIUM_PUBLIC_KEYS",
     "signatures": "NOESIUM_SIGNATURES",
     "signing_key": "NOESIUM_SIGNING_KEY",
+    "subject_keys": "NOESIUM_SUBJECT_KEYS",
     "policy": "NOESIUM_POLICY",
     "on_approval": "NOESIUM_ON_APPROVAL",
     "approval_webhook": "NOESIUM_APPROVAL_WEBHOOK",

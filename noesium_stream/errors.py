@@ -6,6 +6,7 @@
     ├── EventError
     │   ├── EventValidationError        an event is not valid (field, reason)
     │   │   ├── UnknownSchemaError      its type, version or writer schema is not known here
+    │   │   │   └── SubjectKeyError     the key of its data subject is not here (it was not destroyed)
     │   │   └── SignatureError          its signature is not valid
     │   └── EventStoreError             the log failed to read or write
     │       ├── LogUnavailableError     the log's address does not answer              (retriable)
@@ -69,14 +70,38 @@
     │   ├── SequenceGapError            a run's journal lacks a record (run, numbers, position)
     │   ├── KeyElsewhereError           a key's state is in another process (names the owner)
     │   └── SnapshotError               pushed states cannot be stored, found, read or trusted
+    ├── ScheduleError                   no schedule of this name, or there is one already
     ├── DeadLetterError                 a dead letter does not exist, or cannot be redriven or dropped
     ├── RehearsalError                  the test kit cannot do what the test asks
     │   └── ScriptEndedError            a script has fewer answers than it gets calls
-    └── CapabilityError                 a call of another agent failed (error_type: there)
-        ├── CapabilityNotFoundError     no agent offers what was asked for (considered)
-        ├── CapabilityInputError        the provider does not take these arguments (names the field)
-        ├── CapabilityOutputError       a result is not what the capability promises (names the field)
-        └── CallLimitError              calls too deep, too many, or in a cycle
+    ├── ErasureError                    a data subject cannot be erased, or something readable remains
+    ├── AgentMemoryError                memory cannot be read or written (RFC-1001 calls it MemoryError)
+    │   └── MemoryScopeError            no scope of memory, or one that is not the agent's
+    ├── GoalError                       a goal of a run cannot be changed like this, or there is none
+    ├── CapabilityError                 a call of another agent failed (error_type: there)
+    │   ├── CapabilityNotFoundError     no agent offers what was asked for (considered)
+    │   ├── CapabilityInputError        the provider does not take these arguments (names the field)
+    │   ├── CapabilityOutputError       a result is not what the capability promises (names the field)
+    │   └── CallLimitError              calls too deep, too many, or in a cycle
+    ├── ModelError                      a call of a language model failed
+    │   ├── ModelRateLimitError         the provider takes no more calls now               (retriable)
+    │   ├── ModelOutageError            the provider does not answer, or is not well       (retriable)
+    │   ├── ModelTimeoutError           it had not answered within the call's time limit   (retriable)
+    │   ├── ModelContextError           the prompt is longer than the model takes
+    │   ├── ModelRefusalError           the model, or a filter of its provider, refused to answer
+    │   ├── ModelAnswerError            the answer is broken off, no answer, or not of the schema
+    │   ├── ModelAccessError            the provider does not know the key, the model or the address
+    │   └── BudgetExceededError         the call would exceed the budget of its run; it was not made
+    │       └── ModelTooDearError       the same, where a cheaper model may be asked instead
+    └── ToolError                       a tool cannot be used, or a call of one failed
+        ├── ToolNotFoundError           the agent has no tool of this name
+        ├── ToolInputError              the tool does not take these arguments (names the field)
+        ├── ToolPermissionError         a call was refused: a permission, a rule, a person (reason)
+        ├── ToolExecutionError          a tool says that it failed, or gave what is no result
+        ├── ToolTimeoutError            a call had not ended within its time limit
+        ├── ToolServerError             a server of tools does not answer, or breaks its protocol  (retriable)
+        ├── SandboxError                there is no sandbox here, or it cannot be made
+        └── SkillNotFoundError          no skill of this name, or its folder is not valid
 
 Every error is one sentence that says what was wrong and where; `hint` says what to do.
 `retriable` tells whether the same call may succeed later without any change.
@@ -139,6 +164,13 @@ class EventValidationError(EventError):
 
 class UnknownSchemaError(EventValidationError):
     """The event's type, version or writer schema is not known here."""
+
+
+class SubjectKeyError(UnknownSchemaError):
+    """The key of an event's data subject is not here, though it was not destroyed; or no key can be kept.
+
+    As with an unknown schema, whoever has what is missing can read the event.
+    """
 
 
 class SignatureError(EventValidationError):
@@ -442,6 +474,22 @@ class SubagentStateError(SubagentError):
     """The state of a sub-agent does not allow what was asked of its adapter."""
 
 
+class ErasureError(NoesiumError):
+    """A data subject cannot be erased now, or something of it would remain readable."""
+
+
+class AgentMemoryError(NoesiumError):
+    """Memory cannot be read or written (RFC-1001's MemoryError; Python has one itself)."""
+
+
+class MemoryScopeError(AgentMemoryError):
+    """This is no scope of memory, or it belongs to another agent, run or session."""
+
+
+class GoalError(NoesiumError):
+    """A goal of a run cannot be changed like this, or there is no such goal."""
+
+
 class ProjectionError(NoesiumError):
     """A projection cannot be folded, stored or read."""
 
@@ -533,6 +581,125 @@ class CapabilityOutputError(CapabilityError):
 
 class CallLimitError(CapabilityError):
     """A call between agents is too deep in its tree, one too many of its run, or leads back in a cycle."""
+
+
+class ModelError(NoesiumError):
+    """A call of a language model failed; `kind` is the class of the failure, as in the events."""
+
+    kind: ClassVar[str] = "error"
+    charged: ClassVar[bool] = False
+    """Whether the provider may have charged for the call."""
+
+
+class ModelRateLimitError(ModelError):
+    """The provider takes no more calls now; `retry_after`: it wants to be asked again then, in seconds."""
+
+    retriable = True
+    kind = "rate_limit"
+
+    def __init__(self, message: str, *, retry_after: float | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class ModelOutageError(ModelError):
+    """The provider does not answer, or says that it is not well."""
+
+    retriable = True
+    kind = "outage"
+
+
+class ModelTimeoutError(ModelError):
+    """The provider had not answered within the call's time limit."""
+
+    retriable = True
+    kind = "timeout"
+    charged = True
+
+
+class ModelContextError(ModelError):
+    """The prompt is longer than the model takes."""
+
+    kind = "context"
+
+
+class ModelRefusalError(ModelError):
+    """The model, or a filter of its provider, refused to answer."""
+
+    kind = "refusal"
+
+
+class ModelAnswerError(ModelError):
+    """The answer is broken off, is no answer, or does not have the form that was asked for."""
+
+    kind = "answer"
+    charged = True
+
+
+class ModelAccessError(ModelError):
+    """The provider does not know the key, the model or the address, or does not take a setting."""
+
+    kind = "access"
+
+
+class BudgetExceededError(ModelError):
+    """The call would exceed the budget of its run, and was not made."""
+
+    kind = "budget"
+
+
+class ModelTooDearError(BudgetExceededError):
+    """The same, where the budget says `degrade`: a cheaper model may be asked instead."""
+
+
+class ScheduleError(NoesiumError):
+    """There is no schedule of this name, or there is one already."""
+
+
+class ToolError(NoesiumError):
+    """A tool cannot be used, or a call of one failed (RFC-2004)."""
+
+
+class ToolNotFoundError(ToolError):
+    """The agent has no tool of this name."""
+
+
+class ToolInputError(ToolError):
+    """A tool does not take these arguments; the message names the field. Nothing was called."""
+
+
+class ToolPermissionError(ToolError):
+    """A call was refused before it began.
+
+    `reason` is the kind of the refusal: `permission`, `mode`, `rule`, `approval`, `definition` or
+    `provenance`.
+    """
+
+    def __init__(self, message: str, *, reason: str = "permission", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+
+
+class ToolExecutionError(ToolError):
+    """A tool says that it failed, or what it gave is no result."""
+
+
+class ToolTimeoutError(ToolError):
+    """A call had not ended within the tool's time limit."""
+
+
+class ToolServerError(ToolError):
+    """A server of tools does not answer, or breaks its protocol."""
+
+    retriable = True
+
+
+class SandboxError(ToolError):
+    """There is no sandbox on this machine, or it cannot be made; nothing was executed."""
+
+
+class SkillNotFoundError(ToolError):
+    """There is no skill of this name, or its folder is not valid."""
 
 
 class DeadLetterError(NoesiumError):

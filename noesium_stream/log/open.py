@@ -9,6 +9,8 @@ from noesium_stream.config import load_config
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.codec.codec import EnvelopeCodec
 from noesium_stream.event.codec.other_schemas import SchemaRegistry
+from noesium_stream.event.sealing.key_folder import KeyFolder
+from noesium_stream.event.sealing.keys import SubjectKeys
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import Topology
@@ -25,6 +27,7 @@ async def open_log(
     verifier: Verifier | None = None,
     signer: Signer | None = None,
     registry: SchemaRegistry | None = None,
+    subject_keys: SubjectKeys | None = None,
 ) -> EventLog:
     """Open the log at `url`, or by default the log that the configuration names.
 
@@ -43,6 +46,8 @@ async def open_log(
         signer: the key with which every record that is written here is signed; default: the configured one.
         registry: a schema registry; records are then in the Confluent wire format. Default: the configured
             one.
+        subject_keys: the keys that seal events about people. Default: those in the configured folder; without
+            one, of a SQLite file those in the folder beside it, of a log in memory its own, of Kafka none.
 
     Raises:
         LogUrlError: the URL cannot be read.
@@ -60,8 +65,11 @@ async def open_log(
         signer = Signer.from_file(config.signing_key)
     if verifier is not None:
         verifier = verifier.copy()  # what the registry of this log says is of this log
-    codec = EnvelopeCodec(catalogue, verifier=verifier, signer=signer, registry=registry)
     clock = clock or SystemClock()
+    keys = subject_keys
+    if keys is None and config.subject_keys is not None:
+        keys = KeyFolder(config.subject_keys.expanduser().absolute(), clock)
+    codec = EnvelopeCodec(catalogue, verifier=verifier, signer=signer, registry=registry, subject_keys=keys)
     log = await _open(parsed, names, codec, clock)
     if verifier is not None:
         codec.trust = RegistryTrust(log, verifier, clock)

@@ -11,7 +11,7 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.record_proofs import RecordVerifier
 from noesium_stream.event.trust.speaking import speaker_problem
 from noesium_stream.event.trust.trusted_key import TrustedKey
-from noesium_stream.log.headers import CE_TYPE, SEQUENCE, header_value
+from noesium_stream.log.headers import CE_TYPE, SEQUENCE, TypeFilter, header_value
 
 _VALUE_OF: Final = attrgetter("value")
 _MOST_DIGITS: Final = 19
@@ -36,6 +36,9 @@ class Decoder(Protocol):
 
     def decode_unchecked(self, data: bytes) -> EventEnvelope:
         """Decode without the catalogue's validation of the payload; raises `EventValidationError`."""
+
+    def decode_closed(self, data: bytes) -> EventEnvelope:
+        """As `decode_unchecked`, with sealed fields as they are on the log."""
 
     async def know_keys_of(self, records: Sequence[Record]) -> None:
         """Have the keys that records are signed with, before the records are given out."""
@@ -231,3 +234,14 @@ class Record:
             return self._decoder.decode_unchecked(self.value)
         except EventValidationError as error:
             raise CorruptRecordError(self.topic, self.partition, self.offset, error) from error
+
+
+def is_wanted(record: Record, keep: TypeFilter) -> bool:
+    """Whether a filter keeps a record; one that cannot be read is kept: its error is reported."""
+    event_type = header_value(record.raw_headers, CE_TYPE)
+    if event_type is not None:
+        return keep.keeps(event_type)
+    try:
+        return keep.keeps_name(record.unchecked.event_type)
+    except CorruptRecordError:
+        return True

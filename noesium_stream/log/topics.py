@@ -42,6 +42,7 @@ _REGISTRY_TYPES: Final = frozenset(
         "key.revoked",
         "key.trusted",
         "projection.migrated",
+        "tool.accepted",
         "tool.registered",
     }
 )

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from noesium_stream.event.rules.slices import TREASURER
 from noesium_stream.event.trust.policy import ANY, Policy, Rule
 from noesium_stream.event.trust.trusted_key import AGENT, ROLE
 from noesium_stream.log.kafka.bounded_reader import reader_of
@@ -89,6 +90,9 @@ def acls_of(
     found: list[Acl] = []
     for agent_type in sorted(workers):
         found += names.of_workers(agent_name(agent_type))
+    if TREASURER in workers:
+        for agent_type in sorted(workers):
+            found += names.of_treasurer(agent_type)
     for rule in policy.allow:
         if set(rule.may) <= _OF_REGISTRY:
             continue
@@ -155,6 +159,11 @@ class _Names:
         writer = f"{space}.writer.{space}.{TopicKind.TAKEN.value}."
         yield from _acls(user, "TRANSACTIONAL_ID", "PREFIXED", writer, ("WRITE", "DESCRIBE"))
 
+    def of_treasurer(self, agent_type: str) -> Iterator[Acl]:
+        """What the treasurer needs to answer runs of an agent type that ask for slices of budgets."""
+        inbox = f"{self._topology.namespace}.agent.{agent_type}.inbox"
+        yield from _acls(self._user(f"{AGENT}{TREASURER}"), "TOPIC", "PREFIXED", inbox, _WRITES)
+
     def of_caller(self, who: str, agent_type: str, rule: Rule) -> Iterator[Acl]:
         """What is needed to ask agents of a type for something, and to see what comes of it."""
         topology, user = self._topology, self._user(who)
@@ -173,6 +182,8 @@ class _Names:
             yield from _acls(user, "TOPIC", "LITERAL", topic, _READS)
         if {"grow", ANY} & set(rule.may):
             yield from _acls(user, "TOPIC", "PREFIXED", f"{agent}.", ("CREATE", *_SEES))
+        if {"accept", ANY} & set(rule.may):
+            yield from _acls(user, "TOPIC", "LITERAL", topology.registry, ("WRITE",))
         if {"redrive", ANY} & set(rule.may):
             yield from _acls(user, "TOPIC", "LITERAL", topology.dlq, (*_READS, "WRITE"))
             decider = f"{topology.namespace}.writer.{DECIDER}"

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-from noesium_stream.errors import EventStoreError
 from noesium_stream.event.codec.codec import TYPE_AT, peek_type
 from noesium_stream.log.headers import CE_TYPE, TypeFilter
-from noesium_stream.log.record import Decoder, Record
+from noesium_stream.log.record import Decoder, Record, is_wanted
 
 Message = Any
 """A message of librdkafka; its stub says that all of it may be None, which is true for errors only."""
@@ -111,20 +110,12 @@ class Sieve:
         for name, header in message.headers() or ():
             if name == CE_TYPE:
                 return self._keep.keeps(header)
-        return wanted_undeclared(to_record(message, self._decoder), self._keep)
+        return is_wanted(to_record(message, self._decoder), self._keep)
 
 
 def sieve(keep: TypeFilter | None, decoder: Decoder) -> Sieve | None:
     """The `Sieve` for a filter; None if all messages are wanted."""
     return None if keep is None else Sieve(keep, decoder)
-
-
-def wanted_undeclared(record: Record, keep: TypeFilter) -> bool:
-    """The same for a record without that header; an unreadable record is wanted: its error is reported."""
-    try:
-        return keep.keeps_name(record.unchecked.event_type)
-    except EventStoreError:
-        return True
 
 
 class Batch:

@@ -15,15 +15,14 @@ from aiokafka.errors import KafkaError as AioKafkaError
 from aiokafka.errors import OffsetOutOfRangeError
 
 from noesium_stream.errors import EventStoreError
-from noesium_stream.log.headers import CE_TYPE, TypeFilter, header_value
+from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.kafka.admin import KafkaAdmin
 from noesium_stream.log.kafka.aio_client import started
 from noesium_stream.log.kafka.bounded_reader import BATCH, Patience, out_of_range
 from noesium_stream.log.kafka.errors import translated_aio
-from noesium_stream.log.kafka.messages import wanted_undeclared
 from noesium_stream.log.kafka.settings import KafkaSettings
 from noesium_stream.log.kafka.unpacking import UnpackError, bound_aiokafka, say_passed_over
-from noesium_stream.log.record import Decoder, Record
+from noesium_stream.log.record import Decoder, Record, is_wanted
 
 _WAKE_MS: Final = 200
 _ONE_MS: Final = 200
@@ -149,14 +148,9 @@ class Tail:
                 message.value or b"",
                 self._decoder,
             )
-            if keep is None or self._wanted(record, keep):
+            if keep is None or is_wanted(record, keep):
                 records.append(record)
         return records
-
-    @staticmethod
-    def _wanted(record: Record, keep: TypeFilter) -> bool:
-        event_type = header_value(record.raw_headers, CE_TYPE)
-        return wanted_undeclared(record, keep) if event_type is None else keep.keeps(event_type)
 
     def _translated(self, error: AioKafkaError) -> EventStoreError:
         return translated_aio(error, self._settings.bootstrap, f"reading {self._topic}")

@@ -38,6 +38,8 @@ async def open_memory(url: LogUrl, topology: Topology, codec: EnvelopeCodec, clo
         if url.name:
             _shared[url.name] = store
     store.logs += 1
+    if codec.sealer.keys is None:
+        codec.sealer.keys = store.subject_keys
     return EmbeddedLog(str(url), topology, _Opened(store, url.name, topology, codec), codec, clock)
 
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import LogTruncatedError
+from noesium_stream.event.sealing.keys import KeyRing
 from noesium_stream.log.embedded.group import MemberTenure
 from noesium_stream.log.embedded.store import Bounds, Topic
 from noesium_stream.log.embedded.wakeup import Signal
@@ -99,6 +100,7 @@ class MemoryStore:
         self.changes = Signal()
         self.lock = threading.RLock()
         self.clock = clock
+        self.subject_keys = KeyRing()
         self.groups: dict[str, GroupTable] = {}
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Txn] = {}

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar, cast
 from noesium_stream.clock import Clock
 from noesium_stream.errors import LogCorruptError
 from noesium_stream.event.codec.codec import EnvelopeCodec
+from noesium_stream.event.sealing.key_folder import KeyFolder
 from noesium_stream.log.embedded.group import Coordinator, MemberTenure
 from noesium_stream.log.embedded.log import EmbeddedLog
 from noesium_stream.log.embedded.store import Topic
@@ -59,6 +60,8 @@ async def open_sqlite(url: LogUrl, topology: Topology, codec: EnvelopeCodec, clo
     except BaseException:
         connection.close()
         raise
+    if codec.sealer.keys is None:
+        codec.sealer.keys = KeyFolder(keys_of(path), clock)
     store = SqliteStore(path, connection, groups, codec, clock, topology)
     await store.retain()
     return EmbeddedLog(str(url), topology, store, codec, clock)
@@ -78,6 +81,11 @@ def _by_partition(
             indices = parts[place] = []
         indices.append(index)
     return {**parts}
+
+
+def keys_of(path: Path) -> Path:
+    """The folder of the keys of a log's data subjects, if no other one is configured."""
+    return path.with_name(f"{path.name}.keys")
 
 
 def file_of(url: LogUrl) -> Path:
