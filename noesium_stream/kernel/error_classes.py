@@ -21,6 +21,7 @@ from noesium_stream import errors
 from noesium_stream.errors import NoesiumError, RemoteError
 
 _TABLE: Final[dict[str, type[Exception]]] = {}
+_TELLING: Final[dict[type[Exception], type[Exception]]] = {}
 
 
 def recorded_name(kind: type[BaseException]) -> str:
@@ -42,6 +43,12 @@ def declare_errors(functions: Iterable[Any]) -> None:
         if module is not None:
             for found in _named_in(module):
                 _TABLE.setdefault(_name(found), found)
+
+
+def declare_classes(kinds: Iterable[type[Exception]]) -> None:
+    """Add classes that code here names elsewhere than in a module."""
+    for kind in kinds:
+        _TABLE.setdefault(_name(kind), kind)
 
 
 def error_of(name: str, error_type: str, message: str, effect_id: str, error_class: str | None) -> Exception:
@@ -80,14 +87,39 @@ def _declared_base(kind: type[BaseException]) -> type[BaseException] | None:
 def _made(kind: type[Exception], message: str) -> Exception | None:
     """An error of this class with this message; None if it cannot be made without its `__init__`."""
     try:
-        error = kind.__new__(kind)
-        error.args = (message,)
-        if isinstance(error, NoesiumError):
-            error.message, error.hint = message, None
-        str(error)  # an exception that prints the arguments of its `__init__` would fail here
+        error = _with_message(kind, message)
+        if _says(error, message):
+            return error
+        return _with_message(_telling(kind), message)
     except Exception:
         return None
+
+
+def _with_message(kind: type[Exception], message: str) -> Exception:
+    error = kind.__new__(kind)
+    error.args = (message,)
+    if isinstance(error, NoesiumError):
+        error.message, error.hint = message, None
     return error
+
+
+def _says(error: Exception, message: str) -> bool:
+    try:
+        return str(error) == message
+    except Exception:  # its text is made of attributes that it has lost
+        return False
+
+
+def _telling(kind: type[Exception]) -> type[Exception]:
+    """A class like this one whose text is the message, for errors whose text is not their argument."""
+
+    def text(self: Exception) -> str:
+        return str(self.args[0])
+
+    if kind not in _TELLING:
+        like = {"__str__": text, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        _TELLING[kind] = type(kind.__name__, (kind,), like)
+    return _TELLING[kind]
 
 
 def _named_in(module: ModuleType) -> Iterator[type[Exception]]:

@@ -78,6 +78,13 @@ class TaskTopic(NamedTuple):
     run_id: str
 
 
+class FactTopic(NamedTuple):
+    """The same: the topic of the facts of a domain, `events.DOMAIN`, under a key."""
+
+    domain: str
+    key: str
+
+
 class IncomingPieces(Protocol):
     """The pieces of a run that this one has called; none of its methods fails because the log gives none."""
 
@@ -146,7 +153,7 @@ class RunJournal(Protocol):
         trace: TraceContext,
         causation_id: str | None,
         idempotency_key: str | None = None,
-        to: Destination | TaskTopic | None = None,
+        to: Destination | TaskTopic | FactTopic | None = None,
     ) -> EventEnvelope:
         """Stage an event for the run's next commit, and for another inbox in the same commit.
 
@@ -177,6 +184,12 @@ class RunJournal(Protocol):
         on the log either.
         """
 
+    def recorded(self, call_id: str) -> EventEnvelope | None:
+        """The request of a call or a question that the calling step made in the recording that is replayed.
+
+        A `tool.invoked` is found by its idempotency key. None: it has made none, or this is no replay.
+        """
+
     @property
     def limits(self) -> CallLimits | None:
         """Limits of the run's calls; None: a replay, in which the recording says what was refused."""
@@ -201,6 +214,9 @@ class RunJournal(Protocol):
 
         Raises `ConfigError`: the capability's id makes no topic name.
         """
+
+    async def learn_facts(self, domain: str) -> None:
+        """Make the topic of a domain's facts a possible destination of `stage`."""
 
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """Commit, then wait for records from others until `ready()`, which looks at `history`.

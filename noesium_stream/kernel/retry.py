@@ -53,7 +53,8 @@ class Retries:
     def pause_ms(self, failed: int, error: Exception, chance: float) -> int | None:
         """Milliseconds until the next attempt after `failed` failures, the last one by `error`.
 
-        None: no further attempt. `chance` in [0, 1) picks the jitter.
+        None: no further attempt. `chance` in [0, 1) picks the jitter. A pause that the server asks for
+        (`retry_after` of the error) is made, up to `max_interval`.
         """
         if failed >= self.max_attempts or isinstance(error, self.non_retryable):
             return None
@@ -63,4 +64,6 @@ class Retries:
             if pause >= longest:
                 break  # else a float overflows where many attempts are allowed
             pause *= self.backoff_factor
-        return round(min(pause, longest) * (1 + self.jitter * (2 * chance - 1)))
+        pause = min(pause, longest) * (1 + self.jitter * (2 * chance - 1))
+        asked_s = getattr(error, "retry_after", None)  # a server may ask for more, within the longest pause
+        return round(max(pause, min(asked_s * 1000, longest)) if isinstance(asked_s, int | float) else pause)

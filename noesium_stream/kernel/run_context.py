@@ -6,9 +6,10 @@ A compiled graph is wrapped once and executes many runs at a time; its nodes fin
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from langchain_core.runnables import RunnableConfig
 from langgraph._internal._constants import CONFIG_KEY_READ
@@ -51,10 +52,19 @@ class Durability(StrEnum):
     EXIT = "exit"
 
 
+class Toolbox(Protocol):
+    """The tools of an agent, for the steps of its runs."""
+
+    async def call(self, place: Any, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Have the tool of this name called in the step of `place`; see `Step.tool`."""
+
+
 class RunContext:
     """One execution of a graph for a run; `within`: the prefix of the task paths of a graph that undoes.
 
-    Such a graph leaves no checkpoints: it is walked from its beginning. `reach` is what its code can name.
+    Such a graph leaves no checkpoints: it is walked from its beginning. `reach` is what its code can name,
+    `toolbox` has the tools that its steps may use. `before_step` is called with the number of a superstep
+    before a node of it begins, and may raise to end the execution.
     """
 
     def __init__(
@@ -66,10 +76,13 @@ class RunContext:
         within: str | None = None,
         *,
         state: StateHash | None = None,
+        toolbox: Toolbox | None = None,
+        before_step: Callable[[int], None] | None = None,
     ) -> None:
         self.journal = journal
         self.mode = mode
         self.reach = reach
+        self.toolbox = toolbox
         self.within = within
         self.loop = asyncio.get_running_loop()
         self._durability = durability
@@ -78,6 +91,7 @@ class RunContext:
         self._current: int | None = None
         self._state = state
         self._read: Reader | None = None
+        self._before_step = before_step
 
     def on_its_loop(self) -> bool:
         """Whether the caller runs in the run's event loop, which must not be blocked."""
@@ -90,13 +104,19 @@ class RunContext:
         """Note that a node of this superstep begins: the superstep before it is complete."""
         before = self._current
         if number == before:
-            return
+            return self._begins(number)
         self._current, self._read = number, (config or {}).get("configurable", {}).get(CONFIG_KEY_READ)
         # A node's body can run before the state is known.
         known = number in self.journal.history.checkpoints
         state_hash = None if known else self._hash(before)
         if before is not None and number > before:
             self._checkpoint(before, state_hash)
+        return self._begins(number)
+
+    def _begins(self, number: int) -> None:
+        """Let the execution end before this superstep."""
+        if self._before_step is not None:
+            self._before_step(number)
 
     @property
     def reached_step(self) -> int:

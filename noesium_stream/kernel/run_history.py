@@ -6,6 +6,7 @@ or an effect by an id derived from the run, the step and the call's own content.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Container
@@ -15,10 +16,18 @@ from typing import Any, Final
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, caller_of
 from noesium_stream.event.rules.approval_answers import is_complete
+from noesium_stream.event.rules.attributes import with_attributes
+from noesium_stream.event.rules.budget import Spending, call_of_run
 from noesium_stream.event.rules.effect_ledger import EFFECT_HANDLERS, EffectLedger
+from noesium_stream.event.rules.model_calls import ModelCalls
+from noesium_stream.event.rules.provenance import Provenance
 from noesium_stream.event.rules.run_life import ENDINGS, RunLife, evolve
+from noesium_stream.event.rules.tool_calls import ToolCalls, is_told
+from noesium_stream.kernel.segment_state import begin
 
 StepKey = tuple[int, str]
+
+_MARK_BYTES: Final = 12
 
 SIGNAL_AWAITED: Final = "kernel.signal.awaited"
 """The type of a step's note that it waits for a signal; a replay neither repeats nor compares it."""
@@ -34,8 +43,14 @@ class RunHistory(EffectLedger, RunLife):
         subcalls: calls of subgraphs, by the id of the calling step and their number: hashes of the input of
             the first nodes of a call, by the path of the node.
         awaited: the steps' waits for signals, by the id of the wait.
-        heard: what tells a repeated signal: its producer's agent id with its event id, and with its
-            idempotency key.
+        heard: marks of signals, in order, which tell a repeated one: hashes of its producer's agent id with
+            its event id, and with its idempotency key.
+        taken: of the signals of a name, so many are behind those that completed steps have taken.
+        dropped: so many signals of a name came before those in `signals`.
+        carried_ids: event ids of the signals that the run's segment began with.
+        segment: the number of the run's segment; the first is 1.
+        calls_before: calls of other runs in earlier segments.
+        notes: the working memory that the segment began with, by key.
         spent: numbers of the calls that failed attempts of a step have made; the next attempt makes its own.
         answers: the accepted answers of each question, in order.
         requested_by: the name in which the run was asked for; None: it is not known here.
@@ -46,9 +61,16 @@ class RunHistory(EffectLedger, RunLife):
         unanswered: of `invoked`, the calls that still wait for their answer.
         sought: `capability.requested` by call id.
         unresolved, refused, expired: ends of calls that the run itself has recorded, by call id.
+        remembered: what the run has written to memory, in order.
+        attributes: its search attributes by name.
+        goals: the same of its goals.
         forgiven: last failures of nodes (event ids) after which a compensating graph was begun again.
         migrated: the last `run.migrated`: the graph that it names begins there, with the state in it.
         pinned: the graph that the run continues with, as `GraphRef` has it.
+        tools: what the kernel has told of the run's tool calls.
+        models: the same of its model calls.
+        spending: what it has spent of its budget.
+        provenance: where the run's data comes from.
         renames: renamings by moves: up to which superstep, and new names of nodes by old ones.
     """
 
@@ -90,7 +112,13 @@ class RunHistory(EffectLedger, RunLife):
     calls: dict[str, dict[str, EventEnvelope]] = field(default_factory=dict)
     signals: dict[str, list[EventEnvelope]] = field(default_factory=dict)
     awaited: dict[str, EventEnvelope] = field(default_factory=dict)
-    heard: set[tuple[str, str, str]] = field(default_factory=set)
+    heard: dict[str, None] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    carried_ids: set[str] = field(default_factory=set)
+    segment: int = 1
+    calls_before: int = 0
+    notes: dict[str, Any] = field(default_factory=dict)
     approvals: dict[str, EventEnvelope] = field(default_factory=dict)
     answers: dict[str, list[EventEnvelope]] = field(default_factory=dict)
     closed: dict[str, EventEnvelope] = field(default_factory=dict)
@@ -98,7 +126,14 @@ class RunHistory(EffectLedger, RunLife):
     timers: dict[str, EventEnvelope] = field(default_factory=dict)
     fired: dict[str, EventEnvelope] = field(default_factory=dict)
     undoing: dict[str, str] = field(default_factory=dict)
+    tools: ToolCalls = field(default_factory=ToolCalls)
+    models: ModelCalls = field(default_factory=ModelCalls)
+    spending: Spending = field(default_factory=Spending)
+    provenance: Provenance = field(default_factory=Provenance)
     forgiven: set[str] = field(default_factory=set)
+    remembered: list[EventEnvelope] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    goals: list[EventEnvelope] = field(default_factory=list)
 
     @property
     def open(self) -> bool:
@@ -121,10 +156,21 @@ class RunHistory(EffectLedger, RunLife):
         counts = evolve(self, event)
         if event.event_type in _STRANDING:
             return  # not an action of the run itself: later events keep the cause that they would have had
+        self.provenance.apply(event)
+        if is_told(event.event_type, event.payload):
+            self.tools.apply(event)
+            self.models.apply(event)
+            self.spending.apply(event)
+            return
         self.last_event_id = event.event_id
         if event.event_type in ENDINGS:
             self.terminal = event if counts else self.terminal
             return
+        if event.event_type.startswith("memory."):
+            self.remembered.append(event)
+        if event.event_type.startswith("goal."):
+            self.goals.append(event)
+        self.spending.apply(event)
         handler = _HANDLERS.get(event.event_type)
         if handler is not None:
             handler(self, event, event.payload)
@@ -135,7 +181,28 @@ class RunHistory(EffectLedger, RunLife):
 
     def has_heard(self, signal: EventEnvelope) -> bool:
         """Whether a signal repeats one that the run has accepted, as `Run.signal` says."""
-        return not self.heard.isdisjoint(_marks(signal))
+        return any(mark in self.heard for mark in _marks(signal))
+
+    @property
+    def calls_made(self) -> int:
+        """How many other runs it has called."""
+        return self.calls_before + len(self.invoked)
+
+    def notes_now(self) -> dict[str, Any]:
+        """The run's working memory after all completed steps, by key (see `memory/ephemeral.py`)."""
+        notes, scope = dict(self.notes), f"run:{self.run_id}"
+        entered = {event.event_id: superstep(key) for key, event in self.entered.items()}
+        written = [
+            (entered[event.causation_id], *_place_of(event.idempotency_key or ""), event)
+            for event in self.remembered
+            if event.causation_id in entered and event.payload.get("scope") == scope
+        ]
+        for *_, event in sorted(written, key=lambda one: one[:3]):
+            if event.event_type == "memory.written":
+                notes[event.payload["key"]] = event.payload.get("value")
+            else:
+                notes.pop(event.payload.get("key", ""), None)
+        return notes
 
     def undoes(self, key: StepKey) -> str | None:
         """The part that is undone by the compensation graph of this step; None for other steps."""
@@ -164,13 +231,16 @@ class RunHistory(EffectLedger, RunLife):
         if self.migrated is not None and self.migrated.event_id in event_ids:
             # The graph is not executed here any more: the next owner reads the log.
             self.migrated, self.pinned = None, None
-        for found in (self.entered, self.completed, self.requested, self.outcomes, self.awaited):
+        told = self.tools.invoked, self.tools.over
+        for found in (self.entered, self.completed, self.requested, self.outcomes, self.awaited, *told):
             _drop(found, event_ids)
         for of_call in self._of_calls():
             _drop(of_call, event_ids)
         for calls in self.calls.values():
             _drop(calls, event_ids)
         self.undoable = [event for event in self.undoable if event.event_id not in event_ids]
+        self.remembered = [event for event in self.remembered if event.event_id not in event_ids]
+        self.goals = [event for event in self.goals if event.event_id not in event_ids]
 
     def _of_calls(self) -> tuple[dict[str, EventEnvelope], ...]:
         ends = self.unresolved, self.refused, self.expired
@@ -224,6 +294,15 @@ def _step(payload: dict[str, Any]) -> StepKey:
     return payload["step"], payload["task_path"]
 
 
+def _attributes(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    history.attributes = with_attributes(history.attributes, payload["attributes"])
+
+
+def _requested(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    if history.started is None:  # else it is a command of the run's own
+        history.attributes = with_attributes({}, payload.get("attributes"))
+
+
 def _started(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
     if history.started is None:
         history.started = event
@@ -237,7 +316,7 @@ def _migrated(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]
         return  # of the run that this one is a fork of, and before its own
     history.migrated = event
     if own:
-        history.pinned = payload["to_graph"]
+        history.pinned = payload.get("to_graph") or payload["graph"]
     step = payload["step"]
     history.renames.append((step, payload.get("renamed") or {}))
     # A node that was only entered, under a name that the new graph does not run there, never began.
@@ -270,6 +349,8 @@ def _completed(history: RunHistory, event: EventEnvelope, payload: dict[str, Any
     if key in history.completed:
         return
     history.completed[key] = event
+    for name, taken in (payload.get("taken") or {}).items():
+        history.taken[name] = max(history.taken.get(name, 0), taken)
     entered = history.entered.get(key)
     if entered is not None and entered.payload.get("compensation") is not None:
         history.undoable.append(event)
@@ -304,6 +385,7 @@ def _invoked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any])
         call_id = payload["reply_to"]["call_id"]
         if call_id not in history.invoked:
             history.invoked[call_id] = history.unanswered[call_id] = event
+            call_of_run(history.spending, payload)
         if payload.get("attempt", 1) == 1 and event.causation_id is not None:
             # In the place of its request; another provider for the same request is no call of the node's own.
             history.calls.setdefault(event.causation_id, {})[call_id] = event
@@ -335,18 +417,38 @@ def _answered(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]
 
 def _signalled(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
     # A repetition in the journal counts as well: an earlier release has accepted it, and the run heard it.
+    if event.event_id in history.carried_ids:
+        return  # the beginning of the segment overtook it on its way to the log
     history.signals.setdefault(payload["name"], []).append(event)
-    history.heard.update(_marks(event))
+    history.heard.update(dict.fromkeys(_marks(event)))
 
 
 def _awaited(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
     history.awaited.setdefault(payload["wait_id"], event)
 
 
-def _marks(signal: EventEnvelope) -> list[tuple[str, str, str]]:
+def _marks(signal: EventEnvelope) -> list[str]:
     agent_id, key = signal.producer.agent_id, signal.idempotency_key
-    marks = [(agent_id, "event", signal.event_id)]
-    return marks if key is None else [*marks, (agent_id, "key", key)]
+    marks = [_mark(agent_id, "event", signal.event_id)]
+    return marks if key is None else [*marks, _mark(agent_id, "key", key)]
+
+
+def _mark(*parts: str) -> str:
+    text = "\0".join(parts).encode(errors="replace")
+    return hashlib.blake2b(text, digest_size=_MARK_BYTES).hexdigest()
+
+
+def _place_of(event_key: str) -> tuple[str, int]:
+    """The task and the number within it, from `Place.event_key`."""
+    task, _, number = event_key.rpartition("/")
+    return task, int(number) if number.isdigit() else 0
+
+
+def _segment(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    if history.started is not None and payload["run_id"] == history.started.payload["run_id"]:
+        begin(history, event)
+    else:
+        _migrated(history, event, payload)  # of the run that this one is a fork of: the state alone
 
 
 def _asked(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:
@@ -377,8 +479,11 @@ def _fired(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -
 
 
 _HANDLERS: dict[str, Callable[[RunHistory, EventEnvelope, dict[str, Any]], None]] = {
+    "run.requested": _requested,
+    "attributes.set": _attributes,
     "run.started": _started,
     "run.migrated": _migrated,
+    "run.segment.started": _segment,
     "run.cancel.requested": _stop,
     "run.deadline.passed": _stop,
     "run.signalled": _signalled,

@@ -58,6 +58,8 @@ class BaseProjection(ABC, Generic[TState]):
         local_keys: says that each partition may keep a row of its own for a key. Without it, and without
             `merge`, an event is refused if its key is not its partition key, and so is a state without keys
             of several partitions. A handler's state needs it in those cases whether it has `merge` or not.
+        takes_erased: whether `key` and `apply` get events whose data subject was erased: their payloads have
+            stand-ins (`event.sealing.seal.is_erased` tells). Otherwise they are passed over.
         previous_version: the class of the previous version, where a migration event may let this version take
             over its state (`versions/migration_event.py`); keep that class unchanged. Without such an event
             this version folds everything.
@@ -74,6 +76,7 @@ class BaseProjection(ABC, Generic[TState]):
     in_place: ClassVar[bool] = False
     on_error: ClassVar[str] = "hold"
     local_keys: ClassVar[bool] = False
+    takes_erased: ClassVar[bool] = False
     previous_version: ClassVar[type[BaseProjection[Any]] | None] = None
 
     @abstractmethod

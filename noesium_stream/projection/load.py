@@ -18,6 +18,7 @@ from noesium_stream.projection.source_line import with_line
 _SHIPPED: Final = "noesium_stream.projection.builtin"
 SHIPPED: Final[Mapping[str, str]] = {
     "execution": f"{_SHIPPED}.execution:ExecutionProjection",
+    "goals": "noesium_stream.goals.projection:GoalProjection",
     "cognitive": f"{_SHIPPED}.cognitive:CognitiveProjection",
     "index": f"{_SHIPPED}.index:IndexProjection",
 }

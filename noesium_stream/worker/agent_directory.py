@@ -57,6 +57,7 @@ class Directory:
         self._progress = progress
         self._inboxes: dict[str, tuple[str, int]] = {}
         self._tasks: dict[str, tuple[str, int]] = {}
+        self._facts: dict[str, tuple[str, int]] = {}
 
     def inbox_of(self, agent_type: str) -> tuple[str, int]:
         """Return an agent type's inbox and its number of partitions; call `learn_inbox` before."""
@@ -75,6 +76,15 @@ class Directory:
         """As `learn_inbox`, for `tasks_of`; raises `ConfigError` if the id makes no topic name."""
         if capability_id not in self._tasks:
             self._tasks[capability_id] = await self._made(self._log.topology.task(capability_id))
+
+    def facts_of(self, domain: str) -> tuple[str, int]:
+        """Return the topic of a domain's facts and its partitions; call `learn_facts` before."""
+        return self._facts[domain]
+
+    async def learn_facts(self, domain: str) -> None:
+        """As `learn_inbox`, for `facts_of`."""
+        if domain not in self._facts:
+            self._facts[domain] = await self._made(self._log.topology.events(domain))
 
     async def _made(self, topic: str) -> tuple[str, int]:
         """Create a topic where it is missing; return it with its number of partitions."""

@@ -27,6 +27,7 @@ from noesium_stream.log.port import EventLog, Subscription, TopicPartition, Type
 from noesium_stream.log.record import Record
 from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.failure_lines import WIDTH, FailureLines
+from noesium_stream.worker.own_tools import OwnTools
 from noesium_stream.worker.ownership.assignment import Assignment
 from noesium_stream.worker.ownership.owner import PartitionOwner
 from noesium_stream.worker.ownership.takeovers import takeover_lines
@@ -90,6 +91,7 @@ class Host(ABC):
         self._registry = CapabilityRegistry(
             log, clock=context.clock, policy=context.policy, folder=context.home / SNAPSHOTS
         )
+        self._own_tools = OwnTools(log, self._agents, self._registry, self._telling)
         self._owners: dict[TopicPartition, PartitionOwner[Any]] = {}
         self._subscription: Subscription | None = None
         self._failure: asyncio.Future[None] | None = None
@@ -131,6 +133,7 @@ class Host(ABC):
             self._context.progress(f"{agent.agent_type}: {swept} states of topics that are gone were removed")
         for capability in agent.capabilities:
             await self._registry.register(self._context.agent_ref, capability)
+        await self._own_tools.register()
         await self._say(
             AgentStarted(
                 agent_id=self._context.agent_ref.agent_id,
@@ -182,6 +185,7 @@ class Host(ABC):
             self._answered = await self._beat_if_possible(beat)
             sequence += 1
             await self._follow_if_possible()
+            await self._own_tools.refresh()
             await self._say_takeovers()
             # Not `wait_for`: in Python 3.11 it loses a cancellation that comes as the awaited call ends.
             with suppress(TimeoutError):
@@ -273,6 +277,7 @@ class Host(ABC):
             )
         # A subscription that failed has not revoked these.
         await self._release(list(self._owners))
+        await self._own_tools.close()
         await self._registry.close()
         self._telling.close()
         while self._started:

@@ -11,6 +11,7 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.generations import Generation, generations, generations_in
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition
 from noesium_stream.log.topics import generation_of
+from noesium_stream.tool.atomic import AtomicTool
 from noesium_stream.worker.agent_directory import Directory
 from noesium_stream.worker.circuits import Circuits
 from noesium_stream.worker.context import PartitionContext
@@ -75,12 +76,19 @@ class RunHost(Host):
 
     async def start(self) -> None:
         """See `Host.start`; takes tasks from then on."""
+        for agent in self._graphic:
+            if agent.toolbox is not None:
+                agent.toolbox.trust(self._accepts)
+                await agent.toolbox.start()
         await super().start()
         for capability_id in dict.fromkeys(self._graphic[0].tasks):
             context = self._agent.context
             taking = TaskTaking(self._log, context, capability_id, self._directory(), self._failed)
             self._takings.append(taking)
             await taking.start()
+
+    def _accepts(self, tool: AtomicTool) -> bool:
+        return self._own_tools.is_accepted(self.agent_type, tool.tool_id, tool.definition_hash)
 
     async def close(self) -> None:
         """See `Host.close`; calls of given-up runs end with the process."""
@@ -94,6 +102,10 @@ class RunHost(Host):
         try:
             await super().close()
         finally:
+            for agent in self._graphic:
+                if agent.toolbox is not None:
+                    await agent.toolbox.stop()
+                agent.memory.close()
             await self._pieces.close()
             await self._watch.close()
             await self._circuits.settled()

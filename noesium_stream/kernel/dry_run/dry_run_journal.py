@@ -21,9 +21,10 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.rules.agent_calls import CALLS
 from noesium_stream.event.rules.effect_ledger import awaits_decision
+from noesium_stream.event.rules.tool_calls import is_told
 from noesium_stream.event.standard import ForkRef, SideEffectClass
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, TaskTopic, Wanted
+from noesium_stream.kernel.journal import Destination, FactTopic, Provider, RunIdentity, TaskTopic, Wanted
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock
 from noesium_stream.kernel.recording.fork import inherit, shared_history
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, call_key, is_call
@@ -154,7 +155,7 @@ class DryRunJournal(Replaying):
         trace: TraceContext,
         causation_id: str | None,
         idempotency_key: str | None = None,
-        to: Destination | TaskTopic | None = None,
+        to: Destination | TaskTopic | FactTopic | None = None,
     ) -> EventEnvelope:
         """Note what the run would do; a new call stops its task with the next `commit` or `until`.
 
@@ -172,7 +173,7 @@ class DryRunJournal(Replaying):
             if not self._may_call(kind, payload):
                 self._stop_task()
                 return made
-        elif not kind.startswith(_OF_KERNEL):
+        elif not kind.startswith(_OF_KERNEL) and not is_told(kind, payload):
             self._here().events.append((kind, payload))
         self.history.apply(made)
         return made

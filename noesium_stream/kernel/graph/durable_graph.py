@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from contextvars import copy_context
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, cast
 
 from langchain_core.callbacks import BaseCallbackManager
@@ -43,12 +43,14 @@ from noesium_stream.kernel.graph.resume import (
     ResumePoint,
     ResumeSaver,
     WalkSaver,
+    first_step,
     migrated_point,
     resume_point,
 )
+from noesium_stream.kernel.graph.segments import SegmentDueError, SegmentEnd, Segments
 from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.reach import Reach
-from noesium_stream.kernel.run_context import Durability, RunContext, running
+from noesium_stream.kernel.run_context import Durability, RunContext, Toolbox, running
 from noesium_stream.kernel.run_history import RunHistory
 from noesium_stream.kernel.state.node_values import identified, message_keys
 from noesium_stream.kernel.state.state_hash import StateHash, state_channels
@@ -74,6 +76,7 @@ class DurableGraph:
         mode: what the nodes may do (RFC-1001 §12.3).
         walk_steps: number of supersteps from which on a run resumes at a folded checkpoint.
         owner: the class of the agent whose graph it is.
+        toolbox: the agent's tools, if it has some.
 
     Raises:
         GraphError: the graph cannot run in STRICT mode; it names every problem.
@@ -88,6 +91,7 @@ class DurableGraph:
         mode: ExecutionMode = ExecutionMode.PRAGMATIC,
         walk_steps: int = WALK_STEPS,
         owner: type | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
         if mode is ExecutionMode.STRICT:
             require_strict(graph)
@@ -96,6 +100,7 @@ class DurableGraph:
         self._messages = message_keys(graph)
         self._channels = state_channels(graph)
         self._mode = mode
+        self._toolbox = toolbox
         self._durability = durability
         self._walk_steps = walk_steps
         self._wrapped = graph.copy(
@@ -110,32 +115,60 @@ class DurableGraph:
         )
 
     async def execute(
-        self, journal: RunJournal, initial_state: Any, config: RunnableConfig | None = None
+        self,
+        journal: RunJournal,
+        initial_state: Any,
+        config: RunnableConfig | None = None,
+        segments: Segments | None = None,
     ) -> Any:
         """Run the graph on top of what the journal already holds; return the final state.
+
+        With `segments` the run begins a new segment from time to time, and is executed from there as after a
+        crash.
 
         Raises:
             NodeExecutionError: a node failed for good on an earlier execution, or the recursion limit is
                 reached. An error that a node raises on this execution is raised unchanged; it is on the log.
             FencedError, CommitUnknownError: this process does not own the run any more.
         """
-        run = RunContext(journal, self._durability, self._mode, self.reach, state=StateHash(self._channels))
-        graph, given, settings, options = self._from_where(journal, initial_state, config)
-        try:
-            with running(run):
-                final = await _final(graph, given, settings, options)
-        except GraphRecursionError as error:
-            raise _limit_reached(config) from error
-        finally:
-            run.stop()
+        end = None if segments is None else SegmentEnd(segments.steps)
+        while True:
+            run = self._context(journal, end)
+            graph, given, settings, options = self._from_where(journal, initial_state, config)
+            try:
+                with running(run):
+                    final = await _final(graph, given, settings, options)
+            except SegmentDueError:
+                pass  # what follows asks `end`: LangGraph may keep this from us
+            except GraphRecursionError as error:
+                raise _limit_reached(config) from error
+            finally:
+                run.stop()
+            if segments is None or end is None or not end.due:
+                break
+            if await segments.begin(journal, initial_state):
+                end = SegmentEnd(segments.steps)
+            else:
+                end.postpone(journal.history)
         run.end()
         return final
+
+    def _context(self, journal: RunJournal, end: SegmentEnd | None) -> RunContext:
+        return RunContext(
+            journal,
+            self._durability,
+            self._mode,
+            self.reach,
+            state=StateHash(self._channels),
+            toolbox=self._toolbox,
+            before_step=None if end is None else partial(end.check, journal.history),
+        )
 
     async def execute_within(
         self, journal: RunJournal, initial_state: Any, within: str, config: RunnableConfig | None = None
     ) -> Any:
         """As `execute`, for a graph that undoes a part of a run; its task paths begin with `within`."""
-        run = RunContext(journal, self._durability, self._mode, self.reach, within)
+        run = RunContext(journal, self._durability, self._mode, self.reach, within, toolbox=self._toolbox)
         try:
             with running(run):
                 return await self._wrapped.ainvoke(initial_state, config)
@@ -153,7 +186,14 @@ class DurableGraph:
         stream_mode: Any = "values",
     ) -> AsyncIterator[Any]:
         """As `execute`; yields what LangGraph's `astream` yields for this `stream_mode`."""
-        run = RunContext(journal, self._durability, self._mode, self.reach, state=StateHash(self._channels))
+        run = RunContext(
+            journal,
+            self._durability,
+            self._mode,
+            self.reach,
+            state=StateHash(self._channels),
+            toolbox=self._toolbox,
+        )
         graph, given, settings, options = self._from_where(journal, initial_state, config)
         stream: Any = graph.astream(given, settings, stream_mode=stream_mode, **options)
         async with aclosing(stream) as chunks:
@@ -200,8 +240,8 @@ class DurableGraph:
 
     def _point(self, history: RunHistory, initial_state: Any) -> ResumePoint | None:
         """The checkpoint to resume from; None: walk from the beginning."""
-        moved = history.migrated
-        walked = len(history.steps) - (0 if moved is None else moved.payload["step"] - 1)
+        moved, first = history.migrated, first_step(history)
+        walked = sum(step >= first for step in history.steps)
         with building(self.reach.builds):
             point = resume_point(self.graph, history, initial_state) if walked >= self._walk_steps else None
             if point is None and moved is not None:

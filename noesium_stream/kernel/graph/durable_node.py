@@ -101,6 +101,11 @@ class DurableNode(Runnable[Any, Any]):
         self._handled = handled
 
     @property
+    def bound(self) -> Runnable[Any, Any]:
+        """LangGraph's runnable of the body."""
+        return self._bound
+
+    @property
     def compensations(self) -> tuple[str, ...]:
         """The reference of what undoes the node, if it names something."""
         named = self._meta.compensation
@@ -300,6 +305,7 @@ class DurableNode(Runnable[Any, Any]):
             delta=delta,
             duration_ms=_elapsed(clock.monotonic() - begun),
             entropy_sources=list(self._meta.entropy_sources),
+            taken=dict(sorted(step.taken.items())) or None,
         )
         key = "/".join((step.run_id, str(step.key[0]), step.key[1], "completed"))
         trace = journal.identity.trace.child(clock.token(8))

@@ -16,12 +16,12 @@ from noesium_stream.errors import CheckpointError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.run_history import RunHistory, StepKey, superstep, undo_id
+from noesium_stream.kernel.segment_state import MOVES
 
 _OVERWRITE: Final = "__overwrite__"
 _COMMAND: Final = "__command__"
-_MOVED: Final = "run.migrated"
 _SHARED: Final = frozenset(
-    {"kernel.node.completed", "kernel.node.failed", "kernel.checkpoint.created", _MOVED}
+    {"kernel.node.completed", "kernel.node.failed", "kernel.checkpoint.created", *MOVES}
 )
 
 
@@ -119,7 +119,7 @@ def _is_until(event: EventEnvelope, step: int) -> bool:
         return False
     if kind == "kernel.checkpoint.created":
         return int(event.payload["step"]) <= step
-    if kind == _MOVED:
+    if kind in MOVES:
         return int(event.payload["step"]) <= step + 1
     if undo_id(_key(event)) is not None:
         return False  # a compensation of the parent
@@ -137,7 +137,7 @@ def _open_steps(run: RecordedRun) -> set[StepKey]:
             continue
         if kind == "kernel.node.entered":
             found.add(_key(item.event))
-        elif kind == _MOVED:
+        elif kind in MOVES:
             move = item.event.payload
             kept = {f"pull:{name}" for name in move["next"]}
             found = {key for key in found if key[0] != move["step"] or "|" in key[1] or key[1] in kept}
@@ -155,7 +155,7 @@ def _with_values(
 
     If the run was moved to another version after it, the state of the move gets them.
     """
-    moves = [i for i, event in enumerate(events) if event.event_type == _MOVED]
+    moves = [i for i, event in enumerate(events) if event.event_type in MOVES]
     if moves and events[moves[-1]].payload["step"] == step + 1:
         payload = events[moves[-1]].payload
         state = {**payload["state"], **values}

@@ -9,7 +9,7 @@ from noesium_stream.clock import Clock
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, TaskTopic, Wanted
+from noesium_stream.kernel.journal import Destination, FactTopic, Provider, RunIdentity, TaskTopic, Wanted
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording
 from noesium_stream.kernel.recording.replaying import Replaying
 from noesium_stream.kernel.run_history import RunHistory
@@ -41,7 +41,7 @@ class RecordedJournal(Replaying):
         trace: TraceContext,
         causation_id: str | None,
         idempotency_key: str | None = None,
-        to: Destination | TaskTopic | None = None,
+        to: Destination | TaskTopic | FactTopic | None = None,
     ) -> EventEnvelope:
         """Ignore checkpoints between recorded steps; anything else is new and ends the walk."""
         if event.event_type() != "kernel.checkpoint.created":

@@ -25,6 +25,7 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.canonical import canonical_json
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, COMMANDS, input_of
 from noesium_stream.event.rules.run_life import ENDINGS
+from noesium_stream.event.rules.tool_calls import is_told
 from noesium_stream.kernel.run_history import StepKey
 from noesium_stream.log.headers import SOURCE
 from noesium_stream.log.record import Record
@@ -319,7 +320,7 @@ class _Fold:
             if key not in self._calls:
                 self._calls[key] = {"type": kind, **call_content(kind, payload), "outcomes": []}
                 step.calls.append(self._calls[key])
-        elif not kind.startswith(_KERNEL):
+        elif not kind.startswith(_KERNEL) and not is_told(kind, payload):
             step.events.append({"type": kind, "payload": payload})
 
     def finished(self) -> list[CanonicalStep]:

@@ -18,9 +18,11 @@ from typing import Final
 
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS
+from noesium_stream.event.rules.tool_calls import INVOKED, is_told
 from noesium_stream.kernel.compensation.plan import Undoing
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, call_key, is_call
 from noesium_stream.kernel.run_history import SIGNAL_AWAITED, RunHistory, StepKey, nested_in, step_id, undo_id
+from noesium_stream.kernel.segment_state import MOVES
 
 _LIFE: Final = ("run.", "command.")
 SERVED: Final = frozenset(
@@ -99,7 +101,8 @@ class RecordedStep:
 class ReplayIndex:
     """The recording of one run by steps; `history` is the start of a replay.
 
-    With `part` it covers only the graph that undid this part of the run.
+    With `part` it covers only the graph that undid this part of the run. `invoked` has each `tool.invoked` of
+    the kernel, by its idempotency key.
     """
 
     def __init__(self, run: RecordedRun, part: Undoing | None = None) -> None:
@@ -107,6 +110,7 @@ class ReplayIndex:
         self._part = part
         self.steps: dict[StepKey, RecordedStep] = {}
         self.checkpoints: dict[int, EventEnvelope] = {}
+        self.invoked: dict[str, EventEnvelope] = {}
         self.history = RunHistory()
         self._homes: dict[str, StepKey] = {}
         self._calls: dict[str, RecordedCall] = {}
@@ -193,8 +197,10 @@ class ReplayIndex:
                 continue
             elif kind.startswith(_NODE):
                 self._node(index, event)
-            elif kind == SIGNAL_AWAITED:
-                continue  # a note for people: a signal that is on the log by now is not waited for
+            elif kind == SIGNAL_AWAITED or is_told(kind, event.payload):
+                # For readers: a signal that is on the log by now is not waited for.
+                if kind == INVOKED and event.idempotency_key is not None:
+                    self.invoked[event.idempotency_key] = event
             elif kind == "kernel.checkpoint.created":
                 self.checkpoints.setdefault(event.payload["step"], event)
             elif item.received or kind in SERVED:
@@ -272,7 +278,7 @@ class ReplayIndex:
             event, kind = item.event, item.event.event_type
             key = call_key(event.payload)
             by_itself = item.received and kind != "run.cancel.requested" and key not in self._calls
-            begins = kind in ("run.requested", "run.started", "run.migrated") or event is self.run.command
+            begins = kind in ("run.requested", "run.started", *MOVES) or event is self.run.command
             if begins or by_itself or event.event_id in early or key in answered:
                 self.history.apply(event)
         if self._part is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.contract import Contract
 from noesium_stream.kernel.journal import RunPieces, Wanted
 
@@ -14,6 +15,10 @@ class Replaying:
     """Base of the `RunJournal`s that read a recording."""
 
     pieces: RunPieces | None = None
+
+    def recorded(self, call_id: str) -> EventEnvelope | None:
+        """None: a journal that looks ahead has its own."""
+        return None
 
     @property
     def limits(self) -> None:
@@ -33,6 +38,9 @@ class Replaying:
         return Contract()
 
     async def learn_inbox(self, agent_type: str) -> None:
+        """Do nothing: nothing is sent."""
+
+    async def learn_facts(self, domain: str) -> None:
         """Do nothing: nothing is sent."""
 
     async def learn_tasks(self, capability_id: str) -> None:

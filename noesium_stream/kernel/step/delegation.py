@@ -17,8 +17,9 @@ from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import CapabilityError, ConfigError, DeadlineExceededError, StateError
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.agent_calls import capability_call, tool_call, tool_capability_id
-from noesium_stream.event.standard import Grant
-from noesium_stream.event.trust.grants import grant_in, narrowed
+from noesium_stream.event.standard import Grant, ToolLimits
+from noesium_stream.event.trust.grants import grant_in, limited_grant, limits_of, narrowed
+from noesium_stream.event.trust.speaking import principal_of
 from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.kernel.step.invocation import Call, Invocation, OnUnresolved, has_failed
 from noesium_stream.kernel.step.position import Place
@@ -46,10 +47,13 @@ class Delegation:
         allow_cycle: bool = False,
         roles: Collection[str] | None = None,
         scopes: Collection[str] | None = None,
+        permissions: Collection[str] | None = None,
+        mode: str | None = None,
     ) -> Any:
         """See `Step.invoke`."""
         call = Call("invoke", capability_id, version, capability_call, allow_cycle=allow_cycle)
-        return await self._ask(call, arguments, deadline, on_unresolved, self._grant(roles, scopes))
+        grant = self._grant(roles, scopes, limits_of(permissions, mode))
+        return await self._ask(call, arguments, deadline, on_unresolved, grant)
 
     async def invoke_many(
         self,
@@ -115,21 +119,28 @@ class Delegation:
         allow_cycle: bool = False,
         roles: Collection[str] | None = None,
         scopes: Collection[str] | None = None,
+        permissions: Collection[str] | None = None,
+        mode: str | None = None,
     ) -> Any:
         """See `Step.request_task`."""
         task_capability(capability_id)
         call = Call("task", capability_id, None, capability_call, allow_cycle=allow_cycle)
-        return await self._ask(
-            call, arguments, deadline, "wait", self._grant(roles, scopes), made_by=TaskInvocation
-        )
+        grant = self._grant(roles, scopes, limits_of(permissions, mode))
+        return await self._ask(call, arguments, deadline, "wait", grant, made_by=TaskInvocation)
 
     def _grant(
-        self, roles: Collection[str] | None = None, scopes: Collection[str] | None = None
+        self,
+        roles: Collection[str] | None = None,
+        scopes: Collection[str] | None = None,
+        limits: ToolLimits | None = None,
     ) -> Grant | None:
         """What the called run may act with: the run's own grant, or the part of it that the call hands on."""
         started = self._place.history.started
         own = None if started is None else grant_in(started.payload)
-        return None if own is None else narrowed(own, roles, scopes)
+        if own is not None:
+            return narrowed(own, roles, scopes, limits)
+        agent = self._place.journal.identity.agent
+        return None if limits is None else limited_grant(principal_of(agent), limits)
 
     async def _ask(
         self,

@@ -47,12 +47,18 @@ from noesium_stream.kernel.retry import Retries
 from noesium_stream.kernel.run_history import RunHistory
 from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.kernel.step.effect_call import Ended, carry, make, make_assured, stay
+from noesium_stream.kernel.step.told_effect import Told
 
 LEFT = "its owner gave the partition up while the call was under way, or died"
 NOT_BEGUN = "its owner gave the partition up before the call began"
 
 _NOT_BEGUN_TYPE = "NotBegun"
 _NO_LONGER_OWNER = (FencedError, CommitUnknownError, LogClosedError)
+
+
+def as_it_is(value: Any) -> Any:
+    """Return a value."""
+    return value
 
 
 class Site(Protocol):
@@ -83,6 +89,8 @@ class Effect:
         graph: the call executes a graph, whose steps are on the log: if its process loses the run, that is
             not a failure of the call.
         passed_over: whether it skipped failures that an earlier attempt had seen.
+        told: what tells of it and lets its calls begin, if it is a tool call.
+        from_person: makes its result of what a person says that it has given.
     """
 
     site: Site
@@ -97,6 +105,8 @@ class Effect:
     part_of: str | None = None
     graph: bool = False
     passed_over: bool = False
+    told: Told | None = None
+    from_person: Callable[[Any], Any] = as_it_is
     _raised: dict[str, Exception] = field(default_factory=dict)
 
     async def outcome(self, call: Callable[[str], Awaitable[Any]]) -> Any:
@@ -109,10 +119,12 @@ class Effect:
         failures = tried = 0
         while True:
             effect_id = derived_id(self.base, str(failures))
+            refused = None if self.told is None else await self.told.passed(effect_id, self.effect_class)
             known = self.site.history.outcomes.get(effect_id)
             if known is None:
-                await self._make(effect_id, call, tried + 1)
+                await self._make(effect_id, call, tried + 1, refused)
             elif known.event_type == "effect.completed":
+                self._tell(effect_id, known)
                 return known.payload.get("result")
             elif awaits_decision(known):
                 decided = await self._decision(effect_id, known, tried + 1)
@@ -120,18 +132,29 @@ class Effect:
                     continue
                 decision = decided.payload
                 if decision["decision"] == "result":
-                    return decision.get("result")
-                if decision["decision"] == "retry" and known.event_type == "effect.outcome.unknown":
+                    return self.from_person(decision.get("result"))
+                if self._repeats(known, decision):
                     await self._perform(effect_id, call, tried + 1, intend=True)
                     continue
                 if decision["decision"] == "fail" and not self._was_earlier(known):
                     raise self._given_up(effect_id, decision)
                 failures, tried = failures + 1, 0
             elif self._was_earlier(known):
+                self._tell(effect_id, known)
                 failures, tried = failures + 1, 0
             else:
+                self._tell(effect_id, known)
                 await self._until_retried(effect_id, known)
                 failures, tried = failures + 1, tried + 1
+
+    @staticmethod
+    def _repeats(outcome: EventEnvelope, decision: dict[str, Any]) -> bool:
+        """Whether a person wants a call of unknown outcome to be made again, under the same key."""
+        return decision["decision"] == "retry" and outcome.event_type == "effect.outcome.unknown"
+
+    def _tell(self, effect_id: str, outcome: EventEnvelope) -> None:
+        if self.told is not None:
+            self.told.outcome(effect_id, outcome)
 
     def _was_earlier(self, known: EventEnvelope) -> bool:
         """Whether an earlier attempt of the node has seen this failure (True if attempts are unknown)."""
@@ -153,6 +176,8 @@ class Effect:
         if decided is None and history.outcomes.get(effect_id) is known:
             self._stage_reported(effect_id, tries)
             await self.site.journal.commit()
+        if decided is not None and self.told is not None and not self._repeats(known, decided.payload):
+            self.told.decided(effect_id, decided.payload, self.from_person)
         return decided
 
     def _given_up(self, effect_id: str, decision: dict[str, Any]) -> EffectFailedError:
@@ -174,12 +199,20 @@ class Effect:
         journal = self.site.journal
         await journal.until(lambda: journal.has_passed(due_ms), due_ms)
 
-    async def _make(self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int) -> None:
+    async def _make(
+        self,
+        effect_id: str,
+        call: Callable[[str], Awaitable[Any]],
+        tries: int,
+        refused: Exception | None,
+    ) -> None:
         known = effect_id in self.site.history.requested
         if known and self.effect_class is SideEffectClass.EXTERNAL:
             await self._left_behind(effect_id, tries)
-            return
-        await self._perform(effect_id, call, tries, intend=not known)
+        elif refused is not None:
+            await self._refuse(effect_id, tries, refused, known=known)
+        else:
+            await self._perform(effect_id, call, tries, intend=not known)
 
     async def _left_behind(self, effect_id: str, tries: int) -> None:
         """Handle an effect that was begun and is not called again. If another process called it, wait until
@@ -204,8 +237,15 @@ class Effect:
         """Record the intent, call, record the outcome; an orderly release waits for the end."""
         activity = self.site.journal.activity
         await activity.may_begin()
+        turn = nullcontext() if self.told is None else self.told.gate.turn()
         # The steps and effects of a graph are waited for one by one.
-        with nullcontext() if self.graph else activity.calling():
+        async with turn:
+            await self._in_turn(effect_id, call, tries, intend=intend)
+
+    async def _in_turn(
+        self, effect_id: str, call: Callable[[str], Awaitable[Any]], tries: int, *, intend: bool
+    ) -> None:
+        with nullcontext() if self.graph else self.site.journal.activity.calling():
             answered = self.site.history.outcomes.get(effect_id)
             if intend:
                 try:
@@ -218,6 +258,10 @@ class Effect:
             await self._call(effect_id, call, tries)
 
     async def _intend(self, effect_id: str) -> None:
+        self._stage_intent(effect_id)
+        await self.site.journal.commit()
+
+    def _stage_intent(self, effect_id: str, refused: Exception | None = None) -> None:
         event = EffectRequested(
             run_id=self.site.run_id,
             effect_id=effect_id,
@@ -234,8 +278,9 @@ class Effect:
         # A repeated call keeps the function's key; each event of it has a key of its own.
         answered = self.site.history.outcomes.get(effect_id)
         key = effect_id if answered is None else derived_id(effect_id, "again", answered.event_id)
+        if self.told is not None and answered is None:
+            self.told.begun(effect_id, refused)
         self.site.stage(event, key=key)
-        await self.site.journal.commit()
 
     def _deadline_ms(self) -> int | None:
         if self.timeout is None or self.effect_class is not SideEffectClass.EXTERNAL or self.graph:
@@ -261,17 +306,8 @@ class Effect:
             error = failure_of_code(raised, task)
             if error is None or (self.graph and isinstance(error, _NO_LONGER_OWNER)):
                 raise
-            if ended.expired:
-                perhaps = f"it had not ended after {self.timeout}"
-            elif perhaps is not None:
-                perhaps = f"{perhaps}: {brief(error)}"
-            elif isinstance(error, OutcomeUnknownError):
-                perhaps = brief(error)
-            if perhaps is not None and self.effect_class is SideEffectClass.EXTERNAL:
-                self._stage_unknown(effect_id, perhaps)
-            else:
-                self._stage_failed(effect_id, error, tries, begun, type(raised))
-            if error is raised:
+            self._fail(effect_id, ended, error, perhaps, tries, begun, type(raised))
+            if error is raised and not ended.expired:
                 self._raised[effect_id] = error
             await self.site.journal.commit()
             return
@@ -281,9 +317,37 @@ class Effect:
             result=result,
             duration_ms=self.site.since(begun),
         )
-        self.site.stage(done, self._cause(effect_id))
+        self._tell(effect_id, self.site.stage(done, self._cause(effect_id)))
         # Send it at once: the node may go on for hours, and only the record says that it was done.
         self.site.journal.flush()
+
+    def _fail(
+        self,
+        effect_id: str,
+        ended: Ended,
+        error: Exception,
+        perhaps: str | None,
+        tries: int,
+        begun: float,
+        kind: type[BaseException],
+    ) -> None:
+        """Stage the failure of a call, or that nobody knows what it did."""
+        if ended.expired:
+            perhaps = f"it had not ended after {self.timeout}"
+        elif perhaps is not None:
+            perhaps = f"{perhaps}: {brief(error)}"
+        elif isinstance(error, OutcomeUnknownError):
+            perhaps = brief(error)
+        if perhaps is not None and self.effect_class is SideEffectClass.EXTERNAL:
+            self._stage_unknown(effect_id, perhaps)
+            if ended.expired and self.told is not None:
+                self.told.timed_out(effect_id)
+            return
+        if ended.expired and self.told is not None:
+            error = self.told.telling.limit_error()
+            kind = type(error)
+            self._raised[effect_id] = error
+        self._stage_failed(effect_id, error, tries, begun, kind)
 
     async def _made(self, effect_id: str, call: Callable[[str], Awaitable[Any]], begun: float) -> Ended:
         activity = self.site.journal.activity
@@ -336,7 +400,18 @@ class Effect:
             retry_in_ms=pause_ms,
             awaits_decision=self.compensates is not None and pause_ms is None,
         )
-        self.site.stage(failed, self._cause(effect_id))
+        self._tell(effect_id, self.site.stage(failed, self._cause(effect_id)))
+
+    async def _refuse(self, effect_id: str, tries: int, refused: Exception, *, known: bool) -> None:
+        """Record a refused call: its intent, the refusal and the failure in one commit; nothing is called."""
+        begun = self.site.clock.monotonic()
+        if not known:
+            self._stage_intent(effect_id, refused)
+        if effect_id not in self.site.history.outcomes:  # else a journal that replays has the outcome
+            self.retries = None
+            self._stage_failed(effect_id, refused, tries, begun, type(refused))
+            self._raised[effect_id] = refused
+        await self.site.journal.commit()
 
     # -- calls that outlast the stay of their run ----------------------------------------------------
 
@@ -407,7 +482,7 @@ class Effect:
                 "awaits_decision": self.compensates is not None and pause_ms is None,
             }
             event = event.model_copy(update=said)
-        self.site.stage(event, report.event_id)
+        self._tell(effect_id, self.site.stage(event, report.event_id))
 
 
 def outcome_of(report: EventEnvelope) -> EffectCompleted | EffectFailed:

@@ -44,6 +44,7 @@ from noesium_stream.event.standard import (
 )
 from noesium_stream.kernel.journal import Destination, Provider, TaskTopic, Wanted
 from noesium_stream.kernel.run_history import RunHistory
+from noesium_stream.kernel.step.budget_share import share_of
 from noesium_stream.kernel.step.piecewise import expect_pieces
 from noesium_stream.kernel.step.position import Place
 
@@ -182,8 +183,8 @@ class Invocation:
             call.capability_id,
             call.version,
             tuple(self._tried),
-            None if grant is None else tuple(grant.roles),
-            None if grant is None else tuple(grant.scopes),
+            None if grant is None or grant.roles is None else tuple(grant.roles),
+            None if grant is None or grant.scopes is None else tuple(grant.scopes),
         )
 
     async def _send_again(self, failed_id: str, number: int, failure: NoesiumError, began: bool) -> bool:
@@ -223,7 +224,7 @@ class Invocation:
         if limits is None:
             return
         identity, history = journal.identity, self._history
-        limits.check_number(len(history.invoked), len(history.unanswered))
+        limits.check_number(history.calls_made, len(history.unanswered))
         depth = identity.trace.depth + 1
         limits.check_chain(identity.path, depth, provider.agent_type, self._call.allow_cycle)
         provider.contract.check_input(self._call.capability_id, self._arguments)
@@ -245,6 +246,8 @@ class Invocation:
             "grant": self._call.grant,
             "path": list(identity.path),
             "allow_cycle": self._call.allow_cycle or None,
+            "labels": sorted(self._place.labels()) or None,
+            "budget": share_of(self._place),
             "reply_to": ReplyTo(agent_type=identity.agent.agent_type, run_id=run_id, call_id=call_id),
         }
         invoked = journal.stage(

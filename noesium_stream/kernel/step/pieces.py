@@ -20,6 +20,7 @@ from noesium_stream.errors import RecordTooLargeError, StateError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.stream_pieces import MAX_PIECE_BYTES, Attempt
+from noesium_stream.event.sealing.seal import subject_entry
 from noesium_stream.event.standard.stream import StreamPiece
 from noesium_stream.kernel.journal import RunPieces
 from noesium_stream.kernel.run_context import current_run
@@ -146,6 +147,7 @@ class StepPieces:
             correlation_id=identity.correlation_id,
             partition_key=place.run_id,
             payload=piece.payload(),
+            metadata=subject_entry(place.entered.metadata),
             stream_sequence=number,
             stream_final=True if final else None,
         )

@@ -26,6 +26,7 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.payload.canonical import canonical_json
 from noesium_stream.event.rules.agent_calls import CALLS, input_of
+from noesium_stream.event.rules.tool_calls import is_told
 from noesium_stream.event.standard import (
     EffectCompleted,
     EffectFailed,
@@ -34,7 +35,7 @@ from noesium_stream.event.standard import (
     NodeRetried,
 )
 from noesium_stream.kernel.decorators import NodeMeta
-from noesium_stream.kernel.journal import RunJournal
+from noesium_stream.kernel.journal import FactTopic, RunJournal
 from noesium_stream.kernel.run_history import StepKey
 from noesium_stream.kernel.state.typed_json import check_size
 from noesium_stream.kernel.step.subgraph_calls import Subcalls
@@ -95,6 +96,7 @@ class Place:
         closed: the node has ended; tasks that it has left running may record outcomes of its calls, nothing
             else.
         emitted: the domain events from `Step.emit` so far.
+        taken: one more than the number of the last signal that the body has taken, by name.
         facade: the `Step` that the body uses; None: it has not asked for one.
         pieces: the pieces of the answer that the body has written; None: it has not asked for them.
         silent: this execution writes no pieces: it is compared with another one.
@@ -126,6 +128,7 @@ class Place:
         self.tried_again = False
         self.closed = False
         self.emitted: list[DomainEvent] = []
+        self.taken: dict[str, int] = {}
         self.facade: Any = None
         self.pieces: Any = None
         self.silent = False
@@ -249,9 +252,23 @@ class Place:
         content = hashlib.sha256(canonical_json(arguments)).hexdigest()
         occurrence = self.occurrence(f"{kind}:{name}:{content}")
         call_id = self.derived(kind, name, content, str(occurrence))
+        self.note_call(call_id)
+        return call_id
+
+    def labels(self) -> frozenset[str]:
+        """The labels of all that the step can have read by now (see `event/rules/provenance.py`)."""
+        return self.history.provenance.reaching(self.entered.event_id)
+
+    def next_call_id(self, kind: str, name: str, arguments: Any) -> str:
+        """What `call_id` would return; counts nothing."""
+        content = hashlib.sha256(canonical_json(arguments)).hexdigest()
+        return self.derived(kind, name, content, str(self._seen.get(f"{kind}:{name}:{content}", 0)))
+
+    def note_call(self, call_id: str) -> None:
+        """Note that this execution makes the call of this id."""
+        self.check_open()
         self.called.add(call_id)
         self._not_repeated.pop(call_id, None)
-        return call_id
 
     def unmade(self) -> list[EventEnvelope]:
         """The requests of an earlier execution of this node that this one has not made (yet).
@@ -326,6 +343,13 @@ class Place:
         cause = cause or self.entered.event_id
         return self.journal.stage(event, trace=self.span(), causation_id=cause, idempotency_key=key)
 
+    def stage_to(self, event: DomainEvent, to: FactTopic, key: str) -> EventEnvelope:
+        """As `stage`, and to a topic of facts in the same commit; its topic is known to the journal."""
+        self.check_open()
+        return self.journal.stage(
+            event, trace=self.span(), causation_id=self.entered.event_id, idempotency_key=key, to=to
+        )
+
     def stage_events(self, returned: Sequence[DomainEvent]) -> None:
         """Stage the emitted events, then the returned ones; a node that fails emits nothing.
 
@@ -340,6 +364,12 @@ class Place:
                     hint="Give the event a domain of its own, such as `ticket.answered`.",
                 )
             payload = event.payload()
+            if is_told(event.event_type(), payload):
+                raise StateError(
+                    f"The node {self.node} emits {event.event_type()} with a run_id: the kernel alone writes "
+                    "that, about calls that it makes.",
+                    hint="Leave run_id out, or have a tool called with step.tool, a model by a JournaledLLM.",
+                )
             check_size(payload, event.event_type(), f"The node {self.node}")
             self._check_known(event, payload)
             self.stage(event, key=self.event_key(str(index)))

@@ -21,7 +21,13 @@ from noesium_stream.errors import (
     StrictModeError,
 )
 from noesium_stream.event.domain_event import DomainEvent
-from noesium_stream.event.standard import SideEffectClass
+from noesium_stream.event.rules.attributes import (
+    AttributeValue,
+    check_count,
+    checked_attributes,
+    with_attributes,
+)
+from noesium_stream.event.standard import AttributesSet, SideEffectClass
 from noesium_stream.kernel.callable_reference import Undo
 from noesium_stream.kernel.modes import current_mode
 from noesium_stream.kernel.retry import Retries
@@ -34,7 +40,7 @@ from noesium_stream.kernel.step.invocation import OnUnresolved
 from noesium_stream.kernel.step.pieces import pieces_of
 from noesium_stream.kernel.step.piecewise import PiecewiseAnswer
 from noesium_stream.kernel.step.position import Place, this_step
-from noesium_stream.kernel.step.waits import Waits
+from noesium_stream.kernel.step.waits import Signal, Waits
 
 T = TypeVar("T")
 
@@ -50,6 +56,20 @@ def current_step() -> Step:
         place.facade = Step(place)
     step: Step = place.facade
     return step
+
+
+def require_effects(node: str, name: str) -> None:
+    """Refuse a direct effect in STRICT mode.
+
+    Raises:
+        StrictModeError: names the node, and what it would have called.
+    """
+    if current_mode() is ExecutionMode.STRICT:
+        raise StrictModeError(
+            f"The node {node} calls {name} by itself, which STRICT mode does not allow.",
+            hint="Let another agent do it: offer it there as a tool (agent_from_tools) and call it with "
+            "step.call_tool, or as a capability and call it with step.invoke.",
+        )
 
 
 class Step:
@@ -86,6 +106,29 @@ class Step:
         """Put a domain event into the step's commit; equivalent to returning it in `_pending_events`."""
         self._place.emitted.append(event)
 
+    def set_attributes(
+        self, attributes: Mapping[str, AttributeValue] | None = None, **named: AttributeValue
+    ) -> None:
+        """Say what the run is about, so that people find it: the event is a part of the step's commit.
+
+            step.set_attributes(customer=7, region="north")
+
+        `noesium runs --where 'customer = 7'` and `Client.list_runs(where=...)` select by it. Values are
+        texts, numbers, booleans and aware datetimes; None takes an attribute away, others stay as they are.
+
+        Raises:
+            ConfigError: a name or a value is none, or the run would have over 50 attributes.
+        """
+        changes = checked_attributes({**(attributes or {}), **named})
+        if not changes:
+            return
+        known = self._place.history.attributes
+        for event in self._place.emitted:
+            if isinstance(event, AttributesSet):
+                known = with_attributes(known, event.payload()["attributes"])
+        check_count(known, changes)
+        self._place.emitted.append(AttributesSet(attributes=changes))
+
     async def write(self, piece: Any) -> None:
         """Write a piece of the answer for whoever watches the run (RFC-0002, streaming): any JSON value.
 
@@ -115,6 +158,8 @@ class Step:
         allow_cycle: bool = False,
         roles: Collection[str] | None = None,
         scopes: Collection[str] | None = None,
+        permissions: Collection[str] | None = None,
+        mode: str | None = None,
         side_effects: SideEffectClass | None = None,
     ) -> Any:
         """Delegate to a provider of `capability_id` and wait for the answer (RFC-0005, RFC-1001 §10.3).
@@ -140,6 +185,8 @@ class Step:
             allow_cycle: whether the call may lead back to an agent that waits for it.
             roles: those of the run's grant that the call hands on; None: all.
             scopes: the same for scopes.
+            permissions: limits of the tools of the called run, as in `Client.start`; None: this run's.
+            mode: the same for the mode.
             side_effects: what a second call of an `a2a:` id does.
 
         Raises:
@@ -149,11 +196,11 @@ class Step:
             CapabilityOutputError: the result is not what the capability promises.
             CallLimitError: the call leads back to a calling agent, is too deep, or one too many of its run.
             DeadlineExceededError: there was no answer by `deadline`.
-            PermissionDeniedError: the run has not all of these roles and scopes itself.
+            PermissionDeniedError: the run has not all of these roles, scopes and permissions itself.
             CapabilityError: the provider answered with an error.
         """
         if is_foreign(capability_id):
-            self._require_effects(capability_id)
+            require_effects(self.node, capability_id)
             return await Foreign(self._place).invoke(
                 capability_id,
                 arguments,
@@ -170,6 +217,8 @@ class Step:
             allow_cycle=allow_cycle,
             roles=roles,
             scopes=scopes,
+            permissions=permissions,
+            mode=mode,
         )
 
     def invoke_stream(
@@ -245,6 +294,33 @@ class Step:
             allow_cycle=allow_cycle,
         )
 
+    async def tool(self, name: str, /, **arguments: Any) -> Any:
+        """Have one of the agent's tools called, once, and wait for its result (RFC-2003 §7, RFC-2004).
+
+            receipt = await step.tool("refund", order=4711, cents=1250)
+
+        The agent names its tools in `tools`, of whatever origin. Permissions and arguments are judged first;
+        a person is asked if the policy says so. The call is an effect of the tool's class: see `effect` for
+        crashes, retries and unknown outcomes. `noesium show` tells of it.
+
+        Raises:
+            ToolNotFoundError: the agent has no such tool.
+            ToolPermissionError: the call is refused; nothing was called.
+            ToolInputError: the tool does not take these arguments; nothing was called.
+            ToolTimeoutError: a pure or idempotent tool had not ended within its time limit.
+            EffectFailedError: a person has decided that it failed.
+            StrictModeError: in STRICT mode, where tools are left to other agents.
+            Exception: the tool's own error, after it is recorded.
+        """
+        require_effects(self.node, name)
+        run = current_run()
+        if run is None or run.toolbox is None:
+            raise KernelError(
+                f"The node {self.node} calls the tool {name}, and its agent names no tools.",
+                hint="Name them in the agent's class attribute `tools`.",
+            )
+        return await run.toolbox.call(self._place, name, arguments)
+
     async def request_task(
         self,
         capability_id: str,
@@ -254,6 +330,8 @@ class Step:
         allow_cycle: bool = False,
         roles: Collection[str] | None = None,
         scopes: Collection[str] | None = None,
+        permissions: Collection[str] | None = None,
+        mode: str | None = None,
     ) -> Any:
         """Leave a task to whoever is free, and wait for its result (RFC-0001): by event, in every mode.
 
@@ -271,6 +349,8 @@ class Step:
             allow_cycle: as in `invoke`.
             roles: as in `invoke`.
             scopes: as in `invoke`.
+            permissions: as in `invoke`.
+            mode: as in `invoke`.
 
         Raises:
             ConfigError: the capability's id makes no topic name.
@@ -284,6 +364,8 @@ class Step:
             allow_cycle=allow_cycle,
             roles=roles,
             scopes=scopes,
+            permissions=permissions,
+            mode=mode,
         )
 
     async def effect(
@@ -329,7 +411,7 @@ class Step:
             KernelError: `compensate` cannot be found by its name, or does not accept its arguments.
             Exception: the error of `function`, after it is recorded as `effect.failed`.
         """
-        self._require_effects(name)
+        require_effects(self.node, name)
         return await Effects(self._place).perform(
             name,
             function,
@@ -340,14 +422,6 @@ class Step:
             compensate=compensate,
             **kwargs,
         )
-
-    def _require_effects(self, name: str) -> None:
-        if current_mode() is ExecutionMode.STRICT:
-            raise StrictModeError(
-                f"The node {self.node} calls {name} by itself, which STRICT mode does not allow.",
-                hint="Let another agent do it: offer it there as a tool (agent_from_tools) and call it with "
-                "step.call_tool, or as a capability and call it with step.invoke.",
-            )
 
     def run_sync(self, call: Coroutine[Any, Any, T]) -> T:
         """Make one of this step's calls from a sync node, or from a thread, and wait for it there.
@@ -374,6 +448,19 @@ class Step:
         has not come yet, the wait is on the log, where `noesium runs` sees it.
         """
         return await Waits(self._place).signal(name)
+
+    async def nth_signal(self, name: str, number: int) -> Signal:
+        """Wait for a signal by its number among those of this name that the run has had, from 0 on.
+
+            heard = await step.nth_signal("message", state["heard"])
+            return {"heard": state["heard"] + 1, "text": heard.value}
+
+        For a node that is entered again and again: the graph's state counts. Otherwise as `signal`.
+
+        Raises:
+            KernelError: the number is negative.
+        """
+        return await Waits(self._place).nth_signal(name, number)
 
     async def interrupt(
         self,

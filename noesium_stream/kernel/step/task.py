@@ -19,6 +19,7 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.contract import Contract
 from noesium_stream.event.standard import ReplyTo, TaskRequested
 from noesium_stream.kernel.journal import TaskTopic
+from noesium_stream.kernel.step.budget_share import share_of
 from noesium_stream.kernel.step.invocation import Invocation, end_without_call
 
 
@@ -42,7 +43,7 @@ class TaskInvocation(Invocation):
     def _check_number(self) -> None:
         limits, history = self._journal.limits, self._history
         if limits is not None:
-            limits.check_number(len(history.invoked), len(history.unanswered))
+            limits.check_number(history.calls_made, len(history.unanswered))
 
     async def _send_task(self) -> None:
         journal, run_id, call = self._journal, self._place.run_id, self._call
@@ -57,6 +58,8 @@ class TaskInvocation(Invocation):
             reply_to=ReplyTo(agent_type=identity.agent.agent_type, run_id=run_id, call_id=self._id),
             deadline_ms=self._handed_on(),
             grant=call.grant,
+            labels=sorted(self._place.labels()) or None,
+            budget=share_of(self._place),
             path=list(identity.path),
             allow_cycle=call.allow_cycle or None,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +34,23 @@ from noesium_stream.kernel.step.answer import Answer, AnswerType
 from noesium_stream.kernel.step.position import INTERRUPT, Place
 
 
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A signal that has come to a run.
+
+    Attributes:
+        value: any JSON value.
+        event_id: the event that it is on the log.
+        sent_by: the name in which it was sent.
+        sent_ms: when it was sent, in milliseconds since the epoch, by the sender's clock.
+    """
+
+    value: Any
+    event_id: str
+    sent_by: str
+    sent_ms: int
+
+
 class Waits:
     """The questions, signals and timers of one step."""
 
@@ -49,8 +67,9 @@ class Waits:
         timeout: Duration | None = None,
         on_timeout: Any = None,
         kind: str = "approval",
+        approval_id: str | None = None,
     ) -> Answer:
-        """See `Step.interrupt`."""
+        """See `Step.interrupt`; `approval_id`: of a question that its content does not identify."""
         if on_timeout is not None and timeout is None:
             raise KernelError(
                 f"The node {self._place.node} says what to take when a question times out, but not when.",
@@ -66,7 +85,22 @@ class Waits:
         check_size(content, "question", who)
         people = [approvers] if isinstance(approvers, str) else list(approvers or ())
         _check_minimum(minimum, people, who)
-        asked = await self._asked(kind, content, expected, people, minimum, timeout)
+        approval_id = approval_id or self._place.call_id(kind, self._place.node, content)
+        asked = await self._asked(approval_id, content, expected, people, minimum, timeout)
+        return await self._answered(asked, expected, decision)
+
+    async def ask_again(self, recorded: EventEnvelope) -> Answer:
+        """Wait for the answer to a question that is recorded, also in the recording of a replay."""
+        payload = recorded.payload
+        approval_id = payload["approval_id"]
+        self._place.note_call(approval_id)
+        asked = self._place.history.approvals.get(approval_id)
+        if asked is None:
+            fields = {name: payload.get(name) for name in ApprovalRequested.model_fields}
+            asked = self._place.stage(ApprovalRequested(**fields), key=approval_id)
+        return await self._answered(asked, AnswerType(payload.get("answer_schema")), None)
+
+    async def _answered(self, asked: EventEnvelope, expected: AnswerType, decision: Any) -> Answer:
         approval_id, deadline_ms = asked.payload["approval_id"], asked.payload["deadline_ms"]
         history = self._place.history
         await self._until(lambda: approval_id in history.closed, deadline_ms)
@@ -101,15 +135,35 @@ class Waits:
 
     async def signal(self, name: str) -> Any:
         """See `Step.signal`. The record of the wait is in the commit after which it waits."""
+        self._place.check_open()
+        before = self._place.history.dropped.get(name, 0)
+        index = before + self._place.occurrence(f"signal:{name}")
+        return (await self._signal(name, index)).payload.get("value")
+
+    async def nth_signal(self, name: str, number: int) -> Signal:
+        """See `Step.nth_signal`."""
+        self._place.check_open()
+        if number < 0:
+            raise KernelError(f"The node {self._place.node} waits for signal {number}: they count from 0.")
+        event = await self._signal(name, number)
+        value = event.payload.get("value")
+        return Signal(value, event.event_id, event.producer.agent_id, event.timestamp_ms)
+
+    async def _signal(self, name: str, index: int) -> EventEnvelope:
         place = self._place
-        place.check_open()
-        signals = place.history.signals
-        index = place.occurrence(f"signal:{name}")
-        missing = index + 1 - len(signals.get(name, ()))
+        signals, at = place.history.signals, index - place.history.dropped.get(name, 0)
+        if at < 0:
+            raise KernelError(
+                f"The node {place.node} asks for signal {index} of {name}, which an earlier segment of the "
+                "run has taken.",
+                hint="Keep in the state what of a signal is needed later.",
+            )
+        missing = at + 1 - len(signals.get(name, ()))
         if missing > 0:
             self._note_wait(name, index, missing)
-        await place.journal.until(lambda: len(signals.get(name, ())) > index)
-        return signals[name][index].payload.get("value")
+        await place.journal.until(lambda: len(signals.get(name, ())) > at)
+        place.taken[name] = max(place.taken.get(name, 0), index + 1)
+        return signals[name][at]
 
     def _note_wait(self, name: str, index: int, missing: int) -> None:
         """Stage that this attempt of the node waits for a signal, unless an earlier execution of it did."""
@@ -136,7 +190,7 @@ class Waits:
 
     async def _asked(
         self,
-        kind: str,
+        approval_id: str,
         question: Any,
         expected: AnswerType,
         approvers: list[str],
@@ -145,7 +199,7 @@ class Waits:
     ) -> EventEnvelope:
         """The question as it was first asked, which may be now."""
         place = self._place
-        approval_id = place.call_id(kind, place.node, question)
+        place.note_call(approval_id)
         asked = place.history.approvals.get(approval_id)
         if asked is not None:
             return asked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from noesium_stream.errors import MigrationError
@@ -11,6 +11,7 @@ from noesium_stream.event.standard import RunMigrated
 from noesium_stream.kernel.journal import RunIdentity
 from noesium_stream.kernel.migration.migration import Migration, Version
 from noesium_stream.kernel.migration.move_run import plan_moves
+from noesium_stream.kernel.migration.segment import position
 from noesium_stream.kernel.recording.end_of_recording import StillClock
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.run_history import RunHistory
@@ -29,10 +30,7 @@ async def planned(
     Raises:
         MigrationError: it cannot be moved.
     """
-    history = RunHistory()
-    last = run.started
-    for last in recorded:
-        history.apply(last)
+    history, last = _folded(run, recorded)
     return await plan_moves(versions, history, identity_of(run), StillClock(last.timestamp_ms), begun)
 
 
@@ -48,6 +46,25 @@ def identity_of(run: RecordedRun) -> RunIdentity:
     )
 
 
+async def compare_segment(
+    version: Version,
+    run: RecordedRun,
+    before: Iterable[EventEnvelope],
+    started: EventEnvelope,
+    initial_state: Any,
+) -> Difference | None:
+    """The difference between the state that a segment began with and that of the records before it."""
+    step = int(started.payload["step"])
+    history, last = _folded(run, before)
+    try:
+        again = await position(
+            version, history, identity_of(run), StillClock(last.timestamp_ms), initial_state
+        )
+    except MigrationError as error:
+        return Difference(step, None, "the segment cannot begin any more", started.event_type, error.message)
+    return _compared(step, f"the beginning of segment {started.payload['segment']}", started, again.payload())
+
+
 async def compare_move(
     versions: Sequence[Version],
     run: RecordedRun,
@@ -61,10 +78,22 @@ async def compare_move(
         (again,) = await planned(versions, run, before, begun)
     except MigrationError as error:
         return Difference(step, None, "the run is not moved any more", "run.migrated", error.message)
-    payload = again.payload()
+    return _compared(step, "the move", move, again.payload())
+
+
+def _folded(run: RecordedRun, recorded: Iterable[EventEnvelope]) -> tuple[RunHistory, EventEnvelope]:
+    """The history of these records, and the last one of them."""
+    history = RunHistory()
+    last = run.started
+    for last in recorded:
+        history.apply(last)
+    return history, last
+
+
+def _compared(step: int, what: str, recorded: EventEnvelope, payload: Mapping[str, Any]) -> Difference | None:
     found = first_difference(
-        {name: move.payload.get(name) for name in _SAID}, {name: payload.get(name) for name in _SAID}
+        {name: recorded.payload.get(name) for name in _SAID}, {name: payload.get(name) for name in _SAID}
     )
     if found is None:
         return None
-    return Difference(step, None, f"the move differs at {found[0]}", *map(shown, found[1:]))
+    return Difference(step, None, f"{what} differs at {found[0]}", *map(shown, found[1:]))

@@ -31,16 +31,23 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.config import ExecutionMode
-from noesium_stream.errors import CapabilityOutputError, EventValidationError, RecordTooLargeError, brief
+from noesium_stream.errors import (
+    CapabilityOutputError,
+    EventValidationError,
+    RecordTooLargeError,
+    brief,
+    failure_of,
+)
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel.graph.durable_graph import DurableGraph
-from noesium_stream.kernel.migration.migration import Migration, Migrations
+from noesium_stream.kernel.migration.migration import Migration, Migrations, Version
 from noesium_stream.kernel.reach import Reach
 from noesium_stream.kernel.recording.fork import initial_of
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.recording.replay_index import RecordedStep, ReplayIndex
 from noesium_stream.kernel.run_history import superstep
+from noesium_stream.kernel.segment_state import STARTED
 from noesium_stream.kernel.state.typed_json import readable
 from noesium_stream.kernel.verify.difference import (
     NOTHING,
@@ -51,7 +58,7 @@ from noesium_stream.kernel.verify.difference import (
     source_of,
     text,
 )
-from noesium_stream.kernel.verify.moves import compare_move
+from noesium_stream.kernel.verify.moves import compare_move, compare_segment
 from noesium_stream.kernel.verify.undoing import undoing_graphs
 from noesium_stream.kernel.verify.verify_journal import InRange, VerifyJournal
 from noesium_stream.kernel.verify.versions import Part, parts
@@ -112,7 +119,13 @@ class ReplayTarget:
     def durable(self) -> DurableGraph:
         """The graph behind a journal; it walks a run from its beginning."""
         owner = None if self.agent is None else type(self.agent)
-        return DurableGraph(self.graph, mode=self.mode, walk_steps=sys.maxsize, owner=owner)
+        return DurableGraph(
+            self.graph,
+            mode=self.mode,
+            walk_steps=sys.maxsize,
+            owner=owner,
+            toolbox=getattr(self.agent, "toolbox", None),
+        )
 
     @property
     def reaches(self) -> tuple[Reach, ...]:
@@ -179,6 +192,11 @@ async def verify_run(target: ReplayTarget, run: RecordedRun, in_range: InRange) 
 
 
 async def _verify_move(target: ReplayTarget, run: RecordedRun, before: Part, part: Part) -> Difference | None:
+    if part.move is not None and part.move.event_type == STARTED:
+        code = target.of(part.ref) or target
+        initial = None if before.move is not None else code.begin(run)
+        version = Version(part.ref, code.durable())
+        return await compare_segment(version, run, part.before, part.move, initial)
     line = () if target.versions is None else target.versions.since(before.ref.model_dump())[:2]
     if part.move is None or len(line) < 2 or line[1].ref != part.ref:
         return None
@@ -372,12 +390,12 @@ def _judge_failure(payload: dict[str, Any], journal: VerifyJournal, outcome: _Ou
     if outcome.error is None:
         return _last(journal, "the run does not fail any more", recorded, f"completed {shown(outcome.state)}")
     now = text(f"{type(outcome.error).__name__}: {brief(outcome.error)}")
-    # After a crash a run ends with the journal's record of the node's error.
-    return (
-        None
-        if now in (recorded, recorded.removeprefix("NodeExecutionError: "))
-        else _last(journal, "the run fails otherwise", recorded, now)
-    )
+    # After a crash a run ends with the journal's record of the node's error; and an effect's error of a class
+    # that is not known here stands for the recorded one.
+    same = {recorded, recorded.removeprefix("NodeExecutionError: ")}
+    if now in same or text(": ".join(failure_of(outcome.error))) == recorded:
+        return None
+    return _last(journal, "the run fails otherwise", recorded, now)
 
 
 def _judge_result(journal: VerifyJournal, recorded: Any, outcome: _Outcome) -> Difference | None:

@@ -20,8 +20,9 @@ from noesium_stream.clock import Clock
 from noesium_stream.errors import CapabilityNotFoundError, KernelError, ReplayDivergenceError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
+from noesium_stream.event.rules.tool_calls import is_told
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import Destination, Provider, RunIdentity, TaskTopic, Wanted
+from noesium_stream.kernel.journal import Destination, FactTopic, Provider, RunIdentity, TaskTopic, Wanted
 from noesium_stream.kernel.recording.end_of_recording import EndOfRecording, StillClock, while_others_go_on
 from noesium_stream.kernel.recording.recorded_run import call_key, is_call
 from noesium_stream.kernel.recording.replay_index import SERVED, RecordedCall, RecordedStep, ReplayIndex
@@ -118,7 +119,7 @@ class VerifyJournal(Replaying):
         trace: TraceContext,
         causation_id: str | None,
         idempotency_key: str | None = None,
-        to: Destination | TaskTopic | None = None,
+        to: Destination | TaskTopic | FactTopic | None = None,
     ) -> EventEnvelope:
         """Compare with the recording; return the recorded event.
 
@@ -139,12 +140,25 @@ class VerifyJournal(Replaying):
         else:
             found = self._of_step(event, payload, self.recording.home(causation_id))
         if found is None:
-            return event.to_envelope(self._identity.agent, trace, causation_id, clock=self._clock)
+            made = event.to_envelope(
+                self._identity.agent, trace, causation_id, idempotency_key=idempotency_key, clock=self._clock
+            )
+            if kind.startswith("memory."):
+                self.history.remembered.append(made)  # later steps read it; it is compared with its step
+            if kind.startswith("goal."):
+                self.history.goals.append(made)
+            return made
         self.history.apply(found)
         if kind not in ("kernel.node.entered", "kernel.node.completed"):
             for answer in self.recording.answers_to(found):
                 self.history.apply(answer)
         return found
+
+    def recorded(self, call_id: str) -> EventEnvelope | None:
+        """See `RunJournal.recorded`."""
+        step = self.recording.steps.get(this_step().key)
+        call = None if step is None else step.calls.get(call_id)
+        return self.recording.invoked.get(call_id) if call is None else call.event
 
     def savepoint(self) -> int:
         """See `RunJournal.savepoint`."""
@@ -292,7 +306,7 @@ class VerifyJournal(Replaying):
             return self._call(self.recording.steps[home], kind, payload)
         if kind in SERVED:
             raise KernelError(f"A replay made {kind}, which the recording alone can have.")
-        if home is not None and kind != SIGNAL_AWAITED:
+        if home is not None and kind != SIGNAL_AWAITED and not is_told(kind, payload):
             self._now[home].events.append(event)
             self._staged.append(self._now[home].events)
         return None

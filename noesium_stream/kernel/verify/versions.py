@@ -1,8 +1,8 @@
-"""The parts of a recorded run that was moved between versions of its graph: one recording for each version.
+"""The parts of a recorded run: one recording for each version of its graph, and for each segment.
 
-A part begins with its `run.migrated` and has the steps from there on. Steps of that superstep that had ended
-before the move are shared with it: the previous version made them. Steps that were under way are repeated by
-the version that ended them.
+A part begins with its `run.migrated` or `run.segment.started` and has the steps from there on. Steps of that
+superstep that had ended before the move are shared with it: the previous version made them. Steps that were
+under way are repeated by the version that ended them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel.recording.recorded_run import RecordedEvent, RecordedRun
 from noesium_stream.kernel.recording.replay_index import ReplayIndex
 from noesium_stream.kernel.run_history import StepKey, nested_in, superstep, undo_id
+from noesium_stream.kernel.segment_state import MOVES
 
 MOVED: Final = "run.migrated"
 
@@ -27,7 +28,7 @@ class Part:
     Attributes:
         run: its recording; it is open if another part follows.
         ref: the version.
-        move: the `run.migrated` that it begins with; None for the first one.
+        move: the `run.migrated` or `run.segment.started` that it begins with; None for the first one.
         before: all earlier records.
         until: the first superstep of the part that follows; None for the last one.
     """
@@ -41,7 +42,7 @@ class Part:
 
 def parts(run: RecordedRun) -> list[Part]:
     """The parts of a run, in order; one part if it was never moved."""
-    at = [index for index, item in enumerate(run.events) if item.event.event_type == MOVED]
+    at = [index for index, item in enumerate(run.events) if item.event.event_type in MOVES]
     pinned = GraphRef.model_validate(run.started.payload["graph"])
     if not at:
         return [Part(run, pinned)]
@@ -55,7 +56,7 @@ def parts(run: RecordedRun) -> list[Part]:
         found.append(
             Part(
                 _after(recording, index, end),
-                GraphRef.model_validate(move.payload["to_graph"]),
+                graph_of(move),
                 move,
                 (*run.shared, *(item.event for item in run.events[:index])),
                 _step(run, end) if end < len(run.events) else None,
@@ -66,8 +67,14 @@ def parts(run: RecordedRun) -> list[Part]:
 
 def pinned_to(run: RecordedRun) -> GraphRef:
     """The version that a recorded run continues with."""
-    moves = [item.event.payload["to_graph"] for item in run.events if item.event.event_type == MOVED]
-    return GraphRef.model_validate(moves[-1] if moves else run.started.payload["graph"])
+    moves = [item.event for item in run.events if item.event.event_type in MOVES]
+    return graph_of(moves[-1]) if moves else GraphRef.model_validate(run.started.payload["graph"])
+
+
+def graph_of(move: EventEnvelope) -> GraphRef:
+    """The version that makes the part which this event begins."""
+    payload = move.payload
+    return GraphRef.model_validate(payload["to_graph"] if move.event_type == MOVED else payload["graph"])
 
 
 def _step(run: RecordedRun, index: int) -> int:
@@ -87,7 +94,7 @@ def _after(recording: ReplayIndex, index: int, end: int) -> RecordedRun:
     }
     for position, item in enumerate(run.events[:end]):
         event = item.event
-        if event.event_type == MOVED:
+        if event.event_type in MOVES:
             if position == index:
                 events.append(item)
             continue

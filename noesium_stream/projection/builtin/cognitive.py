@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from noesium_stream.errors import ProjectionError
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.sealing.seal import is_erased
 from noesium_stream.projection.base import BaseProjection
 from noesium_stream.projection.builtin import cognitive_run
 from noesium_stream.projection.builtin.cognitive_state import CognitiveState, MemoryItem, RunMind
@@ -39,6 +40,7 @@ class CognitiveProjection(BaseProjection[CognitiveState]):
     """
 
     name = "cognitive"
+    takes_erased = True
     topics = ("agent.*.journal*", "events.memory")
     event_types = (*_RUN, _WRITTEN)
     headers_only = True
@@ -53,6 +55,8 @@ class CognitiveProjection(BaseProjection[CognitiveState]):
         """The run whose journal holds the event, or the memory row that it writes."""
         if event.event_type == _WRITTEN:
             envelope = envelope_of(event)
+            if is_erased(envelope):
+                return None
             return memory_key(envelope.producer.agent_id, envelope.payload["key"])
         found: str | None = event.run_id if isinstance(event, EventHeaders) else event.partition_key
         return found

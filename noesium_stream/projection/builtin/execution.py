@@ -32,6 +32,7 @@ class ExecutionProjection(BaseProjection[ExecutionState]):
     """A row per run (by its id) and per agent (`agent/ID`); see `execution_state`."""
 
     name = "execution"
+    takes_erased = True
     version = 4
     topics = ("agent.*.journal*", "registry")
     event_types = (*LIFE_TYPES, *_RUN, *execution_agents.HANDLERS)

@@ -27,6 +27,7 @@ class IndexProjection(BaseProjection[Extents]):
     """Positions by event id, correlation id and run."""
 
     name = "index"
+    takes_erased = True
     topics = (JOURNALS, FACTS, "registry")
     headers_only = True
     include_copies = True

@@ -22,6 +22,8 @@ from noesium_stream.errors import (
     ImpureProjectionError,
     StateNotStoredError,
 )
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.sealing.seal import is_erased
 from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.record import Decoder, Record
 from noesium_stream.observability import events_processed
@@ -89,6 +91,7 @@ class PartitionFold(Generic[TState]):
     ) -> None:
         projection.check()
         self.projection = projection
+        self._takes_erased = projection.takes_erased
         self.file = file
         self.manifest: Manifest = file.manifest
         self._codec = codec
@@ -322,6 +325,8 @@ class PartitionFold(Generic[TState]):
         """Whether an event is none of the projection's, or repeats an earlier one."""
         # The envelope's type decides, even if the header differs.
         if self._keep is not None and not self._keep.keeps_name(event.event_type):
+            return True
+        if not self._takes_erased and type(event) is EventEnvelope and is_erased(event):
             return True
         if self._journal or not first:
             return False

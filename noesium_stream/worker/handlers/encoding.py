@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from noesium_stream.agent.request import AgentRequest
 from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError
 from noesium_stream.event.codec.codec import EnvelopeCodec, child_body, head_of, long_text, short_text
-from noesium_stream.event.domain_event import DomainEvent, plain_payload, simple_shape
+from noesium_stream.event.domain_event import DomainEvent, plain_payload, root_event, simple_shape
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
 from noesium_stream.event.envelope_maker import EnvelopeMaker
 from noesium_stream.event.payload.value import dump_json, dump_plain
@@ -183,6 +184,31 @@ class Encoding:
             )
             raise EventValidationError("handle", reason)
         envelope = self._making.of(made, cause, key, f"{self._prefix}{cause.event_id}/{number}")
+        return self._encoded(made, envelope)
+
+    def request(self, request: AgentRequest, cause: EventEnvelope, number: int) -> Lone:
+        """Make and encode a request: of a run of its own, which no other run has called.
+
+        Raises:
+            EventValidationError: it is invalid, or names no run.
+            RecordTooLargeError: it is larger than any log takes.
+        """
+        run_id = getattr(request.event, "run_id", None)
+        if not isinstance(run_id, str) or not run_id:
+            raise EventValidationError("handle", f"requests {request.event!r:.80}, which names no run")
+        envelope = root_event(
+            request.event,
+            self._producer,
+            self._clock,
+            causation_id=cause.event_id,
+            correlation_id=run_id,
+            partition_key=run_id,
+            idempotency_key=f"{self._prefix}{cause.event_id}/{number}",
+            metadata={"to": request.to},
+        )
+        return self._encoded(request.event, envelope)
+
+    def _encoded(self, made: DomainEvent, envelope: EventEnvelope) -> Lone:
         if self._codec is None:
             return Lone(made, envelope, envelope)
         value = self._codec.encode(envelope)

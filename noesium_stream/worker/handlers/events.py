@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from noesium_stream.agent.handler import BaseHandler
+from noesium_stream.agent.request import AgentRequest
 from noesium_stream.errors import (
     ConfigError,
     EventHeldError,
@@ -50,6 +51,9 @@ class Handling:
         self._keyed: Any = None
         self._handled = 0
         self._made: list[Outgoing | Lone] = []
+        self._row: str | None = None
+        self._touched: dict[str, None] = {}
+        self._follows = type(agent).feeder is not BaseHandler.feeder
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
         """See `projection.folding.through`."""
@@ -84,7 +88,10 @@ class Handling:
         self._keyed = event
         if event.event_type == HandlerAdvanced.TYPE:
             return None  # two handlers that read each other's journals would never end
-        return self._row_of(event)
+        if not self._follows:
+            return self._row_of(event)
+        self._row = self._row_of(event)
+        return self._row
 
     def applied(self, state: Any, event: EventEnvelope) -> Any:
         """Handle an event, then fold it; the fold calls this as `apply`.
@@ -94,12 +101,17 @@ class Handling:
         if not self._collecting or event is not self._keyed:
             return self._apply(state, event)
         self._keyed = None
+        if self._row is not None:
+            self._touched[self._row] = None
         results = list(self._handles(event, state))
         after = self._apply(state, event)
         made, encoding = self._made, self._encoding
         before = len(made)
         try:
             for number, result in enumerate(results):
+                if isinstance(result, AgentRequest):
+                    made.append(encoding.request(result, event, number))
+                    continue
                 key = event.partition_key if self._keeps_keys else self._key_made(result, event)
                 one = encoding.of(result, event, key, number)
                 made.append(encoding.alone(result, event, key, number) if one is None else one)
@@ -108,6 +120,11 @@ class Handling:
             raise
         self._handled += 1
         return after
+
+    def touched(self) -> list[str]:
+        """The rows of the events that were handled since the last call, if the agent has a feeder."""
+        touched, self._touched = [*self._touched], {}
+        return touched
 
     async def outgoing(self, made: list[Outgoing | Lone]) -> list[Outgoing]:
         """Address the events that have no destination yet."""
@@ -119,7 +136,7 @@ class Handling:
                 result, envelope, encoded = one
                 one = destinations.known(envelope) or await destinations.of(envelope)
                 place = destinations.place_of(envelope.event_type)
-                if place is not None:
+                if place is not None and not envelope.metadata:
                     self._encoding.learn(result, envelope, *place)
                 one = one._replace(envelope=encoded)
             outgoing.append(one)

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from noesium_stream.agent.handler import BaseHandler
+from noesium_stream.agent.handler import BaseHandler, Feeder
 from noesium_stream.errors import EventHeldError, LogClosedError, LogTruncatedError
 from noesium_stream.event.standard import HandlerAdvanced, PartitionStatus
 from noesium_stream.kernel import NO_LONGER_OWNER
@@ -179,7 +179,13 @@ async def open_tenure(partition: HandlerPartition, owner: HandlerOwner) -> Handl
     except BaseException:
         await writer.close()
         raise
-    tenure = HandlerTenure(partition, context, owner, writer, fold, topic_id, start, began)
+    try:
+        feeder = await partition.agent.feeder(dict(fold.rows()))
+    except BaseException:
+        fold.file.close()
+        await writer.close()
+        raise
+    tenure = HandlerTenure(partition, context, owner, writer, fold, topic_id, start, began, feeder)
     if advanced is None and first > 0:
         context.progress(
             f"{key}: {partition.agent.agent_type} is new here and begins at offset {first}: "
@@ -205,6 +211,7 @@ class HandlerTenure:
         topic_id: id of the topic that is read.
         start: see `Tenure.start`.
         began: offset at which the handler began, when it was new.
+        feeder: what tells the handler of time.
     """
 
     open_runs = 0
@@ -220,8 +227,11 @@ class HandlerTenure:
         topic_id: str,
         start: int,
         began: int,
+        feeder: Feeder | None = None,
     ) -> None:
         self.start = start
+        self._feeder = feeder
+        self._feeding: asyncio.Task[None] | None = None
         self._partition = partition
         self._context = context
         self._owner = owner
@@ -242,6 +252,14 @@ class HandlerTenure:
 
     def begin(self) -> None:
         """See `Tenure.begin`."""
+        if self._feeder is not None:
+            self._feeding = asyncio.create_task(self._feed(self._feeder), name="a handler's feeder")
+
+    async def _feed(self, feeder: Feeder) -> None:
+        try:
+            await feeder.wait()
+        except Exception as error:
+            self._owner.fail(error)
 
     async def say_where_it_begins(self) -> None:
         """Commit the offset at which a new handler begins."""
@@ -270,6 +288,8 @@ class HandlerTenure:
         if self._ended:
             return
         self._ended = True
+        if self._feeder is not None:
+            await self._feeder.close()
         if not orderly:
             await self._let_go(write=False)
             return
@@ -382,6 +402,8 @@ class HandlerTenure:
             await self._write()
         before = fold.cursor
         made, handled, failure = handling.take(fold, records)
+        if self._feeder is not None:
+            await self._feeder.follow({row: fold.state(row) for row in handling.touched()})
         outgoing = await handling.outgoing(made)
         self._unwritten += len(records)
         if records and records[0].offset < before:

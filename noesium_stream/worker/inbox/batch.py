@@ -246,6 +246,8 @@ class DecisionApplier:
             self._deliver(record, decision, batch)
         elif action is Action.SKIP:
             self._skip(record, batch)
+            if decision.reason:
+                batch.told.append(f"run {record.key}: {decision.reason}")
             return False
         elif decision.error is not None:
             self._refuse(record, decision.error, batch)

@@ -10,13 +10,14 @@ whatever is wrong with one record becomes a dead letter of that record.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
 from noesium_stream.capabilities.version import in_range
+from noesium_stream.clock import to_rfc3339
 from noesium_stream.errors import (
     ConfigError,
     CorruptRecordError,
@@ -33,6 +34,9 @@ from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, COMMANDS
 from noesium_stream.event.rules.approval_answers import approver_of, refusal_of
 from noesium_stream.event.rules.effect_ledger import refusal as decision_refusal
 from noesium_stream.event.rules.effect_ledger import takes_report
+from noesium_stream.event.rules.slices import ANSWERS as SLICE_ANSWERS
+from noesium_stream.event.rules.slices import TREASURER
+from noesium_stream.event.sealing.seal import is_erased
 from noesium_stream.event.standard import (
     ApprovalAnswered,
     PartitionOutgrown,
@@ -87,7 +91,7 @@ class Decision(NamedTuple):
 
     Attributes:
         action: what becomes of it.
-        reason: why it is deferred.
+        reason: why it is deferred, or, for people, why it comes too late.
         error: why it is a dead letter.
         headers: further headers of the journal's copy.
     """
@@ -233,6 +237,8 @@ def _judge(state: AdmissionState, record: Record) -> Decision:
     if event.event_type == PartitionOutgrown.TYPE:
         refused = _ruling(state, record).refused
         return Decision(Action.OUTGROWN) if refused is None else _refuse(PermissionDeniedError(refused))
+    if is_erased(event):
+        return _invalid("payload", "was erased: the key of its data subject is destroyed")
     run_id = event.payload.get("caller_run_id" if event.event_type in ANSWERS else "run_id")
     if event.partition_key != run_id or not run_id:
         return _invalid("partition_key", f"is {event.partition_key}, but the run is {run_id}")
@@ -325,7 +331,7 @@ def _counted(state: AdmissionState, record: Record, history: RunHistory, ruled: 
     roles = frozenset[str]() if key is None else key.roles
     if state.policy is not None:
         roles = roles | state.policy.roles_of(name)
-    problem = _problem(answer, history, roles)
+    problem = _problem(answer, history, roles, earlier=history.answers.get(answer["approval_id"], ()))
     if problem is not None:
         return _refuse(PermissionDeniedError(f"{problem.field} {problem.reason}"))
     approver = approver_of(asked, name, roles)
@@ -335,14 +341,16 @@ def _counted(state: AdmissionState, record: Record, history: RunHistory, ruled: 
 
 
 def _problem(
-    answer: Mapping[str, Any], history: RunHistory, roles: Collection[str] | None
+    answer: Mapping[str, Any],
+    history: RunHistory,
+    roles: Collection[str] | None,
+    *,
+    earlier: Sequence[EventEnvelope],
 ) -> EventValidationError | None:
-    approval_id = answer["approval_id"]
-    earlier = [event.payload for event in history.answers.get(approval_id, ())]
     return refusal_of(
-        history.approvals[approval_id].payload,
+        history.approvals[answer["approval_id"]].payload,
         answer,
-        earlier,
+        [event.payload for event in earlier],
         roles=roles,
         requested_by=history.requested_by,
     )
@@ -394,6 +402,13 @@ def _judge_answer(event: EventEnvelope, history: RunHistory) -> Decision:
     return SKIP if call_id in history.answered or call_id in history.expired else DELIVER
 
 
+def _judge_slice(event: EventEnvelope, history: RunHistory) -> Decision:
+    """Accept what an account answers once, from its treasurer, to a request that is open."""
+    if event.producer.agent_type != TREASURER:
+        return _invalid("producer", f"is {event.producer.agent_type}; budgets are granted by {TREASURER}")
+    return DELIVER if history.spending.slices.awaits(event.payload["request_id"]) else SKIP
+
+
 def _judge_task_answer(event: EventEnvelope, history: RunHistory) -> Decision:
     """Accept the first answer to a task: nobody was chosen, so whoever offers the capability may answer.
 
@@ -411,7 +426,8 @@ def _judge_task_answer(event: EventEnvelope, history: RunHistory) -> Decision:
 def _judge_approval(event: EventEnvelope, history: RunHistory) -> Decision:
     """Accept an answer of each person once, to a question that was asked, if the question allows it.
 
-    Who approved may still reject, as long as others have to approve as well.
+    Who approved may still reject, as long as others have to approve as well. Who answers a
+    closed question has done nothing wrong, and is skipped, whatever the answer that counts says.
     """
     answer, approval_id = event.payload, event.payload["approval_id"]
     if approval_id not in history.approvals:
@@ -419,11 +435,24 @@ def _judge_approval(event: EventEnvelope, history: RunHistory) -> Decision:
     earlier = history.answers.get(approval_id, ())
     if any(event.event_id == one.event_id for one in earlier):
         return SKIP
-    problem = _problem(answer, history, None)
+    closed = history.closed.get(approval_id)
+    problem = _problem(answer, history, None, earlier=() if closed is not None else earlier)
     if problem is not None:
         return _invalid(f"payload.{problem.field}", problem.reason)
+    if closed is not None:
+        return Decision(Action.SKIP, _came_late(answer, closed))
     again = any(one.payload["answered_by"] == answer["answered_by"] for one in earlier)
-    return SKIP if approval_id in history.closed or (again and answer["approved"]) else DELIVER
+    return SKIP if again and answer["approved"] else DELIVER
+
+
+def _came_late(answer: Mapping[str, Any], closed: EventEnvelope) -> str:
+    when = to_rfc3339(closed.timestamp_ms)
+    if closed.event_type == ApprovalAnswered.TYPE:
+        first = f"{closed.payload['answered_by']} has answered it at {when}, and the first answer counts"
+    else:
+        first = f"its deadline passed at {when}"
+    said = "yes" if answer["approved"] else "no"
+    return f"{answer['answered_by']} said {said} to the question {answer['approval_id']} too late: {first}"
 
 
 def _invalid(field: str, reason: str) -> Decision:
@@ -441,6 +470,7 @@ _FOR_OPEN_RUNS: Final = {
     "approval.answered": _judge_approval,
     "effect.reported": _judge_report,
     "effect.resolved": _judge_resolution,
+    **dict.fromkeys(SLICE_ANSWERS, _judge_slice),
 }
 
 

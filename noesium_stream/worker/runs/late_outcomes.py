@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from noesium_stream.clock import Clock
 from noesium_stream.errors import CommitUnknownError, LogFullError, LogUnavailableError, NoesiumError
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.sealing.seal import subject_entry
 from noesium_stream.event.standard import EffectReported, SideEffectClass
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker.runs.run_session import RunSession
@@ -100,6 +101,7 @@ class RunOutcomeReports:
     def __init__(self, reports: OutcomeReports, session: RunSession, inbox: str) -> None:
         self._reports = reports
         self._identity = session.identity
+        self._about = subject_entry(session.command.metadata)
         self._clock = session.clock
         self._requested = session.history.requested
         self._inbox = inbox
@@ -118,7 +120,7 @@ class RunOutcomeReports:
             identity.correlation_id,
             partition_key=identity.run_id,
             idempotency_key=f"{event.intent_id}/report",
-            metadata={"to": identity.agent.agent_type},
+            metadata={"to": identity.agent.agent_type, **self._about},
             clock=self._clock,
         )
         self._reports.send(envelope, self._inbox)

@@ -208,6 +208,7 @@ class OpenRuns:
                 waited_ms=waited_ms(record, command, self.clock.now_ms()),
                 refused=command_refusal(self.context.policy, record, grant, release.agent.capabilities),
                 grant=grant,
+                budget=payload.get("budget"),
             )
         except ValidationError as error:  # an integer in JSON may be too large for the field
             raise EventValidationError("payload", brief(error, 200)) from error
@@ -338,8 +339,8 @@ class OpenRuns:
 
     def bring_back(self, run_id: str, records: Sequence[Record]) -> RunSession:
         """See `EvictionOwner.bring_back`."""
-        written = self.writer.written(run_id)
-        if not records or written != len(records):
+        written, known = self.writer.written(run_id), self._keeper.state.open.get(run_id)
+        if not records or known is None or written != known.count or known.needed != len(records):
             raise CheckpointError(
                 f"{self.context.name}: run {run_id} has {len(records)} records there, and "
                 f"{written} were written.",

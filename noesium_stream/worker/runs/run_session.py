@@ -13,11 +13,18 @@ from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, FAIRNESS_KEY
 from noesium_stream.event.rules.call_limits import CallLimits, path_of
 from noesium_stream.event.rules.contract import Contract
-from noesium_stream.event.standard import ApprovalRequested, CapabilityExpired, NodeCompleted, NodeFailed
+from noesium_stream.event.sealing.seal import SUBJECT, is_erased, subject_entry
+from noesium_stream.event.standard import (
+    ApprovalRequested,
+    CapabilityExpired,
+    EffectRequested,
+    NodeCompleted,
+    NodeFailed,
+)
 from noesium_stream.event.trust.speaking import decider_of
 from noesium_stream.kernel import Destination, Provider, RunHistory, RunIdentity
 from noesium_stream.kernel.activity import Activity
-from noesium_stream.kernel.journal import TaskTopic, Wanted
+from noesium_stream.kernel.journal import FactTopic, TaskTopic, Wanted
 from noesium_stream.kernel.step.position import enclosing_step
 from noesium_stream.log.headers import ORIGIN, SOURCE
 from noesium_stream.log.port import Header, Outgoing
@@ -83,6 +90,7 @@ class RunSession:
         self.activity.assured = self._assure
         self.activity.owned = lambda: not self._closed and writer.owned()
         self.command = command
+        self._about = subject_entry(command.metadata)
         run_id = command.partition_key
         if run_id is None:
             raise ValueError("a command has the run's id as its partition key")
@@ -132,6 +140,8 @@ class RunSession:
         origin = source.header(ORIGIN)
         if origin is not None:
             headers.append((ORIGIN, origin))
+        if self._about and not (SUBJECT in event.metadata or is_erased(event)):
+            event = event.replace(metadata={**event.metadata, **self._about})
         copy, proof = copied(event, source)
         if event.event_type in ANSWERS and (invoked := self.history.invoked.get(event.payload["call_id"])):
             self._directory.circuits.answered(invoked.payload, event.payload)
@@ -148,6 +158,7 @@ class RunSession:
             self.identity.correlation_id,
             partition_key=self.run_id,
             idempotency_key=f"{self.run_id}/{event.event_type()}",
+            metadata=self._about,
             clock=self.clock,
         )
         self.history.apply(envelope)
@@ -169,6 +180,7 @@ class RunSession:
                 intent.event_id,
                 self.identity.correlation_id,
                 partition_key=self.run_id,
+                metadata=self._about,
                 clock=self.clock,
             )
         return found
@@ -229,6 +241,10 @@ class RunSession:
         received, self._received = self._received, asyncio.Event()
         received.set()
 
+    def recorded(self, call_id: str) -> EventEnvelope | None:
+        """None: this is no replay."""
+        return None
+
     # -- RunJournal ----------------------------------------------------------------------------------
 
     def stage(
@@ -238,7 +254,7 @@ class RunSession:
         trace: TraceContext,
         causation_id: str | None,
         idempotency_key: str | None = None,
-        to: Destination | TaskTopic | None = None,
+        to: Destination | TaskTopic | FactTopic | None = None,
     ) -> EventEnvelope:
         """See `RunJournal.stage`."""
         self._check_open(ended=self.history.terminal is not None)  # nothing follows the terminal event
@@ -247,35 +263,39 @@ class RunSession:
                 f"Run {self.run_id} is ending and calls nobody any more.",
                 hint="Leave what remains to be done to a compensation, which may call other agents.",
             )
+        key = self.run_id if to is None else to.key if isinstance(to, FactTopic) else to.run_id
         envelope = event.to_envelope(
             self.identity.agent,
             trace,
             causation_id,
             self.identity.correlation_id,
-            partition_key=to.run_id if to else self.run_id,
+            partition_key=key,
             idempotency_key=idempotency_key,
-            metadata=self._metadata(to) if to else None,
+            metadata=self._metadata(to) if to else self._about,
             clock=self.clock,
         )
         if to is not None:
             inbox, partitions = self._address_of(to)
             origin = (ORIGIN, self._context.name.encode())
-            partition = partition_of(to.run_id, partitions)
-            self._staged.append(Outgoing(envelope, inbox, partition, to.run_id, (origin,)))
+            self._staged.append(Outgoing(envelope, inbox, partition_of(key, partitions), key, (origin,)))
         if isinstance(event, CapabilityExpired) and (invoked := self.history.invoked.get(event.call_id)):
             self._directory.circuits.failed(invoked.payload, "no answer by the deadline of the call")
         self._put(envelope, ())
         return envelope
 
-    def _address_of(self, to: Destination | TaskTopic) -> tuple[str, int]:
+    def _address_of(self, to: Destination | TaskTopic | FactTopic) -> tuple[str, int]:
+        if isinstance(to, FactTopic):
+            return self._directory.facts_of(to.domain)
         if isinstance(to, TaskTopic):
             return self._directory.tasks_of(to.capability_id)
         return self._directory.inbox_of(to.agent_type)
 
-    def _metadata(self, to: Destination | TaskTopic) -> dict[str, Any]:
+    def _metadata(self, to: Destination | TaskTopic | FactTopic) -> dict[str, Any]:
+        if isinstance(to, FactTopic):
+            return {}
         named = {} if isinstance(to, TaskTopic) else {"to": to.agent_type}
         given = self.command.metadata.get(FAIRNESS_KEY)
-        return named if given is None else {**named, FAIRNESS_KEY: given}
+        return {**named, **self._about, **({} if given is None else {FAIRNESS_KEY: given})}
 
     def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
         """See `RunJournal.check`."""
@@ -319,8 +339,7 @@ class RunSession:
             self._failed = self._failed or sent.error
             self._sent.remove(sent)
             if sent.error is not None:
-                staged = (record.envelope for record in sent.records)
-                self.unrecorded += [event for event in staged if event.event_type in _OUTCOMES]
+                self.unrecorded += _outcomes_of_calls([record.envelope for record in sent.records])
 
     def _tell(self, records: Sequence[Outgoing]) -> None:
         for record in records:
@@ -387,6 +406,10 @@ class RunSession:
         """See `RunJournal.learn_tasks`."""
         await self._directory.learn_tasks(capability_id)
 
+    async def learn_facts(self, domain: str) -> None:
+        """See `RunJournal.learn_facts`."""
+        await self._directory.learn_facts(domain)
+
     async def until(self, ready: Callable[[], bool], deadline_ms: int | None = None) -> None:
         """See `RunJournal.until`."""
         while not ready():
@@ -452,3 +475,16 @@ class RunSession:
     def _record(self, envelope: EventEnvelope, headers: tuple[tuple[str, bytes], ...]) -> Outgoing:
         context = self._context
         return Outgoing(envelope, context.journal, context.journal_partition, self.run_id, headers)
+
+
+def _outcomes_of_calls(staged: Sequence[EventEnvelope]) -> list[EventEnvelope]:
+    """The outcomes among events of one commit whose call was made: its intent was on the log before.
+
+    A tool call that is refused has its intent in the same commit, and was never made.
+    """
+    intents = {event.payload["effect_id"] for event in staged if event.event_type == EffectRequested.TYPE}
+    return [
+        event
+        for event in staged
+        if event.event_type in _OUTCOMES and event.payload["effect_id"] not in intents
+    ]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final, Literal, NamedTuple
+
+from langchain_core.runnables import RunnableConfig
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.clock import to_rfc3339
@@ -13,6 +16,7 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.agent_calls import CALLS, answer_to, input_of
+from noesium_stream.event.rules.slices import DOMAIN
 from noesium_stream.event.standard import (
     Compensated,
     CompensationStarted,
@@ -28,6 +32,7 @@ from noesium_stream.kernel import NO_LONGER_OWNER, Destination, TaskTopic
 from noesium_stream.kernel.compensation.saga import Compensation, left_under_way, must_compensate
 from noesium_stream.kernel.failure_location import where_of
 from noesium_stream.kernel.failure_of_code import failure_of_code
+from noesium_stream.kernel.journal import FactTopic
 from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.worker.runs.fork_history import begin_fork
 from noesium_stream.worker.runs.pinned_graph import move
@@ -127,7 +132,8 @@ async def _execute(agent: BaseGraphicAgent, session: RunSession, started: dict[s
         initial = agent.initial_state(asked, started.get("capability_id"))
         if started.get("forked_from") is not None:
             initial = await begin_fork(agent.context.log, agent.agent_type, session, initial)
-    final = await agent.durable.execute(session, initial, {"recursion_limit": agent.max_supersteps})
+    limit: RunnableConfig = {"recursion_limit": agent.max_supersteps}
+    final = await agent.durable.execute(session, initial, limit, agent.segments)
     with said_of("The run"):
         result = to_json(agent.result(final), "result")
     check_size(result, "result", "The run")
@@ -297,6 +303,8 @@ async def _end(
     reply_to = started.payload.get("reply_to")
     if reply_to is not None:
         await session.learn_inbox(reply_to["agent_type"])
+    if history.spending.slices.asked:
+        await session.learn_facts(DOMAIN)
     children = await _open_children(session)
     if _is_to_stop(session):
         return await _stop(agent, session)
@@ -313,6 +321,8 @@ async def _end(
             error_type=error_type if error is not None else None,
             error=error,
             began=error is None or bool(history.entered),
+            labels=history.provenance.everywhere,
+            spent=None if history.spending.given is None else history.spending.total,
         )
         # The answer goes before the terminal event: nothing of a run follows its terminal event.
         session.stage(
@@ -325,6 +335,17 @@ async def _end(
     if isinstance(event, RunFailed | RunCancelled):
         for unknown, cause in left_under_way(history, session.run_id):
             session.stage(unknown, trace=trace, causation_id=cause)
+    open_calls = (history.tools.left_open(session.run_id), history.models.left_open(session.run_id))
+    for failed, cause in chain(*open_calls):
+        session.stage(failed, trace=trace, causation_id=cause)
+    for settled in history.spending.settled():
+        session.stage(
+            settled,
+            trace=trace,
+            causation_id=terminal_cause,
+            idempotency_key=f"{session.run_id}/settled/{settled.account}",
+            to=FactTopic(DOMAIN, settled.account),
+        )
     session.stage(event, trace=trace, causation_id=terminal_cause, idempotency_key=f"{session.run_id}/end")
     await session.commit()
     return True

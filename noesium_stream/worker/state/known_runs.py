@@ -21,12 +21,17 @@ import orjson
 
 from noesium_stream.errors import CheckpointError
 from noesium_stream.event.rules.run_life import ENDINGS
+from noesium_stream.event.standard import RunSegmentStarted
 from noesium_stream.log.headers import DEADLINE
 from noesium_stream.worker.state.journal_entry import Entry
 from noesium_stream.worker.state.state_file import StateFile, row_sum
 
 SPAN_GAP: Final = 256
 """Records of a run that are closer than this are one span; records between them are read, not decoded."""
+
+SEGMENT_STARTED: Final = RunSegmentStarted.TYPE
+_HEAD: Final = 2
+"""Records of a run that are read whatever its segment is: its command and `run.started`."""
 
 _NOT_ENDED: Final = 4_096
 """Size of the cache of run ids that were not found among the ended runs."""
@@ -49,10 +54,12 @@ class OpenRun:
 
     Attributes:
         count: number of its records.
-        spans: journal offsets of its records: first and last of each span, both included.
+        spans: journal offsets of the records that are read: first and last of each span, both included.
         rests: whether it only waits, proven by its owner.
         due_ms: when a resting run is due to go on by itself; None: it waits for a record.
         deadline_ms: the run's deadline; None: it has none.
+        first: the number of the record with which its segment begins; 0: it is in its first one.
+        head: journal offsets of its first two records, its command and `run.started`.
     """
 
     count: int = 0
@@ -60,6 +67,28 @@ class OpenRun:
     rests: bool = False
     due_ms: int | None = None
     deadline_ms: int | None = None
+    first: int = 0
+    head: list[int] = field(default_factory=list)
+
+    def follows(self, read: int) -> int:
+        """The number of the record that follows when so many were read: records of old segments are not."""
+        return read if read < len(self.head) or not self.first else self.first + read - len(self.head)
+
+    @property
+    def needed(self) -> int:
+        """How many of its records are read when it is loaded."""
+        return self.count - (self.first - len(self.head) if self.first else 0)
+
+    def place(self, number: int, offset: int, *, begins: bool) -> None:
+        """Note the offset of its record of this number, and whether it begins a segment."""
+        if number < _HEAD:
+            self.head.append(offset)
+        if begins and number >= _HEAD:
+            self.first, self.spans = number, [list(self.head), [offset, offset]]
+        elif self.spans and offset - self.spans[-1][1] <= SPAN_GAP:
+            self.spans[-1][1] = offset
+        else:
+            self.spans.append([offset, offset])
 
 
 class KnownRuns:
@@ -121,10 +150,7 @@ class KnownRuns:
         if deadline is not None:
             run.deadline_ms = int(deadline)
         self._changed.add(entry.key)
-        if run.spans and entry.offset - run.spans[-1][1] <= SPAN_GAP:
-            run.spans[-1][1] = entry.offset
-        else:
-            run.spans.append([entry.offset, entry.offset])
+        run.place(number, entry.offset, begins=entry.event_type == SEGMENT_STARTED)
         if entry.event_type in ENDINGS:
             self._ended(entry.key, entry.ms)
 
@@ -189,8 +215,9 @@ class KnownRuns:
                     self._file.change("DELETE FROM open WHERE run_id = ?", (run_id,))
                     self._in_file.discard(run_id)
                 continue
-            deadline = () if run.deadline_ms is None else (run.deadline_ms,)
-            body = orjson.dumps((run.count, run.spans, run.rests, run.due_ms, *deadline))
+            body = orjson.dumps(
+                (run.count, run.spans, run.rests, run.due_ms, run.deadline_ms, run.first, run.head)
+            )
             row = (run_id, body, row_sum(run_id, value=body))
             self._file.change("INSERT OR REPLACE INTO open VALUES (?, ?, ?)", row)
             self._in_file.add(run_id)

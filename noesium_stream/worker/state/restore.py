@@ -192,6 +192,8 @@ async def read_runs(
 ) -> dict[str, list[Record]]:
     """Read the records of these runs, by run id; records of other runs are not decoded.
 
+    Of a run in a later segment these are its first two and those from the beginning of the segment on.
+
     Raises:
         CheckpointError: the sequence of a run has a gap.
         LogTruncatedError, LogUnavailableError, CorruptRecordError
@@ -205,7 +207,7 @@ async def read_runs(
                     run = runs.get(record.key)
                     if run is None or record.offset < run.spans[0][0]:
                         continue
-                    if _add(found[record.key], record):
+                    if _add(found[record.key], record, run):
                         record.envelope  # noqa: B018 - needed soon, and the record caches it
     return found
 
@@ -221,19 +223,20 @@ async def answers_in(log: EventLog, inbox: str, partition: int, first: int) -> d
     return found
 
 
-def _add(records: list[Record], record: Record) -> bool:
+def _add(records: list[Record], record: Record, run: OpenRun) -> bool:
     """Append a run's next record; skip a repeated one: the first counts (law 2)."""
     number = record.header(SEQUENCE)
     try:
         sequence = int(number) if number is not None else -1
     except ValueError as error:
         raise _unreadable(record, error) from error
-    if sequence < len(records):
+    follows = run.follows(len(records))
+    if sequence < follows:
         return False
-    if sequence > len(records):
+    if sequence > follows:
         raise CheckpointError(
             f"{record.topic}/{record.partition}@{record.offset}: run {record.key} goes from record "
-            f"{len(records) - 1} to {sequence}; records between are missing.",
+            f"{follows - 1} to {sequence}; records between are missing.",
             hint="The journal was changed from outside or lost data; restore it before you go on.",
         )
     records.append(record)

@@ -28,7 +28,7 @@ from noesium_stream.state_file.checksummed_file import ChecksummedFile, Layout, 
 from noesium_stream.state_file.claim import claimed
 from noesium_stream.state_file.sqlite import CACHE_KB
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 _SUM: Final = "sum BLOB NOT NULL"
 _SCHEMA: Final = (
     f"CREATE TABLE open (run_id TEXT PRIMARY KEY, body BLOB NOT NULL, {_SUM}) WITHOUT ROWID",
