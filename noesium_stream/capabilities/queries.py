@@ -34,7 +34,7 @@ class Query:
     version: str | None = None
 
     def found_in(self, state: RegistryState) -> list[Entry]:
-        """The live offers that are like it, in the order of registration.
+        """The live offers that are like it, in the order of registration, with agents' own tools.
 
         Raises:
             ConfigError: the range is not valid.
@@ -43,7 +43,7 @@ class Query:
         offers = None if self.id is None else state.offers(self.id)
         if self.id is not None and offers is None:
             return []
-        entries = state.entries() if offers is None else offers.live(None).entries
+        entries = state.entries(own_tools=True) if offers is None else offers.live(None).entries
         found = [
             entry
             for entry in entries

@@ -28,7 +28,7 @@ _HEAD: Final = 5
 
 def registry_bytes(state: RegistryState) -> bytes:
     """The state as canonical bytes."""
-    entries = list(state.entries())
+    entries = list(state.entries(own_tools=True))
     heads = [one[:-1] for one in entries]
     health = [
         (agent_id, one.reason, one.since_ms, one.unavailable_by, one.recovered_by)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from noesium_stream.capabilities.own_tools import OWN_TOOL, is_own_tool
 from noesium_stream.capabilities.state import Entry, Ranking, RegistryState, rank
 from noesium_stream.capabilities.version import check_range, check_version
 from noesium_stream.event.standard import CapabilityType
@@ -82,12 +83,12 @@ class DeterministicResolver:
     """filter (id → version → type → roles, scopes → health) → rank (priority, weight, order) → select."""
 
     def candidates(self, state: RegistryState, capability_id: str, wanted: str | None) -> Sequence[Entry]:
-        """All live offers in this range, by priority, weight and registration.
+        """All live offers in this range, by priority, weight and registration; none of agents' own tools.
 
         Raises:
             ConfigError: the range is not valid.
         """
-        offers = state.offers(capability_id)
+        offers = None if is_own_tool(capability_id) else state.offers(capability_id)
         if offers is None:
             if wanted is not None:
                 check_range(wanted)
@@ -105,6 +106,8 @@ class DeterministicResolver:
             self.candidates(state, wanted.capability_id, wanted.version_range)
             return None
         ranking = offers.live(wanted.version_range)
+        if is_own_tool(wanted.capability_id):
+            return None
         if _has_conditions(wanted) or _may_fail(state, wanted.capability_id, ranking):
             ranking = Ranking.of(one for one in ranking.entries if _refusal(state, wanted, one) is None)
         return _selected(ranking, wanted)
@@ -158,6 +161,8 @@ def _misfit(wanted: Wanted, entry: Entry) -> str | None:
 def _refusal(state: RegistryState, wanted: Wanted, entry: Entry) -> str | None:
     """Why an offer that fits is passed over; None: it is not."""
     capability = entry.capability
+    if is_own_tool(entry.capability_id):
+        return OWN_TOOL
     if wanted.capability_type is not None and capability.capability_type != wanted.capability_type:
         return f"its type is {capability.capability_type}, not {wanted.capability_type}"
     for kind, required, given in (

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from noesium_stream.capabilities.own_tools import is_own_tool
 from noesium_stream.capabilities.version import check_range, check_version
 from noesium_stream.event.standard import Capability
 
@@ -181,14 +182,21 @@ class RegistryState:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RegistryState):
             return NotImplemented
-        mine, theirs = ((s.count, s.health, s.circuits, s.spent, list(s.entries())) for s in (self, other))
+        mine, theirs = (
+            (s.count, s.health, s.circuits, s.spent, list(s.entries(own_tools=True))) for s in (self, other)
+        )
         return mine == theirs
 
     __hash__ = None  # type: ignore[assignment]
 
-    def entries(self) -> Iterator[Entry]:
-        """All offers, also deprecated ones, in the order of registration."""
-        found = (entry for offers in self._offers.values() for entry in offers.entries.values())
+    def entries(self, *, own_tools: bool = False) -> Iterator[Entry]:
+        """All offers, also deprecated ones, in the order of registration; with `own_tools` also those."""
+        found = (
+            entry
+            for id, offers in self._offers.items()
+            if own_tools or not is_own_tool(id)
+            for entry in offers.entries.values()
+        )
         yield from sorted(found, key=_order)
 
     def entry(self, agent_id: str, capability_id: str, version: str) -> Entry | None:

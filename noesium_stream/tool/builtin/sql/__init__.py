@@ -1,0 +1,1 @@
+"""The built-in toolkit `sql`: tables of an SQLite file or of a Postgres server."""

@@ -1,0 +1,1 @@
+"""Large results, set aside by hash, and the tool that reads them."""
