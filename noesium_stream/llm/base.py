@@ -1,17 +1,17 @@
-"""Language models behind one small interface (RFC-1001 §5 `llm/`); every call is an effect of its step.
-
-The call's event contains the sampling settings: `model`, `version`, `temperature`, `seed` (RFC-0003 §7), and
-in `more` the provider's other settings. STRICT mode refuses a call without one of the four.
-"""
+"""Language models behind one small interface (RFC-1001 §5 `llm/`)."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-from noesium_stream.event.standard import SideEffectClass
-from noesium_stream.kernel.modes import ModelParameters, check_model_parameters, current_mode
-from noesium_stream.kernel.step.effects import Effects
-from noesium_stream.kernel.step.position import this_step
+from noesium_stream.kernel.modes import ModelParameters
+
+Messages = Sequence[Any]
+"""A conversation: messages as OpenAI has them, `{"role": "user", "content": "…"}`, or LangChain's."""
+
+Write = Callable[[str], Awaitable[None]]
+"""Takes a piece of an answer's text."""
 
 
 class BaseLLMClient(Protocol):
@@ -25,40 +25,51 @@ class BaseLLMClient(Protocol):
     def parameters(self) -> ModelParameters:
         """The sampling settings; None for settings that it does not fix."""
 
-    async def generate(self, prompt: str, *, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Call the model outside any run; return `{"text", "model", "tokens"}` and more.
+    async def generate(self, prompt: Any, *, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Call the model outside any run; return `{"text", "model", "tokens"}` and more (see `ModelAnswer`).
 
-        `parameters` are the client's own, as in the event.
+        `parameters` are the client's own, as in the event. The prompt is a text, or a list of messages if the
+        client takes these.
         """
 
 
-class JournaledLLM:
-    """A model for nodes: the answer is recorded, and a replay reads it instead of calling again."""
-
-    def __init__(self, client: BaseLLMClient) -> None:
-        self._client = client
+@runtime_checkable
+class ChatClient(Protocol):
+    """A client that also takes tools and a schema, and can hand an answer over in pieces."""
 
     @property
     def model(self) -> str:
         """`provider:name`."""
-        return self._client.model
 
-    async def complete(self, prompt: str) -> str:
-        """The model's answer to a prompt.
+    @property
+    def parameters(self) -> ModelParameters:
+        """As `BaseLLMClient.parameters`."""
 
-        Raises:
-            KernelError: called outside a node.
-            StrictModeError: in STRICT mode, the client does not fix seed, temperature, name and version.
-            Exception: any error of the provider's client, after it is recorded.
+    @property
+    def max_output_tokens(self) -> int | None:
+        """The most tokens of one answer; None: it is not limited."""
+
+    def price(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> int | None:
+        """The price of a call in nano-dollars; None: it is not known."""
+
+    async def generate(
+        self,
+        prompt: Any,
+        *,
+        parameters: dict[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        write: Write | None = None,
+    ) -> dict[str, Any]:
+        """As `BaseLLMClient.generate`.
+
+        Args:
+            prompt: a text, or messages as OpenAI has them.
+            parameters: as in the event.
+            tools: what the model may call, as OpenAI has them.
+            schema: the JSON Schema of the answer.
+            write: takes the answer's text in pieces, as it comes.
         """
-        place = this_step()
-        parameters = self._client.parameters
-        check_model_parameters(parameters, current_mode())
-        answer = await Effects(place).perform(
-            f"model:{self.model}",
-            self._client.generate,
-            prompt,
-            parameters=parameters.to_dict(),
-            effect_class=SideEffectClass.PURE,
-        )
-        return str(answer["text"])
+
+    async def embed(self, texts: Sequence[str]) -> dict[str, Any]:
+        """The texts' vectors: `{"vectors", "model", "usage"}`."""

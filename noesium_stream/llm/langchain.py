@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from collections.abc import Mapping
-from typing import Any, Final, Self
-
-from pydantic import ValidationError
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, ClassVar, Final, Self
 
 from noesium_stream.config import VARIABLES, llm_config_problem
-from noesium_stream.errors import ConfigError, brief
+from noesium_stream.errors import ConfigError, ModelAnswerError
 from noesium_stream.kernel.modes import ModelParameters
+from noesium_stream.llm.answer import with_instruction
+from noesium_stream.llm.base import Write
+from noesium_stream.llm.failures import as_config_error, as_model_error
+from noesium_stream.llm.message import is_broken_off, record_of
+from noesium_stream.llm.pricing import Prices, check_prices, price_of
+from noesium_stream.llm.settings import SETTING, names_of, recordable, refuse_unknown
+from noesium_stream.llm.usage import checked_usage
 from noesium_stream.observability import llm_tokens_used
-from noesium_stream.redaction import hide_secrets, without
 
-_SETTING: Final = "agent.llm_config"
+OUTPUT_LIMITS: Final = ("max_tokens", "max_completion_tokens", "num_predict", "max_output_tokens")
 
 
 class LangChainLLM:
@@ -27,12 +32,21 @@ class LangChainLLM:
         seed: passed to the provider; None passes none, which STRICT mode refuses.
         version: the provider's version of the model, for the event; STRICT mode requires it. The version that
             the provider reports is in the answer.
+        prices: dollars per million tokens, `{"input": 0.15, "output": 0.6}`, where they are not known by
+            `genai-prices`.
         more: passed to the provider's client unchanged and, without secrets, written to the event.
+
+    Class attributes:
+        charges: whether its calls cost money; False for a model on the user's own machine.
+        ends_with_reason: whether an answer in pieces, without a reason for its end, is one that broke off.
 
     Raises:
         ConfigError: the extra is not installed, the provider or model is not known, or the provider's client
             does not accept a setting.
     """
+
+    charges: ClassVar[bool] = True
+    ends_with_reason: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -41,33 +55,37 @@ class LangChainLLM:
         temperature: float | None = 0,
         seed: int | None = None,
         version: str | None = None,
+        prices: Prices | None = None,
         **more: Any,
     ) -> None:
-        try:
-            models = importlib.import_module("langchain.chat_models")
-        except ImportError as error:
-            raise ConfigError(
-                f"The model {model} needs LangChain, which is not installed.",
-                hint="pip install 'noesium-stream[llm]' and the provider's package, e.g. langchain-openai.",
-            ) from error
-        given = {} if temperature is None else {"temperature": temperature}
+        self._prices = check_prices(prices)
+        given: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
         if seed is not None:
             given["seed"] = seed
-        try:
-            self._chat: Any = models.init_chat_model(model, **given, **more)
-        except Exception as error:  # each provider's client has its own error types
-            raise ConfigError(
-                f"The model {model} cannot be used: {_reason(error, more)}",
-                hint="Give it as PROVIDER:NAME, install the provider's package, and see "
-                f"{_SETTING} ({VARIABLES[_SETTING]}).",
-            ) from error
-        known = _names_of(type(self._chat))
+        self._more = more
+        hint = f"Give it as PROVIDER:NAME, install the provider's package, and see {SETTING} "
+        with as_config_error(f"The model {model} cannot be used", more, f"{hint}({VARIABLES[SETTING]})."):
+            self._chat: Any = self._make_chat(model, {**given, **more})
+        known = names_of(type(self._chat))
         if known is not None:
             chosen = [name for name, value in given.items() if name != "temperature" or value != 0]
-            _refuse_unknown(model, type(self._chat).__name__, known, [*chosen, *more])
+            refuse_unknown(model, type(self._chat).__name__, known, [*chosen, *more])
             if "temperature" not in known:
                 temperature = None  # it was not passed on
-        self._parameters = ModelParameters(model, version, temperature, seed, _recordable(more))
+        self._parameters = ModelParameters(model, version, temperature, seed, recordable(more))
+        self._vectors: Any = None
+
+    def _make_chat(self, model: str, settings: dict[str, Any]) -> Any:
+        """LangChain's client; any error of it says that the model cannot be used."""
+        return package_of("langchain.chat_models", model, "llm").init_chat_model(model, **settings)
+
+    def _make_embeddings(self, model: str, settings: dict[str, Any]) -> Any:
+        """LangChain's client for the vectors of texts."""
+        return package_of("langchain.embeddings", model, "llm").init_embeddings(model, **settings)
+
+    def _with_schema(self, prompt: Any, schema: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """The prompt, and settings of the call, by which the answer gets this schema."""
+        return with_instruction(prompt, schema), {}
 
     @classmethod
     def configured(cls, model: str, settings: Mapping[str, Any]) -> Self:
@@ -79,7 +97,7 @@ class LangChainLLM:
         problem = llm_config_problem(settings)
         if problem is not None:
             raise ConfigError(
-                f"{_SETTING} of the model {model}: {problem}.", hint=f"See {VARIABLES[_SETTING]}."
+                f"{SETTING} of the model {model}: {problem}.", hint=f"See {VARIABLES[SETTING]}."
             )
         return cls(model, **settings)
 
@@ -93,77 +111,118 @@ class LangChainLLM:
         """As `BaseLLMClient.parameters`."""
         return self._parameters
 
-    async def generate(self, prompt: str, *, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
-        """As `BaseLLMClient.generate`; `answered_by` is the model and version that the provider reports."""
-        message = await self._chat.ainvoke(prompt)
-        usage = getattr(message, "usage_metadata", None)
-        if usage:
-            llm_tokens_used.add(usage["total_tokens"], {"noesium.model": self.model})
+    @property
+    def max_output_tokens(self) -> int | None:
+        """As `ChatClient.max_output_tokens`."""
+        found = [self._more[name] for name in OUTPUT_LIMITS if isinstance(self._more.get(name), int)]
+        return found[0] if found and found[0] > 0 else None
+
+    def price(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> int | None:
+        """As `ChatClient.price`."""
+        return price_of(self.model, input_tokens, output_tokens, cached_tokens, self._prices)
+
+    async def generate(
+        self,
+        prompt: Any,
+        *,
+        parameters: dict[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        write: Write | None = None,
+    ) -> dict[str, Any]:
+        """As `ChatClient.generate`; `answered_by` is the model and version that the provider reports.
+
+        Raises:
+            ModelError: the class of the failure.
+        """
+        settings: dict[str, Any] = {}
+        asked = prompt
+        if schema is not None:
+            asked, settings = self._with_schema(prompt, schema)
+        chat = self._chat if not tools else self._chat.bind_tools(list(tools))
+        if write is None:
+            with as_model_error(self.model, self._more):
+                message = await chat.ainvoke(asked, **settings)
+        else:
+            message = await self._in_pieces(chat, asked, settings, write)
+        if write is not None and self.ends_with_reason and is_broken_off(message):
+            raise ModelAnswerError(f"The answer of {self.model} broke off: it has no reason for its end.")
+        return self._recorded(message, asked)
+
+    async def _in_pieces(self, chat: Any, prompt: Any, settings: dict[str, Any], write: Write) -> Any:
+        """The whole message of an answer whose text is handed over in pieces.
+
+        Errors of `write` are its own, and no failures of the model.
+        """
+        whole: Any = None
+        async with aclosing(chat.astream(prompt, **settings)) as pieces:
+            while True:
+                with as_model_error(self.model, self._more):
+                    piece = await anext(pieces, None)
+                if piece is None:
+                    break
+                whole = piece if whole is None else whole + piece
+                text = str(piece.text)
+                if text:
+                    await write(text)
+        if whole is None:
+            raise ModelAnswerError(f"{self.model} gave no answer at all.")
+        return whole
+
+    def _recorded(self, message: Any, asked: Any) -> dict[str, Any]:
+        found = record_of(message)
+        reported = found.pop("reported_cost", None)
+        wrote = found["text"] + (json.dumps(found["tool_calls"]) if "tool_calls" in found else "")
+        wrote += found.get("refusal", "")
+        usage = checked_usage(found.pop("claimed"), asked, wrote, self.max_output_tokens)
+        llm_tokens_used.add(usage.total, {"noesium.model": self.model})
+        cost = reported
+        if cost is None:
+            cost = self.price(usage.input_tokens, usage.output_tokens, usage.cached_tokens or 0)
         return {
             **self._parameters.sampling,
-            "text": str(message.text),
-            "tokens": usage["total_tokens"] if usage else None,
-            "answered_by": _answered_by(getattr(message, "response_metadata", None) or {}),
+            **found,
+            "tokens": usage.total,
+            "usage": usage.to_dict(),
+            "cost_nano_usd": cost,
+        }
+
+    async def embed(self, texts: Sequence[str]) -> dict[str, Any]:
+        """As `ChatClient.embed`.
+
+        Raises:
+            ConfigError: the provider has no embeddings that LangChain knows.
+            ModelError: the class of the failure.
+        """
+        if self._vectors is None:
+            with as_config_error(f"The model {self.model} makes no vectors of texts", self._more):
+                self._vectors = self._make_embeddings(self.model, dict(self._more))
+        with as_model_error(self.model, self._more):
+            vectors = await self._vectors.aembed_documents(list(texts))
+        if len(vectors) != len(texts):
+            raise ModelAnswerError(f"{self.model} gave {len(vectors)} vectors for {len(texts)} texts.")
+        usage = checked_usage(None, list(texts), "", 1)
+        return {
+            **self._parameters.sampling,
+            "vectors": [[float(number) for number in vector] for vector in vectors],
+            "tokens": usage.input_tokens,
+            "usage": {**usage.to_dict(), "output_tokens": 0},
+            "cost_nano_usd": self.price(usage.input_tokens, 0),
         }
 
 
-def _names_of(client: type[Any]) -> frozenset[str] | None:
-    """The names of a client's settings; None if it does not declare them."""
-    fields = getattr(client, "model_fields", None)
-    if fields is None:
-        return None
-    return frozenset(fields) | {field.alias for field in fields.values() if field.alias}
+def package_of(module: str, model: str, extra: str, package: str | None = None) -> Any:
+    """A module of LangChain.
 
-
-def _refuse_unknown(model: str, client: str, known: frozenset[str], names: list[str]) -> None:
-    """Refuse settings that a client does not know.
-
-    A client drops them, or sends them to a provider that refuses every call.
+    Raises:
+        ConfigError: it is not installed.
     """
-    unknown = [name for name in names if name not in known]
-    if not unknown:
-        return
-    near = difflib.get_close_matches(unknown[0], sorted(known), 1)
-    raise ConfigError(
-        f"{_SETTING}: {client}, the client of the model {model}, takes no "
-        f"{', '.join(repr(name) for name in unknown)}.",
-        hint=(f"Did you mean {near[0]!r}? " if near else "")
-        + f"It is set in {_SETTING} ({VARIABLES[_SETTING]})."
-        + (
-            " What the provider takes and its client has no name for goes into 'model_kwargs'."
-            if "model_kwargs" in known
-            else ""
-        ),
-    )
-
-
-def _recordable(more: Mapping[str, Any]) -> dict[str, Any]:
-    """Provider settings for the event: strings under names that look secret are removed."""
-    found: dict[str, Any] = hide_secrets({name: _plain(value) for name, value in more.items()})
-    # Only strings can be secrets: `max_tokens` is a number.
-    return {
-        name: more[name] if isinstance(more[name], bool | int | float) else value
-        for name, value in found.items()
-    }
-
-
-def _plain(value: Any) -> Any:
-    """A setting as JSON; a value that is not JSON is represented by its type."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, str | bool | int | float) else type(value).__name__
-
-
-def _reason(error: Exception, settings: Mapping[str, Any]) -> str:
-    """The message of a client's error without the given values: one may be a key."""
-    if isinstance(error, ValidationError):
-        parts = (f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in error.errors())
-        return without("; ".join(parts), settings)
-    return without(brief(error), settings)
-
-
-def _answered_by(metadata: dict[str, Any]) -> dict[str, str]:
-    known = ("model_name", "model", "model_version", "system_fingerprint")
-    return {name: metadata[name] for name in known if isinstance(metadata.get(name), str)}
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing = package or "LangChain"
+        also = "" if package else " and the provider's package, e.g. langchain-openai"
+        raise ConfigError(
+            f"The model {model} needs {missing}, which is not installed.",
+            hint=f"pip install 'noesium-stream[{extra}]'{also}.",
+        ) from error
