@@ -149,6 +149,25 @@ class CorpusIndex:
         with self._connection() as db:
             return found_in(db, query, limit, score)
 
+    def passages_of(self, path: str, first: int, most: int) -> tuple[str, int, list[tuple[Any, ...]]] | None:
+        """The title of a document, its number of passages, and some of them; None: there is no such document.
+
+        Each is (number, heading, text, first line, last line, page); numbers count from 0.
+        """
+        with self._connection() as db:
+            found = db.execute(
+                "SELECT id, title FROM files WHERE path = ? AND reason IS NULL", (path,)
+            ).fetchone()
+            if found is None:
+                return None
+            count = db.execute("SELECT count(*) FROM passages WHERE file_id = ?", found[:1]).fetchone()[0]
+            rows = db.execute(
+                "SELECT ordinal, heading, text, start_line, end_line, page FROM passages "
+                "WHERE file_id = ? AND ordinal >= ? ORDER BY ordinal LIMIT ?",
+                (found[0], first, most),
+            ).fetchall()
+        return str(found[1]), int(count), rows
+
     def _prepare(self, root: Path) -> None:
         make_file(self.path)
         with closing(sqlite3.connect(self.path, isolation_level=None)) as db:

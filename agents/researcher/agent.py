@@ -37,6 +37,9 @@ class ResearcherOptions(BaseModel):
     model: str | None = Field(
         default=None, description="Let this model write the answer, as PROVIDER:NAME. Default: quotes alone."
     )
+    remember: bool = Field(
+        default=False, description="Remember answers with their passages, and say what was answered before."
+    )
 
 
 def merge_corpus(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -63,6 +66,7 @@ class ResearchState(TypedDict, total=False):
     about: Annotated[dict[str, Any], merge_corpus]
     weighed: dict[str, Any]
     rounds: int
+    earlier: dict[str, Any] | None
     outcome: dict[str, Any]
 
 
@@ -125,10 +129,13 @@ class Researcher(BaseResearcher):
         graph.add_edge("write", END)
         return graph
 
-    def plan(self, state: ResearchState) -> dict[str, Any]:
-        """What is asked for, and the first queries."""
+    async def plan(self, state: ResearchState) -> dict[str, Any]:
+        """What is asked for, the first queries, and what was answered before."""
         made = plan(state["question"])
-        return {"plan": made, "queries": made["queries"]}
+        planned = {"plan": made, "queries": made["queries"]}
+        if not self.options.remember:
+            return planned
+        return {**planned, "earlier": await self.findings.recall(state["question"], state.get("corpus"))}
 
     async def gather(self, state: ResearchState) -> dict[str, Any]:
         """Ask whoever offers `corpus.search`, all queries at once."""
@@ -160,9 +167,9 @@ class Researcher(BaseResearcher):
         """The queries with their names taken apart; none if there are no such names."""
         return {"queries": refined_queries(state["plan"])}
 
-    def answer(self, state: ResearchState) -> dict[str, Any]:
+    async def answer(self, state: ResearchState) -> dict[str, Any]:
         """Answer in quotes."""
-        return {"outcome": answer_from(state["plan"], state["weighed"], state["about"])}
+        return await self._found(state, answer_from(state["plan"], state["weighed"], state["about"]))
 
     @kernel_node(deterministic=False, entropy_sources=["model"])
     async def write(self, state: ResearchState) -> dict[str, Any]:
@@ -171,7 +178,23 @@ class Researcher(BaseResearcher):
         if self.llm is None or weighed["outcome"] == "nothing":
             return {"outcome": nothing_found(made, weighed, about)}
         text = await self.llm.complete(prompt_for(state["question"], weighed["evidence"]))
-        return {"outcome": answer_of_model(text, made, weighed, about)}
+        return await self._found(state, answer_of_model(text, made, weighed, about))
+
+    async def _found(self, state: ResearchState, outcome: dict[str, Any]) -> dict[str, Any]:
+        """The outcome; with `remember` what was answered before is compared, and a new answer remembered."""
+        if not self.options.remember:
+            return {"outcome": outcome}
+        earlier, answer = state.get("earlier"), outcome["answer"]
+        same = earlier is not None and earlier["answer"] == answer[: len(earlier["answer"])]
+        if outcome["found"] and not same:
+            question, corpus = state["question"], state.get("corpus")
+            await self.findings.remember(question, answer, outcome["citations"], corpus)
+        if earlier is None:
+            return {"outcome": outcome}
+        before = f"Answered like this on {earlier['since']}."
+        if not same:
+            before = f"Answered otherwise on {earlier['since']}:\n{earlier['answer']}"
+        return {"outcome": {**outcome, "answer": f"{answer}\n\n{before}", "earlier": earlier}}
 
     def next_after_weigh(self, state: ResearchState) -> str:
         """Once more if the evidence is thin, else to the answer."""

@@ -14,7 +14,9 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 
 from noesium_stream.agent.capability import Functions, marked_in, offered_node
-from noesium_stream.agent.compiling import compiled
+from noesium_stream.agent.compiling import AnyGraph, compiled
+from noesium_stream.agent.findings import Findings
+from noesium_stream.agent.own_toolbox import outside_home, own_toolbox
 from noesium_stream.capabilities.capability_set import CapabilitySet
 from noesium_stream.clock import Clock
 from noesium_stream.config import ExecutionMode
@@ -23,15 +25,22 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.rules.call_limits import MAX_CALLS, MAX_DEPTH, MAX_OPEN_CALLS, CallLimits
 from noesium_stream.event.standard import Capability
+from noesium_stream.event.trust.budget import Budget, least
 from noesium_stream.event.trust.policy import Policy
+from noesium_stream.goals import Goals
 from noesium_stream.kernel import Durability, DurableGraph, graph_ref
 from noesium_stream.kernel.callable_reference import Undo
 from noesium_stream.kernel.compensation.saga import on_failure_of
 from noesium_stream.kernel.migration.migration import Migration, Migrations
+from noesium_stream.kernel.migration.segment import RunSegments
 from noesium_stream.kernel.state.typed_json import readable
-from noesium_stream.llm import JournaledLLM, LangChainLLM
+from noesium_stream.llm import JournaledLLM, load_model
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.topics import task_capability
+from noesium_stream.memory import LogStore, MemoryManager, memory_of
+from noesium_stream.tool.context import Mode
+from noesium_stream.tool.in_graph.adopt import adopt_tools
+from noesium_stream.tool.toolbox import AgentToolbox
 
 
 class NoOptions(BaseModel):
@@ -81,7 +90,28 @@ class BaseAgent(ABC):
         model = getattr(options, "model", None)
         self.llm: JournaledLLM | None = None
         if model:
-            self.llm = JournaledLLM(LangChainLLM.configured(model, context.llm_config))
+            self.llm = JournaledLLM(load_model(model, context.llm_config))
+        self._memory: MemoryManager | None = None
+
+    @property
+    def memory(self) -> MemoryManager:
+        """What the agent remembers (RFC-0004 §5): by default in its own scope, `agent:TYPE`."""
+        if self._memory is None:
+            context = self.context
+            self._memory = memory_of(
+                context.log,
+                context.home,
+                context.agent_ref,
+                f"agent:{self.agent_type}",
+                clock=context.clock,
+                report=context.progress,
+            )
+        return self._memory
+
+    @property
+    def goals(self) -> Goals:
+        """The goals of the run whose node asks (RFC-1001 §5, `goalith`)."""
+        return Goals()
 
     async def start(self) -> None:
         """Prepare what runs need; called before the first run in this process."""
@@ -100,6 +130,8 @@ class BaseGraphicAgent(BaseAgent):
 
     Class attributes:
         max_supersteps: LangGraph's `recursion_limit`; a run that needs more fails with a clear error.
+        segment_steps: supersteps after which a run goes on in a new segment; its next owner reads
+            nothing of those before. None: a run is one segment.
         durability: when a step is on the log; see `Durability` for the guarantees of each choice.
         execution_mode: the mode of the nodes: STRICT, PRAGMATIC or SANDBOX (RFC-1001 §12.3).
         on_failure: the last compensation of a run that fails or is cancelled, after its parts are undone: a
@@ -112,9 +144,25 @@ class BaseGraphicAgent(BaseAgent):
         tasks: ids of capabilities, among those that it offers, whose tasks its workers take from any agent
             (see `Step.request_task`).
         migrations: older versions of the graph, oldest first, whose open runs are moved to this one.
+        tools: what its nodes call with `Step.tool`: functions, `AtomicTool`s, toolkits, tools of LangChain,
+            MCP servers.
+        skills: folders with a SKILL.md, beside the agent's module or absolute.
+        mode: the most that it does with its tools: `ask`, `plan`, `act` or `auto` (see `Mode`); a policy, and
+            a run, may say less.
+        ask_before: names of tools before which mode `act` asks a person, though they are safe to repeat, such
+            as `write_file`.
+        permissions: what its tools may do at most; None: what the policy grants. Without a policy they are
+            what it is granted.
+        workspace: the folder that its tools see, relative to the working directory of the process; the
+            settings' `home` may not be in it. None: one of its own under `home`.
+        contents: where large results of tools are set aside: a folder, or `s3://BUCKET/PATH` for workers on
+            several machines; None: a folder of its own under the settings' `home`.
+        budget: what a run may spend on models, with the runs that it calls; a policy or
+            a run may say less.
     """
 
     max_supersteps: ClassVar[int] = 1_000
+    segment_steps: ClassVar[int | None] = None
     durability: ClassVar[Durability] = Durability.ASYNC
     execution_mode: ClassVar[ExecutionMode] = ExecutionMode.PRAGMATIC
     on_failure: ClassVar[Undo | None] = None
@@ -123,6 +171,14 @@ class BaseGraphicAgent(BaseAgent):
     max_call_depth: ClassVar[int] = MAX_DEPTH
     tasks: ClassVar[tuple[str, ...]] = ()
     migrations: ClassVar[Sequence[Migration]] = ()
+    tools: ClassVar[Sequence[Any]] = ()
+    skills: ClassVar[Sequence[str]] = ()
+    mode: ClassVar[str] = Mode.ACT
+    ask_before: ClassVar[Sequence[str]] = ()
+    permissions: ClassVar[Sequence[str] | None] = None
+    workspace: ClassVar[str | None] = None
+    contents: ClassVar[str | None] = None
+    budget: ClassVar[Budget | None] = None
     _declared: ClassVar[tuple[Capability, ...]] = ()
     _functions: ClassVar[Functions]
 
@@ -148,6 +204,8 @@ class BaseGraphicAgent(BaseAgent):
         super().__init__(options, context)
         self._compiled: CompiledStateGraph[Any, Any, Any, Any] | None = None
         self._durable: DurableGraph | None = None
+        self._toolbox: AgentToolbox | None = None
+        self._adopted = False
         self._versions: Migrations | None = None
 
     @abstractmethod
@@ -155,14 +213,15 @@ class BaseGraphicAgent(BaseAgent):
         """The graph's state class (RFC-1002)."""
 
     @abstractmethod
-    def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
-        """Build the graph without compiling it (RFC-1001 §11.3)."""
+    def _build_graph(self) -> AnyGraph:
+        """Build the graph without compiling it (RFC-1001 §11.3); a compiled one is taken, too."""
 
     @property
     def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
         """The compiled graph, built once per agent."""
         if self._compiled is None:
-            self._compiled = compiled(self.agent_type, self._build_graph)
+            built = compiled(self.agent_type, self._build_graph, LogStore(lambda: self.memory))
+            self._compiled = self._compiled or built  # it may have asked for the tools, and they for it
         return self._compiled
 
     @property
@@ -170,14 +229,54 @@ class BaseGraphicAgent(BaseAgent):
         """The graph wrapped for journaled execution, created once."""
         if self._durable is None:
             self._durable = DurableGraph(
-                self.graph, durability=self.durability, mode=self.execution_mode, owner=type(self)
+                self.graph,
+                durability=self.durability,
+                mode=self.execution_mode,
+                owner=type(self),
+                toolbox=self.toolbox,
             )
         return self._durable
 
     @property
+    def toolbox(self) -> AgentToolbox | None:
+        """Its tools and those of its graph, with the executor that calls them; None: it has none.
+
+        Raises:
+            ConfigError: two tools have the same name, one is no valid tool, or the home is in its workspace.
+            KernelError: the graph has a `ToolNode` of a release of LangGraph that is not known.
+        """
+        if self.tools or self.skills:
+            self._own_toolbox()
+        if not self._adopted:
+            self._adopted = True
+            adopt_tools(self.graph, self._own_toolbox)
+        return self._toolbox
+
+    def _own_toolbox(self) -> AgentToolbox:
+        if self._toolbox is None:
+            self._toolbox = own_toolbox(
+                type(self),
+                self.tools,
+                workspace=self._workspace(),
+                contents=self.contents or self.context.home / "contents" / self.agent_type,
+                policy=self.context.policy,
+            )
+        return self._toolbox
+
+    def _workspace(self) -> Path:
+        if self.workspace is not None:
+            return outside_home(self.workspace, self.context.home, self.agent_type)
+        return self.context.home / "workspaces" / self.agent_type
+
+    @property
     def call_limits(self) -> CallLimits:
-        """The limits of its runs' calls of other agents, and of calls of it."""
-        return CallLimits(self.max_call_depth, self.max_calls, self.max_open_calls)
+        """The limits of its runs' calls: of other agents, of models, and of calls of it."""
+        policy = self.context.policy
+        said: Budget | None = None
+        if policy is not None:
+            own = policy.agents.get(self.agent_type) or policy.agents.get("*")
+            said = None if own is None else own.budget
+        return CallLimits(self.max_call_depth, self.max_calls, self.max_open_calls, least(said, self.budget))
 
     @property
     def declared_on_failure(self) -> str | None:
@@ -208,6 +307,22 @@ class BaseGraphicAgent(BaseAgent):
             self._versions = Migrations(self.migrations, ref, self.durable)
             _ = self.declared_on_failure  # so that its name, read from a log, is known
         return self._versions
+
+    @property
+    def segments(self) -> RunSegments | None:
+        """How its runs are divided into segments; None: they are not.
+
+        Raises:
+            ConfigError: `segment_steps` is less than 2.
+        """
+        if self.segment_steps is None:
+            return None
+        if self.segment_steps < 2:
+            raise ConfigError(
+                f"{self.agent_type} has segment_steps = {self.segment_steps}.",
+                hint="A segment has at least 2 supersteps; some hundred are a good number.",
+            )
+        return RunSegments(self.versions.versions[-1], self.segment_steps)
 
     def check_tasks(self) -> None:
         """Check that the agent can do the tasks that it takes.
@@ -317,3 +432,8 @@ class BaseResearcher(BaseGraphicAgent):
     """
 
     max_refinements: ClassVar[int] = 1
+
+    @property
+    def findings(self) -> Findings:
+        """What it has found in other runs."""
+        return Findings(self.memory)

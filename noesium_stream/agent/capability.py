@@ -17,7 +17,6 @@ from typing import Any, Final, TypedDict, TypeVar, Union, get_type_hints, overlo
 from langgraph.graph import END, START, StateGraph
 from pydantic import PydanticUserError, ValidationError
 
-from noesium_stream.agent.signature import KEY, Signature, no_schema, schema_of, signature_of
 from noesium_stream.errors import CapabilityError, ConfigError
 from noesium_stream.event.standard import (
     Capability,
@@ -26,6 +25,7 @@ from noesium_stream.event.standard import (
     LatencyClass,
     SideEffectClass,
 )
+from noesium_stream.tool.signature import KEY, Signature, no_schema, schema_of, signature_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNTYPED: Final[tuple[Any, Any]] = (TypedDict, Union)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from noesium_stream.agent.base import BaseGraphicAgent, check_keys
 from noesium_stream.agent.capability import offered_node
-from noesium_stream.agent.compiling import compiled
+from noesium_stream.agent.compiling import AnyGraph, compiled
 from noesium_stream.capabilities.capability_set import CapabilitySet
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import ConfigError
@@ -25,7 +25,6 @@ from noesium_stream.kernel.migration.migration import Migration
 from noesium_stream.log.topics import agent_name
 
 _SHOWN: Final = 3
-AnyGraph = StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]
 
 
 def agent_from_graph(

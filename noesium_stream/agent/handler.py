@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from inspect import isasyncgenfunction, iscoroutinefunction
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from noesium_stream.agent.base import BaseAgent
 from noesium_stream.agent.capability import marked_in
+from noesium_stream.agent.request import AgentRequest
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
@@ -16,6 +17,23 @@ from noesium_stream.projection.base import BaseProjection
 
 _JOURNAL: Final = ".journal"
 _WILDCARDS: Final = "*?["
+
+
+class Feeder(Protocol):
+    """What tells a handler of time, and of what else does not come by itself, as events that it handles.
+
+    It lives as long as the partition's owner; several may live at the same time for a moment. So whatever it
+    appends may be there twice, and late, and the handler has to see that in its state.
+    """
+
+    async def follow(self, rows: Mapping[str, Any]) -> None:
+        """Take the new states of these rows, None for removed ones, before what was made is on the log."""
+
+    async def wait(self) -> None:
+        """Return when it is closed; raise the error that ended it before."""
+
+    async def close(self) -> None:
+        """Append nothing any more."""
 
 
 class BaseHandler(BaseAgent):
@@ -46,11 +64,11 @@ class BaseHandler(BaseAgent):
     state: ClassVar[type[BaseProjection[Any]]]
 
     @abstractmethod
-    def handle(self, event: EventEnvelope, state: Any) -> Iterable[DomainEvent]:
+    def handle(self, event: EventEnvelope, state: Any) -> Iterable[DomainEvent | AgentRequest]:
         """The output events for an event.
 
         A returned event is sent to the topic of its type (`events.<domain>`), with the partition key of the
-        input event unless `partition_key_of` returns another one.
+        input event unless `partition_key_of` returns another one. A `AgentRequest` is sent to an inbox.
 
         Args:
             event: the next event of its partition.
@@ -60,6 +78,10 @@ class BaseHandler(BaseAgent):
     def partition_key_of(self, made: DomainEvent, event: EventEnvelope) -> str | None:
         """The partition key of an event that `handle` returned for `event`; by default that of `event`."""
         return event.partition_key
+
+    async def feeder(self, rows: Mapping[str, Any]) -> Feeder | None:
+        """What appends the events of time for one partition, which has these rows; None: nothing does."""
+        return None
 
     @classmethod
     def check(cls) -> None:

@@ -11,8 +11,8 @@ from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.agent.base import BaseAgent
-from noesium_stream.agent.compiling import compiled
-from noesium_stream.agent.from_graph import AnyGraph, agent_from_graph
+from noesium_stream.agent.compiling import AnyGraph, compiled
+from noesium_stream.agent.from_graph import agent_from_graph
 from noesium_stream.agent.reference import load_module, parse_reference
 from noesium_stream.errors import AgentLoadError
 from noesium_stream.event import Catalogue, standard_catalogue

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, NamedTuple
 
-from noesium_stream.agent.shipped import lend
 from noesium_stream.errors import AgentLoadError, brief
+from noesium_stream.shipped_agents import lend
 
 FORM: Final = (
     "Give it as MODULE or MODULE:NAME, importable from the current folder, or by its file: FILE.py:NAME."

@@ -26,6 +26,7 @@ from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import kernel_node
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.log.topics import agent_name
+from noesium_stream.programs.program import MAX_LINE, program
 from noesium_stream.subagent.call import Asked, Call, error_in
 from noesium_stream.subagent.daemon import CliDaemon
 from noesium_stream.subagent.declared import (
@@ -36,7 +37,6 @@ from noesium_stream.subagent.declared import (
     first_state,
     offers_of,
 )
-from noesium_stream.subagent.program import MAX_LINE, program
 from noesium_stream.subagent.protocol import JsonLines
 from noesium_stream.subagent.sessions import Limits, Sessions
 from noesium_stream.subagent.text_lines import TextLines

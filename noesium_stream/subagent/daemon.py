@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import sys
-import tempfile
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 from typing import Final
 
 from noesium_stream.errors import (
@@ -18,35 +15,32 @@ from noesium_stream.errors import (
     SubagentStateError,
     brief,
 )
-from noesium_stream.subagent import guard
+from noesium_stream.programs.launch import GuardLine, launch
+from noesium_stream.programs.program import Program
 from noesium_stream.subagent.lifecycle import Answer, Life, Request, State
 from noesium_stream.subagent.pipes import Lines, Pipes
-from noesium_stream.subagent.program import Program
 from noesium_stream.subagent.protocol import Dialogue, Protocol, excerpt
 
 GRACE_S: Final = 0.5
 """Time between SIGTERM and SIGKILL, in seconds; an ending worker waits for it."""
 _PATIENCE_S: Final = 1.0
 _SAID: Final = 300
-_GUARD: Final = str(Path(guard.__file__).resolve())
 
 
 class _Process:
     """One process: its pipes, its guard, the dialogue with it, and the answer that is waited for.
 
-    `own` is the folder that ends with it, `control` the pipe to its guard.
-
     Attributes:
+        guard: the line to its guard; None: it was told to end.
         wrong: what it has done that it should not; None: nothing.
     """
 
-    def __init__(self, dialogue: Dialogue, max_answer: int, control: int, own: str) -> None:
+    def __init__(self, dialogue: Dialogue, max_answer: int) -> None:
+        self.guard: GuardLine | None = None
         self.wrong: str | None = None
         self._dialogue = dialogue
         self._lines = Lines(max_answer)
         self.pipes = Pipes(self._lines, self._hear, self._fault)
-        self._control: int | None = control
-        self._own = own
         self._outcome: asyncio.Future[Answer | SubagentProtocolError | None] | None = None
 
     def ask(self, request: Request) -> bytes:
@@ -65,19 +59,18 @@ class _Process:
 
     async def end(self, grace_s: float) -> None:
         """End it: SIGTERM, and after `grace_s` seconds SIGKILL, to all that it has started."""
-        control, self._control = self._control, None
-        if control is not None:
+        guard, self.guard = self.guard, None
+        if guard is not None:
             try:
-                with suppress(BrokenPipeError):  # the guard has ended, and its program with it
-                    os.write(control, b"T")
+                guard.ask_to_end()
                 self.pipes.close_stdin()
                 await _within(self.pipes.exited, grace_s)
             finally:
-                os.close(control)
+                guard.kill()
         await _within(self.pipes.exited, _PATIENCE_S)
         self.pipes.close()
-        if self._own:  # the guard removes it, unless it was killed
-            await asyncio.to_thread(shutil.rmtree, self._own, ignore_errors=True)
+        if guard is not None:
+            await guard.clear()
 
     def how(self) -> str:
         """How its output has ended."""
@@ -153,30 +146,12 @@ class CliDaemon:
         path = program.path(os.environ)
         if path is None:
             raise SubagentStartError(program.not_here(self._who), hint="Install it, or give its path.")
-        variables = program.variables(os.environ)
-        own = "" if program.folder else tempfile.mkdtemp(prefix="noesium-subagent-")
-        reads, control = os.pipe()
-        process = _Process(self._protocol.dialogue(), program.max_answer, control, own)
-        words = [sys.executable, "-I", "-S", _GUARD, str(reads), own, ",".join(variables), path]
+        process = _Process(self._protocol.dialogue(), program.max_answer)
+        spawn = partial(asyncio.get_running_loop().subprocess_exec, lambda: process.pipes)
         try:
-            await asyncio.get_running_loop().subprocess_exec(
-                lambda: process.pipes,
-                *words,
-                *program.command[1:],
-                cwd=program.folder or own,
-                env=variables,
-                pass_fds=(reads,),
-                start_new_session=True,
-            )
-        except BaseException as error:
-            os.close(control)
-            if own:
-                shutil.rmtree(own, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise SubagentStartError(f"{self._who} cannot be started: {brief(error)}") from error
-            raise
-        finally:
-            os.close(reads)
+            _, process.guard = await launch(program, path, spawn, prefix="noesium-subagent-")
+        except OSError as error:
+            raise SubagentStartError(f"{self._who} cannot be started: {brief(error)}") from error
         return process
 
     async def send(self, request: Request) -> None:

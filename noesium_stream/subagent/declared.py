@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from noesium_stream.agent.capability import mark_of, offered_function
-from noesium_stream.agent.signature import Signature
 from noesium_stream.errors import CapabilityError, CapabilityInputError, ConfigError
 from noesium_stream.event.standard import Capability, CapabilityType
 from noesium_stream.kernel.retry import Retries
-from noesium_stream.subagent.program import Program
+from noesium_stream.programs.program import Program
 from noesium_stream.subagent.protocol import Protocol
 from noesium_stream.subagent.sessions import Limits
 from noesium_stream.subagent.text_lines import TextLines
+from noesium_stream.tool.signature import Signature
 
 _MAX_SESSION: Final = 200
 

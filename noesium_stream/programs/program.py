@@ -1,4 +1,4 @@
-"""What a sub-agent's program is, and in what surroundings it runs."""
+"""A program, and in what surroundings it runs."""
 
 from __future__ import annotations
 

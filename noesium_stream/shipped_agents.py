@@ -1,4 +1,4 @@
-"""Agents that come with the package: `agents.researcher` and `agents.librarian`, in any folder.
+"""Agents that come with the package: `agents.researcher`, `agents.assistant`, `agents.librarian` and others.
 
 Decision record: their modules are `agents.*`, in a clone and in a wheel alike, because a run is pinned to a
 fingerprint that names functions of its graph by module. But the wheel installs no package `agents`: people
@@ -22,7 +22,7 @@ from typing import Final
 from noesium_stream.errors import AgentLoadError
 
 PACKAGE: Final = "agents"
-_ROOT: Final = Path(__file__).parents[1]
+_ROOT: Final = Path(__file__).parent
 _PLACES: Final = (_ROOT / "shipped", _ROOT.parent)
 """The folder of a wheel; that of a clone."""
 _KNOWN: Final = "researcher"

@@ -1,0 +1,1 @@
+"""Programs that this process starts and guards: sub-agents, servers of tools."""
