@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from noesium_stream.capabilities.version import in_range
+from noesium_stream.client.conversation import Conversation
 from noesium_stream.client.generations import GenerationInfo, generation_infos, grow
 from noesium_stream.client.run import Run
+from noesium_stream.client.shared.answers import SharedAnswers
+from noesium_stream.client.shared.tail import shared_tails
 from noesium_stream.client.views.approvals import Approval
+from noesium_stream.client.views.goals import RunTree, all_goals
 from noesium_stream.client.views.nested_approvals import waiting_questions
 from noesium_stream.client.views.run_list import OPEN, WAITING, RunList, is_status
 from noesium_stream.client.views.run_reader import Since
 from noesium_stream.client.views.runs import RunInfo
 from noesium_stream.client.views.unresolved_effects import UnresolvedEffect, open_ledgers, unresolved_effects
+from noesium_stream.client.views.where import Conditions, condition_of
+from noesium_stream.client.views.where_expression import ANY_RUN, Expression
 from noesium_stream.client.views.workers import OwnedPartition, owned_partitions
 from noesium_stream.clock import Clock, SystemClock, derived_id, to_ms, to_rfc3339
+from noesium_stream.config import load_config
 from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import ConfigError, LogForbiddenError, RunNotFoundError, TopicNotFoundError
 from noesium_stream.event.domain_event import DomainEvent, root_event
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.agent_calls import FAIRNESS_KEY
+from noesium_stream.event.rules.attributes import AttributeValue, checked_attributes
+from noesium_stream.event.sealing.seal import SUBJECT
 from noesium_stream.event.standard import ForkRef, RunRequested
+from noesium_stream.event.trust.budget import Budget
+from noesium_stream.event.trust.grants import limits_of
 from noesium_stream.log.generations import Generation, generations
 from noesium_stream.log.open import open_log
-from noesium_stream.log.port import EventLog, Position
+from noesium_stream.log.port import EventLog, Position, TopicPartition
+from noesium_stream.log.topics import partition_of
 
 if TYPE_CHECKING:
     from noesium_stream.client.views.run_index import RunIndex
+    from noesium_stream.memory import MemoryManager
 
 CLIENT_TYPE: Final = "client"
 _INDEX: Final = "index"
@@ -68,8 +81,8 @@ class Client:
         self._log: EventLog | None = self._given
         self._folder = index
         self._published: set[type[DomainEvent]] = set()
-        self._generations: dict[str, tuple[float, Generation]] = {}
-        self._stream: tuple[float, Mapping[int, int] | None] | None = None
+        self._generations = SharedAnswers[Generation](self._clock.monotonic, KNOWN_S)
+        self._stream = SharedAnswers[Mapping[int, int] | None](self._clock.monotonic, KNOWN_S)
         self._producer = AgentRef(agent_id, CLIENT_TYPE, "local", self._clock.uuid7())
 
     async def __aenter__(self) -> Self:
@@ -81,6 +94,7 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._given is None and self._log is not None:
+            await shared_tails(self._log).close()
             await self._log.close()
             self._log = None
 
@@ -104,6 +118,11 @@ class Client:
         version: str | None = None,
         capability: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        permissions: Collection[str] | None = None,
+        mode: str | None = None,
+        budget: Budget | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        subject: str | Sequence[str] | None = None,
     ) -> Run:
         """Start a run of an agent type with `input`; return as soon as the command is on the log.
 
@@ -124,10 +143,23 @@ class Client:
         `capability` is the id of one of the agent's capabilities, for an agent that offers several.
         `metadata` are further fields of the command's metadata, JSON values by name.
 
+        `permissions` and `mode` limit what the agent's tools may do in this run, and in the runs that it
+        calls, to these permissions (`fs:read`, `fs:write:reports/**`) and to the mode `ask`, `plan`, `act` or
+        `auto`. They never give what the agent has not.
+
+        `budget` limits what the run may spend on models, with the runs that it calls; what happens at the
+        limit is what the agent, or its policy, says.
+
+        `subject` is the person whom the run is about (`user:42`), or several: all that it records, and what
+        it sends to others, is sealed with their keys and can be erased (see the guide on memory).
+
+        `attributes` say what the run is about, so that `list_runs(where=...)` finds it: texts, numbers,
+        booleans and aware datetimes by name. Its steps may set others (`Step.set_attributes`).
+
         Raises:
             StateError: the input has no JSON form.
-            ConfigError: `agent_type` is not a valid agent type, the deadline is not in the future, or
-                `version` is not a valid range.
+            ConfigError: `agent_type` is not a valid agent type, the deadline is not in the future,
+                `version` is not a valid range, or a permission, the mode or an attribute is not valid.
             RecordTooLargeError, LogUnavailableError
         """
         if version is not None:
@@ -136,6 +168,7 @@ class Client:
         run_id = self._clock.uuid7()
         if idempotency_key is not None:
             run_id = self.run_id_of(agent_type, idempotency_key)
+        about = {} if subject is None else {SUBJECT: subject if isinstance(subject, str) else list(subject)}
         requested = RunRequested(
             run_id=run_id,
             agent_type=agent_type,
@@ -144,6 +177,9 @@ class Client:
             deadline_ms=self._moment_ms(deadline),
             agent_version=version,
             capability_id=capability,
+            limits=limits_of(permissions, mode),
+            budget=None if budget is None else budget.limits,
+            attributes=checked_attributes(attributes or {}) or None,
         )
         envelope = root_event(
             requested,
@@ -156,6 +192,7 @@ class Client:
             metadata={
                 **(metadata or {}),
                 "to": agent_type,
+                **about,
                 **({} if fairness_key is None else {FAIRNESS_KEY: fairness_key}),
             },
         )
@@ -163,27 +200,89 @@ class Client:
         if idempotency_key is not None:
             # The run may have started long ago in an earlier generation, whose owner knows it then.
             await log.append([envelope])
-            return Run(log, agent_type, run_id, self._producer, self._clock)
-        since = Since(newest, await log.end(newest.journal))
+            return Run(log, agent_type, run_id, self._producer, self._clock, about=about)
+        place = TopicPartition(newest.journal, partition_of(run_id, newest.partitions))
+        since = Since(newest, {place.partition: await shared_tails(log).end(log, place)})
         pieces_since = await self._end_of_stream()
         await log.append([envelope], topic=newest.inbox)
         return Run(
-            log, agent_type, run_id, self._producer, self._clock, since=since, pieces_since=pieces_since
+            log,
+            agent_type,
+            run_id,
+            self._producer,
+            self._clock,
+            since=since,
+            pieces_since=pieces_since,
+            about=about,
         )
+
+    async def start_conversation(
+        self, agent_type: str, *, user: str, title: str | None = None, **options: Any
+    ) -> Conversation:
+        """Begin a conversation with an agent that people talk to (RFC-1002).
+
+            conversation = await client.start_conversation("assistant", user="ada")
+            turn = await conversation.process_user_message("My name is Ada.")
+
+        Args:
+            agent_type: the agent's.
+            user: whose conversation it is, and whose memory the agent uses: `user:NAME`.
+            title: what it is about.
+            options: those of `start`.
+
+        Raises:
+            ConfigError, RecordTooLargeError, LogUnavailableError: as `start`.
+        """
+        input = {"user": user} if title is None else {"user": user, "title": title}
+        run = await self.start(agent_type, input, **options)
+        return Conversation(run, run.since)
+
+    async def conversation(self, run_id: str) -> Conversation:
+        """Go on with a conversation, by the id of its run or a prefix of it; what was said is in its `view`.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+        """
+        found = await self.get_run(run_id)
+        run = Run(
+            self.log,
+            found.agent_type,
+            found.id,
+            self._producer,
+            self._clock,
+            pieces_since=await self._end_of_stream(),
+        )
+        conversation = Conversation(run, found.since)
+        await conversation.refresh()
+        if not conversation.view.ended:
+            await conversation.read_sent()
+        return conversation
+
+    def memory(self, scope: str, *, home: Path | None = None) -> MemoryManager:
+        """What is remembered in a scope, such as `user:ada` or `agent:desk` (RFC-0004 §5).
+
+        `home` is where this machine keeps states; None: the configured folder.
+
+        Raises:
+            MemoryScopeError: it is no scope.
+        """
+        from noesium_stream.memory import memory_of  # noqa: PLC0415 - imports the kernel
+
+        place = home or load_config().home
+        return memory_of(self.log, place, self._producer, scope, clock=self._clock)
 
     async def _end_of_stream(self) -> Mapping[int, int] | None:
         """Return where pieces of new runs come; a slightly old answer does no harm. None: not known."""
-        now_s = self._clock.monotonic()
-        if self._stream is None or now_s - self._stream[0] >= KNOWN_S:
-            ends: Mapping[int, int] | None = {}
+
+        async def ask() -> Mapping[int, int] | None:
             try:
-                ends = await self.log.end(self.log.topology.stream)
+                return await self.log.end(self.log.topology.stream)
             except TopicNotFoundError:
-                pass  # they begin at its beginning, once it is made
+                return {}  # they begin at its beginning, once it is made
             except LogForbiddenError:
-                ends = None  # a program that only starts runs need not read pieces
-            self._stream = now_s, ends
-        return self._stream[1]
+                return None  # a program that only starts runs need not read pieces
+
+        return await self._stream.get("", ask)
 
     def run_id_of(self, agent_type: str, idempotency_key: str) -> str:
         """Return the id of the run that this client starts with this key, or has started."""
@@ -191,13 +290,11 @@ class Client:
 
     async def _newest(self, agent_type: str) -> Generation:
         """Return the generation for new runs; a slightly old answer does no harm."""
-        now_s = self._clock.monotonic()
-        known = self._generations.get(agent_type)
-        if known is not None and now_s - known[0] < KNOWN_S:
-            return known[1]
-        newest = (await generations(self.log, agent_type))[-1]
-        self._generations[agent_type] = now_s, newest
-        return newest
+
+        async def ask() -> Generation:
+            return (await generations(self.log, agent_type))[-1]
+
+        return await self._generations.get(agent_type, ask)
 
     def _moment_ms(self, deadline: Duration | datetime | None) -> int | None:
         if deadline is None:
@@ -311,7 +408,7 @@ class Client:
         agent_type: str | None = None,
         status: str | None = None,
         since: Duration | datetime | None = None,
-        where: Mapping[str, str] | None = None,
+        where: Conditions | Expression | None = None,
         delegated: bool = True,
         limit: int | None = None,
     ) -> list[RunInfo]:
@@ -322,13 +419,15 @@ class Client:
             status: only runs with this status. `waiting` also selects requested runs that wait for their
                 turn; see `RunInfo.waits_for`.
             since: only runs that were asked for in this time up to now, or since then.
-            where: only runs that fulfil these conditions: by `agent`, `version`, `parent`, `by` (who asked
-                for it), `fairness_key`, or a field of the input (`customer`, `order.country`).
+            where: only runs that fulfil this condition: `customer = 7 and status = open`. Names are search
+                attributes, fields of the input (`order.country`), and `agent`, `version`, `status`, `parent`,
+                `by` (who asked for it), `fairness_key`, `requested`, `started`, `ended`, `error`, `schedule`,
+                `run`. A mapping of names to values selects the runs that have all of them.
             delegated: whether to list runs that other runs have called, too.
             limit: how many at most.
 
         Raises:
-            ConfigError: `since` is not a duration, or has no time zone.
+            ConfigError: `since` is not a duration, or has no time zone; or `where` is no condition.
             LogUnavailableError
         """
         from_ms = None if since is None else self._past_ms(since)
@@ -347,6 +446,13 @@ class Client:
             await runs.add_waits(found)
         return [run for run in found if is_status(run, status)][:limit]
 
+    async def goals(self, *, agent_type: str | None = None) -> Sequence[RunTree]:
+        """The goals of all runs that have some; `Run.goals` has those of one.
+
+        Raises `LogUnavailableError`.
+        """
+        return await all_goals(self.log, [agent_type] if agent_type else await self.agent_types())
+
     async def unresolved_effects(self) -> Sequence[UnresolvedEffect]:
         """List the effects of all runs that wait for a person's decision, oldest first."""
         found: Sequence[UnresolvedEffect] = []
@@ -356,19 +462,20 @@ class Client:
         return sorted(found, key=lambda effect: (effect.since_ms, effect.effect_id))
 
     async def approvals(
-        self, *, agent_type: str | None = None, where: Mapping[str, str] | None = None
+        self, *, agent_type: str | None = None, where: Conditions | Expression | None = None
     ) -> Sequence[Approval]:
         """List the questions of runs that wait for people's answers, oldest first.
 
-        With `where` only those of runs that fulfil these conditions; see `list_runs`. `Approval.path` says
+        With `where` only those of runs that fulfil this condition; see `list_runs`. `Approval.path` says
         in whose tree a run stands that was called by another one; `Run.questions` lists those of one tree.
         """
+        condition = condition_of(where)
         known = await self.agent_types()
         waiting = await waiting_questions(self.log, known, agent_type)
-        if not where or not waiting:
+        if condition == ANY_RUN or not waiting:
             return waiting
         types = [agent_type] if agent_type else known
-        runs = {(run.agent_type, run.run_id) for run in await RunList(self.log, types, where).read()}
+        runs = {(run.agent_type, run.run_id) for run in await RunList(self.log, types, condition).read()}
         return [question for question in waiting if (question.agent_type, question.run_id) in runs]
 
     async def workers(self, *, agent_type: str | None = None) -> Sequence[OwnedPartition]:
@@ -382,7 +489,7 @@ class Client:
     async def grow(self, agent_type: str, partitions: int) -> Generation:
         """Start a new generation of an agent type's topics; see `noesium_stream.client.generations.grow`."""
         generation = await grow(self.log, agent_type, partitions, self._clock, self._producer)
-        self._generations.pop(agent_type, None)
+        self._generations.forget(agent_type)
         return generation
 
     async def generations(self, *, agent_type: str | None = None) -> Sequence[GenerationInfo]:

@@ -42,10 +42,12 @@ class Run(RunView):
         since: Since | None = None,
         index: RunIndex | None = None,
         pieces_since: Mapping[int, int] | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(log, agent_type, run_id, since=since, index=index, pieces_since=pieces_since)
         self._producer = producer
         self._clock = clock
+        self._about = about or {}
 
     async def signal(self, name: str, value: Any = None, *, idempotency_key: str | None = None) -> None:
         """Send a message to the run; messages are delivered once, in the order of sending.
@@ -59,7 +61,25 @@ class Run(RunView):
             RecordTooLargeError, LogUnavailableError
             CommitUnknownError: the signal was sent and not acknowledged; with a key, call again.
         """
-        await self._send(RunSignalled(run_id=self.id, name=name, value=value), key=idempotency_key)
+        await self.send_signal(name, value, idempotency_key=idempotency_key)
+
+    async def send_signal(self, name: str, value: Any = None, *, idempotency_key: str | None = None) -> str:
+        """As `signal`; return the id of the event that was sent."""
+        return await self._send(RunSignalled(run_id=self.id, name=name, value=value), key=idempotency_key)
+
+    def reading_since(self, since: Since | None) -> Run:
+        """Make another handle of the run, which reads its journal from these offsets on; None: all of it."""
+        return Run(
+            self._log,
+            self.agent_type,
+            self.id,
+            self._producer,
+            self._clock,
+            since=since,
+            index=self._index,
+            pieces_since=self._pieces_since,
+            about=self._about,
+        )
 
     async def resolve_effect(
         self,
@@ -216,7 +236,7 @@ class Run(RunView):
             correlation_id=self.id,
             partition_key=self.id,
             idempotency_key=key,
-            metadata={"to": self.agent_type},
+            metadata={"to": self.agent_type, **self._about},
         )
         await self._log.append([envelope])
         return envelope.event_id

@@ -7,13 +7,15 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
+from noesium_stream.client.shared.tail import closing
 from noesium_stream.client.views.approvals import Approval, open_ones, read_questions
+from noesium_stream.client.views.goals import tree_of
 from noesium_stream.client.views.nested_approvals import APPROVAL_TYPES, questions_below
 from noesium_stream.client.views.piece_reader import LIFE, PieceReader
 from noesium_stream.client.views.refused_records import refused_records
 from noesium_stream.client.views.run_list import WAITING
 from noesium_stream.client.views.run_outcome import outcome_of
-from noesium_stream.client.views.run_reader import RunReader, Since, closing
+from noesium_stream.client.views.run_reader import RunReader, Since
 from noesium_stream.client.views.runs import DEFERRAL_TYPES, RUN_TYPES, RunInfo, fold_record
 from noesium_stream.client.views.tree_end import Check, TreeEnd, tree_end, until_ended
 from noesium_stream.client.views.tree_reader import TreeReader
@@ -37,6 +39,8 @@ from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.agent_calls import COMMANDS, input_of
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.rules.stream_pieces import Piece
+from noesium_stream.goals.fold import TYPES
+from noesium_stream.goals.goal import GoalTree
 from noesium_stream.log.generations import generations
 from noesium_stream.log.port import EventLog, Position, Types
 from noesium_stream.log.record import Record
@@ -68,6 +72,11 @@ class RunView:
         self._since = since
         self._index = index
         self._pieces_since = pieces_since
+
+    @property
+    def since(self) -> Since | None:
+        """Offsets of a journal below which there is no record of the run; None: they are not known."""
+        return self._since
 
     @property
     def log(self) -> EventLog:
@@ -120,6 +129,14 @@ class RunView:
         async with aclosing(reader.read(follow=follow)) as records:
             async for record in records:
                 yield record
+
+    async def goals(self) -> GoalTree:
+        """What the run has set out to do, and how far it has come, as the log has it now.
+
+        Raises:
+            LogUnavailableError
+        """
+        return tree_of([record.unchecked async for record in self.records(follow=False, types=TYPES)])
 
     async def pieces(self, cursor: str | None = None) -> AsyncGenerator[Piece, None]:
         """Yield the pieces of the run's answer as they are written, each once, until the run has ended.

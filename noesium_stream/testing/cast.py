@@ -37,9 +37,25 @@ class Cast:
         script = self._effects.get(name)
         if script is not None:
             return _scripted(script)
-        if self._model is not None and name.startswith(_MODEL):
-            function = self._model.generate
         return _counted(function, self._real[name])
+
+    def stand_in_for_model(
+        self, name: str, arguments: Mapping[str, Any], call: Callable[[str], Any]
+    ) -> Callable[[str], Any]:
+        """What makes a model's call in place of `call`; it gets the call's id."""
+        args, kwargs = tuple(arguments["args"]), dict(arguments["kwargs"])
+        script, model = self._effects.get(name), self._model
+
+        async def played(call_id: str) -> Any:
+            if script is not None:
+                return await script.answer(Call(args, kwargs, call_id))
+            self._real[name].append(Call(args, kwargs, None))
+            # A chat model of LangChain has told its prompt otherwise: it is asked itself.
+            if model is not None and args and name.startswith(_MODEL):
+                return await model.generate(*args, parameters=kwargs.get("parameters"))
+            return await call(call_id)
+
+        return played
 
     @contextmanager
     def on_stage(self) -> Generator[None]:
@@ -80,25 +96,26 @@ def _counted(function: Callable[..., Any], calls: list[Call]) -> Callable[..., A
 
 @contextmanager
 def _played() -> Generator[None]:
-    """Route `Effects.perform`, which every effect and model call uses, through the current cast.
-
-    The last cast that leaves restores the original.
-    """
-    global _on_stage, _original
+    """Route effects and model calls through the current cast; the last cast that leaves restores them."""
+    global _on_stage
     if _on_stage == 0:
-        _original = Effects.perform
-        setattr(Effects, "perform", _perform)  # noqa: B010 - mypy knows that it is a method
+        for name, played in _PLAYED.items():
+            setattr(Effects, name, played)
     _on_stage += 1
     try:
         yield
     finally:
         _on_stage -= 1
         if _on_stage == 0:
-            setattr(Effects, "perform", _original)  # noqa: B010
+            for name, original in _ORIGINAL.items():
+                setattr(Effects, name, original)
 
 
 _on_stage = 0
-_original: Callable[..., Any] = Effects.perform
+_ORIGINAL: Final[dict[str, Callable[..., Any]]] = {
+    "perform": Effects.perform,
+    "perform_model": Effects.perform_model,
+}
 
 
 @functools.wraps(Effects.perform)
@@ -108,4 +125,17 @@ async def _perform(
     cast = _CURRENT.get()
     if cast is not None:
         function = cast.stand_in(name, function)
-    return await _original(effects, name, function, *args, **kwargs)
+    return await _ORIGINAL["perform"](effects, name, function, *args, **kwargs)
+
+
+@functools.wraps(Effects.perform_model)
+async def _perform_model(
+    effects: Effects, name: str, arguments: Any, call: Callable[[str], Any], *args: Any, **kwargs: Any
+) -> Any:
+    cast = _CURRENT.get()
+    if cast is not None:
+        call = cast.stand_in_for_model(name, arguments, call)
+    return await _ORIGINAL["perform_model"](effects, name, arguments, call, *args, **kwargs)
+
+
+_PLAYED: Final[dict[str, Callable[..., Any]]] = {"perform": _perform, "perform_model": _perform_model}

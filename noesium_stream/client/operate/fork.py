@@ -17,6 +17,7 @@ from noesium_stream.client.operate.state_keys import check_value, declared_keys
 from noesium_stream.client.run import Run
 from noesium_stream.errors import CheckpointError, ConfigError
 from noesium_stream.event.standard import ForkRef
+from noesium_stream.event.trust.grants import grant_in
 from noesium_stream.kernel.dry_run.dry_run import DryRun, dry_run
 from noesium_stream.kernel.recording.fork import check_questions
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
@@ -47,7 +48,12 @@ async def fork(
             does not exist, a value is not of the declared type, or paths are given without code.
     """
     recorded, ref = await _branch(parent, at, values, target)
-    return await client.start(parent.agent_type, recorded.input, fork=ref)
+    # A fork may do no more than the run that it branches off.
+    grant = grant_in(recorded.started.payload)
+    limits = (None, None) if grant is None else (grant.permissions, grant.mode)
+    return await client.start(
+        parent.agent_type, recorded.input, fork=ref, permissions=limits[0], mode=limits[1]
+    )
 
 
 async def dry_fork(parent: Run, at: int, values: Mapping[str, Any], target: ReplayTarget) -> DryRun:

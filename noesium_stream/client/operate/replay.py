@@ -8,7 +8,14 @@ from typing import Final
 from noesium_stream.capabilities.version import in_range
 from noesium_stream.client.client import Client
 from noesium_stream.client.run import Run
-from noesium_stream.errors import CheckpointError, ConfigError, MigrationError, RunNotFoundError
+from noesium_stream.errors import (
+    CheckpointError,
+    ConfigError,
+    ErasureError,
+    MigrationError,
+    RunNotFoundError,
+)
+from noesium_stream.event.sealing.seal import is_erased
 from noesium_stream.event.standard import GraphRef
 from noesium_stream.kernel.recording.end_of_recording import StillClock
 from noesium_stream.kernel.recording.fork import last_step
@@ -31,12 +38,19 @@ async def recording(run: Run, graph: str | None = None) -> RecordedRun:
 
     Raises:
         RunNotFoundError: no worker has started it yet, or there is no such run.
+        ErasureError: its data subject was erased.
     """
     try:
-        return await read_recorded(run.log, run.agent_type, run.id, graph)
+        found = await read_recorded(run.log, run.agent_type, run.id, graph)
     except CheckpointError as error:
         await run.info()
         raise RunNotFoundError(f"Run {run.id} has not begun yet.", hint=error.hint) from error
+    if any(is_erased(event) for event in (*found.shared, *(item.event for item in found.events))):
+        raise ErasureError(
+            f"What run {run.id} was about is erased: nothing is left of it that could be replayed.",
+            hint="`noesium show` prints its steps and times.",
+        )
+    return found
 
 
 async def verify(run: Run, target: ReplayTarget) -> Verdict:

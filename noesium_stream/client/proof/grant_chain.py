@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.envelope_fields import short
 from noesium_stream.event.rules.agent_calls import CALLS, COMMANDS
-from noesium_stream.event.standard import Grant
-from noesium_stream.event.trust.grants import grant_in, link_problem
+from noesium_stream.event.standard import Grant, ToolLimits
+from noesium_stream.event.trust.grants import asked_in, grant_in, link_problem, start_problem
 
 
 @dataclass(slots=True)
@@ -19,11 +19,13 @@ class GrantChain:
     Attributes:
         own: what the run acted with; None: nothing limited it.
         asked: what the command that asked for the run handed on; None: it has no grant.
+        limits: those of the command that asked for the run.
         handed: the grants of the runs that it called, by their ids.
     """
 
     own: Grant | None = None
     asked: Grant | None = None
+    limits: ToolLimits | None = None
     handed: dict[str, Grant | None] = field(default_factory=dict)
 
     def take(self, event: EventEnvelope, *, received: bool) -> str | None:
@@ -35,13 +37,10 @@ class GrantChain:
         kind, payload = event.event_type, event.payload
         if received:
             if kind in COMMANDS:
-                self.asked = grant_in(payload)
+                self.asked, self.limits = asked_in(event)
         elif kind == "run.started":
             self.own = grant_in(payload)
-            if self.asked is not None and self.own != self.asked:
-                return "the run acts with another grant than it was given"
-            if self.asked is None and self.own is not None and self.own.parent is not None:
-                return "the run's grant is said to be narrowed from another one, and nobody has given it one"
+            return start_problem(self.asked, self.limits, self.own)
         elif kind in CALLS:
             given = grant_in(payload)
             self.handed[payload["run_id"]] = given

@@ -24,7 +24,7 @@ _DIGITS: Final = 10
 
 _PLUMBING: Final = (
     *("run.", "kernel.", "capability.", "tool.invocation.", "task.", "effect."),
-    *("partition.", "command.", "agent."),
+    *("partition.", "command.", "agent.", "model.invoked", "model.completed"),
 )
 
 
@@ -134,6 +134,7 @@ class RunTree(RunLife):
     effects: list[Effect] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    segments: list[int] = field(default_factory=list)
     signals: list[str] = field(default_factory=list)
     records: int = 0
     waits_for: tuple[Wait, ...] = ()
@@ -269,6 +270,9 @@ class _Growth:
     def _on_run_migrated(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         source, target = payload["from_graph"]["version"], payload["to_graph"]["version"]
         self.run.moves.append(Move(source, target, payload["step"]))
+
+    def _on_run_segment_started(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
+        self.run.segments.append(payload["step"])
 
     def _on_run_signalled(self, event: EventEnvelope, payload: dict[str, Any]) -> None:
         self.run.signals.append(payload["name"])

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 
-from noesium_stream.client.views.run_reader import Reader, closing
+from noesium_stream.client.shared.tail import closing, shared_tails
+from noesium_stream.client.views.run_reader import Reader
 from noesium_stream.errors import LogTruncatedError
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.rules.stream_pieces import PIECE, Piece, PieceOrder
 from noesium_stream.event.standard import RunStarted
-from noesium_stream.log.port import EventLog
+from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.record import Record
 from noesium_stream.log.stream_topic import piece_in, stream_ends
 from noesium_stream.log.topics import partition_of
@@ -106,9 +107,8 @@ class PieceReader:
 
     async def _until(self, ended: asyncio.Task[None]) -> AsyncGenerator[Piece, None]:
         """Yield pieces as they come; return when the run has ended, or retention was faster."""
-        source = self._log.read_batches(
-            self._topic, {self._partition: self._next}, types=(PIECE,), partitions=(self._partition,)
-        )
+        place = TopicPartition(self._topic, self._partition)
+        source = shared_tails(self._log).follow_batches(self._log, place, self._run_id, self._next, (PIECE,))
         async with aclosing(_taken_until(source, ended)) as batches:
             try:
                 async for batch in batches:
@@ -143,7 +143,7 @@ class PieceReader:
 
 
 async def _taken_until(
-    source: AsyncIterator[Sequence[Record]], ended: asyncio.Task[None]
+    source: AsyncGenerator[Sequence[Record], None], ended: asyncio.Task[None]
 ) -> AsyncGenerator[Sequence[Record], None]:
     """Yield the batches of an endless reader until the task is done; close it."""
     batch: asyncio.Future[Sequence[Record]] | None = None
@@ -158,5 +158,4 @@ async def _taken_until(
         if batch is not None:
             batch.cancel()
             await asyncio.wait((batch,))
-        if isinstance(source, AsyncGenerator):
-            await source.aclose()
+        await source.aclose()

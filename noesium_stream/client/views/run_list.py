@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from noesium_stream.client.views.runs import RUN_TYPES, RunInfo, fold_record
 from noesium_stream.client.views.waits import Owners, Place, fold_runs_at, place_of, waits_of
-from noesium_stream.client.views.where import Conditions, fulfils, is_of, of_command
+from noesium_stream.client.views.where import Conditions, condition_of, from_command, fulfils, needs_status
+from noesium_stream.client.views.where_expression import ANY_RUN, Expression
 from noesium_stream.errors import CorruptRecordError
 from noesium_stream.event.rules.agent_calls import COMMANDS
 from noesium_stream.log.generations import open_generations
@@ -31,17 +32,22 @@ class RunList:
     Args:
         log: the log.
         agent_types: the agent types.
-        where: conditions that a run has to fulfil (see `views.where`); a run whose command is not on the log
-            any more fulfils none about its input.
+        where: a condition that a run has to fulfil (see `views.where`); to it a run whose command is not on
+            the log any more has no input.
+
+    Raises:
+        ConfigError: it is no condition.
     """
 
-    def __init__(self, log: EventLog, agent_types: Iterable[str], where: Conditions | None = None) -> None:
+    def __init__(
+        self, log: EventLog, agent_types: Iterable[str], where: Conditions | Expression | None = None
+    ) -> None:
         self._log = log
         self._agent_types = tuple(agent_types)
-        self._where = where or {}
-        self._of_command = of_command(self._where)
+        self._where = condition_of(where)
+        self._names = self._where.names
         self._places: dict[tuple[str, str], Place] = {}
-        self._fulfils: dict[tuple[str, str], bool] = {}
+        self._of_command: dict[tuple[str, str], dict[str, Any]] = {}
 
     async def read(self, starts: Mapping[str, Mapping[int, int]] | None = None) -> list[RunInfo]:
         """Fold the runs whose commands are in an inbox, or in a journal from these offsets on.
@@ -59,25 +65,27 @@ class RunList:
                         fold_record(runs, record, kind)
                         at = kind, record.key
                         self._places[at] = place_of(self._places.get(at), generation, record)
-                        self._judge(runs, record, kind)
-            found += (run for run in runs.values() if self._is_wanted(run))
-        return found
+                        self._note_command(runs, record, kind)
+            found += runs.values()
+        if self._where == ANY_RUN:
+            return found
+        if needs_status(self._where):
+            await self.add_waits(found)
+        return [run for run in found if self._is_wanted(run)]
 
-    def _judge(self, runs: Mapping[str, RunInfo], record: Record, kind: str) -> None:
-        """Judge a run by its first command, which is the one that counts."""
+    def _note_command(self, runs: Mapping[str, RunInfo], record: Record, kind: str) -> None:
+        """Keep what the condition asks of a run's first command, which is the one that counts."""
         at = kind, record.key
-        if not self._of_command or at in self._fulfils or record.key not in runs:
+        if not self._names or at in self._of_command or record.key not in runs:
             return
         try:
             if record.event_type in COMMANDS and record.unchecked.payload.get("run_id") == record.key:
-                self._fulfils[at] = fulfils(self._of_command, record.unchecked)
+                self._of_command[at] = from_command(self._names, record.unchecked)
         except CorruptRecordError:
             return  # the fold of the run has passed it over, too
 
     def _is_wanted(self, run: RunInfo) -> bool:
-        return is_of(self._where, run) and (
-            not self._of_command or self._fulfils.get((run.agent_type, run.run_id), False)
-        )
+        return fulfils(self._where, run, self._of_command.get((run.agent_type, run.run_id), {}))
 
     async def add_waits(self, runs: Iterable[RunInfo]) -> None:
         """Set the status of these runs to `waiting`, and `waits_for`, where an open one waits.

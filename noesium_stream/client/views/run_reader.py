@@ -12,10 +12,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from noesium_stream.client.shared.tail import closing, shared_tails
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.standard import RequestForwarded
 from noesium_stream.log.generations import Generation, generations
-from noesium_stream.log.port import EventLog, Types
+from noesium_stream.log.port import EventLog, TopicPartition, Types
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import partition_of
 
@@ -122,11 +123,16 @@ class RunReader:
         journal = generation.journal
         partition = partition_of(self._run_id, generation.partitions)
         first = await self._begins(generation, partition)
-        until = None if follow else {partition: (await self._log.end(journal))[partition]}
         types = (*self._types, _FORWARDED) if handed_on and self._types is not None else self._types
-        source = self._log.read(
-            journal, {partition: first}, until=until, types=types, partitions=(partition,)
-        )
+        source: AsyncIterator[Record]
+        if follow:
+            place = TopicPartition(journal, partition)
+            source = shared_tails(self._log).follow(self._log, place, self._run_id, first, types)
+        else:
+            until = {partition: (await self._log.end(journal))[partition]}
+            source = self._log.read(
+                journal, {partition: first}, until=until, types=types, partitions=(partition,)
+            )
         async with closing(source) as records:
             async for record in records:
                 if record.key == self._run_id or (handed_on and self._was_handed_on(record)):
@@ -178,13 +184,3 @@ async def _close(tasks: Mapping[asyncio.Task[Record | None], Reader]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
     for reader in tasks.values():
         await reader.aclose()
-
-
-@asynccontextmanager
-async def closing(source: AsyncIterator[Record]) -> AsyncIterator[AsyncIterator[Record]]:
-    """Close a reader on exit, even early: it holds a consumer, which must not wait for the collector."""
-    try:
-        yield source
-    finally:
-        if isinstance(source, AsyncGenerator):
-            await source.aclose()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from noesium_stream.client.views.waits import Wait
@@ -10,15 +10,16 @@ from noesium_stream.client.views.wrong_records import WRONG, pass_over
 from noesium_stream.errors import CorruptRecordError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import COMMANDS, input_of
+from noesium_stream.event.rules.attributes import with_attributes
 from noesium_stream.event.rules.labels import label_of
 from noesium_stream.event.rules.run_life import LIFE_TYPES, RunLife, evolve
-from noesium_stream.event.standard import RequestParked, RequestResumed
+from noesium_stream.event.standard import AttributesSet, RequestParked, RequestResumed
 from noesium_stream.event.standard.request import BEHIND
 from noesium_stream.log.record import Record
 from noesium_stream.log.topics import TopicKind
 
 DEFERRAL_TYPES: Final = (RequestParked.TYPE, RequestResumed.TYPE)
-RUN_TYPES: Final = (*LIFE_TYPES, *DEFERRAL_TYPES)
+RUN_TYPES: Final = (*LIFE_TYPES, *DEFERRAL_TYPES, AttributesSet.TYPE)
 DEFERRED: Final = "deferred"
 GOES_ON: Final = ("run.resumed", "run.migrated")
 
@@ -32,7 +33,8 @@ class RunInfo(RunLife):
     graph version: see `reason`), compensating (it is ending and its effects are being compensated),
     completed, failed, cancelled or expired. `waits_for` also says of a requested run at whose process it
     waits for its turn. `label` is its input in one line, a text or its first fields; empty if it cannot be
-    read here. Times are milliseconds since the epoch.
+    read here. `attributes` are its search attributes, a time as `{"time_ms": …}`. Times are milliseconds
+    since the epoch.
     """
 
     run_id: str
@@ -49,6 +51,7 @@ class RunInfo(RunLife):
     root_run_id: str | None = None
     reason: str | None = None
     waits_for: tuple[Wait, ...] = ()
+    attributes: dict[str, Any] = field(default_factory=dict)
 
 
 def fold_record(runs: dict[str, RunInfo], record: Record, agent_type: str) -> None:
@@ -85,6 +88,11 @@ def fold_runs(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -
     if event.event_type in _OF_REQUESTS:
         _OF_REQUESTS[event.event_type](runs, event, agent_type)
         return
+    if event.event_type == AttributesSet.TYPE:
+        about = runs.get(event.partition_key or "")
+        if about is not None and about.ended_ms is None:
+            about.attributes = with_attributes(about.attributes, event.payload["attributes"])
+        return
     run = runs.get(event.payload["run_id"])
     if run is not None:
         evolve(run, event)
@@ -103,6 +111,7 @@ def _command(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) ->
         requested_ms=event.timestamp_ms,
         parent_run_id=payload.get("caller_run_id"),
         root_run_id=event.correlation_id,
+        attributes=with_attributes({}, payload.get("attributes")),
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from noesium_stream.client.views.run_reader import closing
+from noesium_stream.client.shared.tail import closing
 from noesium_stream.client.views.wrong_records import WRONG, pass_over
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.envelope import EventEnvelope
