@@ -23,8 +23,8 @@ from a2a.utils.signing import ProtectedHeader, create_agent_card_signer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from noesium_stream.a2a.offers import Offer
 from noesium_stream.a2a.parts import JSON_TYPE, TEXT_TYPE, fits_data, to_struct
+from noesium_stream.serving.offers import Offer
 
 SCHEMAS: Final = "urn:noesium:a2a:skill-schemas:1"
 """The extension whose parameters are the JSON Schemas of the skills, by id."""

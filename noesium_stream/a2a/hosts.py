@@ -6,13 +6,13 @@ setting `a2a_allow` of the process does.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.envelope_fields import short
+from noesium_stream.serving.loopback import is_loopback
 
 SCHEME: Final = "a2a:"
 MOST_TARGET: Final = 1_000
@@ -24,16 +24,6 @@ class Target(NamedTuple):
 
     url: str
     skill: str | None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host names this machine alone."""
-    if host.lower() in ("localhost", "localhost."):
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def parse_target(text: str) -> Target:

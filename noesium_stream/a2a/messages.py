@@ -15,13 +15,11 @@ from a2a.utils.errors import (
     ContentTypeNotSupportedError,
     InvalidParamsError,
     PushNotificationNotSupportedError,
-    TaskNotFoundError,
     UnsupportedOperationError,
 )
 from google.protobuf.json_format import MessageToDict
 
-from noesium_stream.a2a.journals import Tasks, task_id_of
-from noesium_stream.a2a.offers import Offer, Offers
+from noesium_stream.a2a.journals import Tasks
 from noesium_stream.a2a.parts import single_value, text_in
 from noesium_stream.a2a.tasks import ANSWER_KEY, METADATA, SIGNAL, TaskFold
 from noesium_stream.client import Client, Run
@@ -29,6 +27,8 @@ from noesium_stream.errors import EventValidationError
 from noesium_stream.event.payload.canonical import canonical_json
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.agent_calls import input_of
+from noesium_stream.serving.offers import Offer, Offers
+from noesium_stream.serving.runs import task_id_of
 
 MOST_ID: Final = 256
 """Characters of the ids that a client makes up."""
@@ -95,15 +95,12 @@ class Messages:
 
     async def _met(self, message: Message, skill: str | None, requester: str) -> Taken | None:
         """Find the task that a message has begun before, also if another agent would be chosen by now."""
-        for agent_type in await self._offers.types(skill):
-            run_id = self._client(requester).run_id_of(agent_type, _key(message))
-            try:
-                run, fold = await self._tasks.find(task_id_of(agent_type, run_id), requester)
-            except TaskNotFoundError:
-                continue
-            _check_same(message, skill, fold)
-            return run, fold, None
-        return None
+        met = await self._tasks.started(await self._offers.types(skill), _key(message), requester)
+        if met is None:
+            return None
+        run, fold = met
+        _check_same(message, skill, fold)
+        return run, fold, None
 
     async def _answer(self, message: Message, requester: str) -> Taken:
         run, fold = await self._tasks.find(message.task_id, requester)

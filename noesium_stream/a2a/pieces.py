@@ -17,11 +17,12 @@ from a2a.types import Artifact, TaskArtifactUpdateEvent
 
 from noesium_stream.a2a.journals import Seen
 from noesium_stream.a2a.parts import part_of, to_struct
-from noesium_stream.a2a.tasks import Change, Cursor, TaskFold, parse_cursor
+from noesium_stream.a2a.tasks import Change, TaskFold
 from noesium_stream.client import Run
 from noesium_stream.clock import derived_id
 from noesium_stream.errors import EventStoreError
 from noesium_stream.event.rules.stream_pieces import Piece
+from noesium_stream.serving.run_fold import Cursor, parse_cursor
 
 MARK: Final = "~"
 """Between the two parts of a cursor."""

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
-import uvicorn
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.types import AgentCard
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
@@ -20,43 +13,24 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from noesium_stream.a2a.card import make_card
-from noesium_stream.a2a.gate import Gate
 from noesium_stream.a2a.handler import LogRequestHandler
-from noesium_stream.a2a.hosts import is_loopback
 from noesium_stream.a2a.journals import Tasks
 from noesium_stream.a2a.messages import Messages
-from noesium_stream.a2a.offers import Offers
 from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.client import Client
 from noesium_stream.clock import Clock, SystemClock
-from noesium_stream.errors import ConfigError
 from noesium_stream.event.trust.policy import Policy
 from noesium_stream.log.port import EventLog
+from noesium_stream.serving.gate import Gate
+from noesium_stream.serving.listener import Address, Listener
+from noesium_stream.serving.offers import Offers
 
 DEFAULT_PORT: Final = 9999
 WAIT_S: Final = 300.0
 """How long a request waits for the end of a task, in seconds, unless the server is told another time."""
-MOST_CONNECTIONS: Final = 512
-"""Connections and requests at once; one more gets the status 503."""
-LEAVE_S: Final = 2
-"""How long open streams may go on when the server ends, in seconds."""
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+ANYBODY: Final = "a2a"
+"""The name of the requester where no tokens are asked for."""
 _RPC_PATH: Final = "/"
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server listens, and how clients reach it.
-
-    Attributes:
-        host: to listen at.
-        port: to listen at; 0 takes a free one.
-        url: by which clients reach it, as the card says it; None: that of host and port.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
-    url: str | None = None
 
 
 class Server:
@@ -93,7 +67,7 @@ class Server:
         clock: Clock | None = None,
     ) -> None:
         self._log = log
-        self._address = address or Address()
+        self._address = address or Address("127.0.0.1", DEFAULT_PORT)
         self._tokens = tokens
         self._insecure = insecure
         self._sign = sign
@@ -102,61 +76,30 @@ class Server:
         self._clock = clock or SystemClock()
         self._offers = Offers(CapabilityRegistry(log, clock=self._clock, policy=policy), only)
         self._clients: dict[str, Client] = {}
-        self._server: _Uvicorn | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._listener: Listener | None = None
         self.url = ""
 
     async def __aenter__(self) -> Server:
-        self._check()
-        listening = self._listen()
-        host, port = self._address.host, listening.getsockname()[1]
-        shown = f"[{host}]" if ":" in host else host
-        self.url = self._address.url or f"http://{shown}:{port}{_RPC_PATH}"
-        await self._offers.all()  # an error of the log is one of the start
-        config = uvicorn.Config(
-            self._app(shown.lower()),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            limit_concurrency=MOST_CONNECTIONS,
-            timeout_graceful_shutdown=LEAVE_S,
-            ws="none",
-        )
-        self._server = _Uvicorn(config)
-        self._serving = asyncio.create_task(self._server.serve([listening]), name="a2a server")
+        listener = Listener(self._address, self._tokens, insecure=self._insecure, path=_RPC_PATH)
+        self.url, self._listener = listener.url, listener
+        try:
+            await self._offers.all()  # an error of the log is one of the start
+        except BaseException:
+            await listener.stop()
+            raise
+        listener.start(self._app(listener.hosts))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._server is not None and self._serving is not None:
-            self._server.should_exit = True
-            await asyncio.wait([self._serving])
+        if self._listener is not None:
+            await self._listener.stop()
 
     async def wait(self) -> None:
         """Return when the server has ended; raise its error."""
-        if self._serving is not None:
-            await asyncio.shield(self._serving)
+        if self._listener is not None:
+            await self._listener.wait()
 
-    def _check(self) -> None:
-        if self._tokens is None and not self._insecure and not is_loopback(self._address.host):
-            raise ConfigError(
-                f"Everybody who reaches {self._address.host} could start runs here.",
-                hint="Give --tokens FILE with those who may, listen at 127.0.0.1, or say --insecure.",
-            )
-
-    def _listen(self) -> socket.socket:
-        host, port = self._address.host, self._address.port
-        try:
-            return socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128
-            )
-        except (OSError, OverflowError, UnicodeError) as error:
-            raise ConfigError(
-                f"Nobody can listen at {host}:{port}: {str(error).rstrip('.')}.",
-                hint="Name another address: --host and --port.",
-            ) from error
-
-    def _app(self, host: str) -> ASGIApp:
+    def _app(self, hosts: Collection[str] | None) -> ASGIApp:
         tasks = Tasks(self._log, self._offers.only, self._client, self._clock)
         handler = LogRequestHandler(tasks, Messages(tasks, self._offers, self._client), self._wait_s)
         routes = [
@@ -164,11 +107,7 @@ class Server:
             *create_jsonrpc_routes(handler, _RPC_PATH),
             *create_rest_routes(handler),
         ]
-        hosts = None
-        if self._tokens is None and not self._insecure:
-            own = [] if self._address.url is None else [(urlsplit(self._address.url).hostname or "").lower()]
-            hosts = {host, *_LOOPBACK, *own}
-        return Gate(Starlette(routes=routes), self._tokens, hosts, {AGENT_CARD_WELL_KNOWN_PATH})
+        return Gate(Starlette(routes=routes), self._tokens, hosts, {AGENT_CARD_WELL_KNOWN_PATH}, ANYBODY)
 
     async def _card(self, _: AgentCard) -> AgentCard:
         only = self._offers.only
@@ -183,18 +122,3 @@ class Server:
             found = Client(self._log, agent_id=requester, clock=self._clock, index=self._index)
             self._clients[requester] = found
         return found
-
-
-class _Uvicorn(uvicorn.Server):
-    """A server that leaves the signals of its process alone."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """See `uvicorn.Server`."""
-        yield
-
-
-def quiet_libraries() -> None:
-    """Silence what the libraries say of each bad request: others could fill the log of this process."""
-    for name in ("a2a", "uvicorn.error", "sse_starlette"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)

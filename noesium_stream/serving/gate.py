@@ -14,14 +14,12 @@ from typing import Any, Final
 from starlette.authentication import SimpleUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from noesium_stream.a2a.tokens import MOST_TOKEN, token_hash
+from noesium_stream.serving.tokens import MOST_TOKEN, token_hash
 
 MAX_BODY_BYTES: Final = 1_000_000
 """Size of a request: as a record of the log."""
 BODY_S: Final = 30.0
 """Time for a whole request to arrive, in seconds."""
-ANYBODY: Final = "a2a"
-"""The name of the requester where no tokens are asked for."""
 
 _BEARER: Final = "bearer "
 
@@ -34,6 +32,7 @@ class Gate:
         tokens: names by the hashes of their tokens; None: nobody is asked for one.
         hosts: names by which requests may address the server, lower case, without a port; None: any.
         public: paths that need no token.
+        anybody: name of the requester where no tokens are asked for.
     """
 
     def __init__(
@@ -42,11 +41,13 @@ class Gate:
         tokens: Mapping[str, str] | None,
         hosts: Collection[str] | None,
         public: Collection[str],
+        anybody: str,
     ) -> None:
         self._app = app
         self._tokens = tokens
         self._hosts = hosts
         self._public = frozenset(public)
+        self._anybody = anybody
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer what may not pass, and hand on the rest."""
@@ -61,7 +62,7 @@ class Gate:
         if name is None and scope["path"] not in self._public:
             await _refuse(send, 401, "a valid bearer token is missing", (b"www-authenticate", b"Bearer"))
             return
-        scope["user"] = SimpleUser(name or ANYBODY)
+        scope["user"] = SimpleUser(name or self._anybody)
         body = await _body(receive, headers)
         if body is None:
             await _refuse(send, 413, f"the request has more than {MAX_BODY_BYTES:,} bytes, or is too slow")
@@ -70,7 +71,7 @@ class Gate:
 
     def _name(self, header: bytes) -> str | None:
         if self._tokens is None:
-            return ANYBODY
+            return self._anybody
         text = header.decode("latin-1")
         if not text.lower().startswith(_BEARER) or len(text) > MOST_TOKEN:
             return None

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from noesium_stream.client.views.run_reader import Since, closing
+from noesium_stream.client.shared.tail import closing
+from noesium_stream.client.views.run_reader import Since
 from noesium_stream.event.rules.agent_calls import COMMANDS
 from noesium_stream.log.generations import Generation, generations
 from noesium_stream.log.port import EventLog, Position
