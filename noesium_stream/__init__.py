@@ -12,19 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from noesium_stream.agent.base import AgentContext, BaseAgent, BaseGraphicAgent, BaseResearcher
     from noesium_stream.agent.capability import capability
+    from noesium_stream.agent.conversation import BaseHitlAgent
+    from noesium_stream.agent.dialogue import Dialogue, Reply, UserMessage
     from noesium_stream.agent.from_graph import agent_from_graph
+    from noesium_stream.agent.from_skill import agent_from_skill
     from noesium_stream.agent.from_tools import agent_from_tools
     from noesium_stream.agent.handler import BaseHandler
+    from noesium_stream.agent.request import AgentRequest
+    from noesium_stream.agent.watchdog import BaseWatchdog, Overdue
     from noesium_stream.capabilities.capability_set import CapabilitySet
     from noesium_stream.capabilities.discovery import DiscoveryService
     from noesium_stream.capabilities.registry import CapabilityRegistry
     from noesium_stream.capabilities.resolution import DeterministicResolver, Resolution
     from noesium_stream.capabilities.tools import tool_capability
+    from noesium_stream.client.accounts import AccountClient, AccountInfo
     from noesium_stream.client.checkpoint_manager import CheckpointManager
     from noesium_stream.client.client import Client
+    from noesium_stream.client.conversation import Conversation, ConversationTurn
     from noesium_stream.client.executor import KernelExecutor
     from noesium_stream.client.generations import GenerationInfo
     from noesium_stream.client.run import Run
+    from noesium_stream.client.schedules import ScheduleClient, ScheduleInfo
     from noesium_stream.client.sync import SyncClient, SyncRun
     from noesium_stream.client.views.approvals import Approval
     from noesium_stream.client.views.runs import RunInfo
@@ -36,10 +44,12 @@ if TYPE_CHECKING:
     from noesium_stream.errors import (
         AgentError,
         AgentLoadError,
+        AgentMemoryError,
         ApprovalClosedError,
         ApprovalError,
         ApprovalExpiredError,
         BrokerError,
+        BudgetExceededError,
         CallLimitError,
         CapabilityError,
         CapabilityInputError,
@@ -53,11 +63,13 @@ if TYPE_CHECKING:
         DeadlineExceededError,
         EffectDecisionError,
         EffectFailedError,
+        ErasureError,
         EventError,
         EventHeldError,
         EventStoreError,
         EventValidationError,
         FencedError,
+        GoalError,
         GraphError,
         ImpureProjectionError,
         InputDiffersError,
@@ -71,7 +83,17 @@ if TYPE_CHECKING:
         LogUnavailableError,
         LogUnsupportedError,
         LogUrlError,
+        MemoryScopeError,
         MigrationError,
+        ModelAccessError,
+        ModelAnswerError,
+        ModelContextError,
+        ModelError,
+        ModelOutageError,
+        ModelRateLimitError,
+        ModelRefusalError,
+        ModelTimeoutError,
+        ModelTooDearError,
         NodeExecutionError,
         NoesiumError,
         NondeterminismError,
@@ -92,9 +114,12 @@ if TYPE_CHECKING:
         RunNotFoundError,
         RunStrandedError,
         RunTimeoutError,
+        SandboxError,
+        ScheduleError,
         ScriptEndedError,
         SequenceGapError,
         SignatureError,
+        SkillNotFoundError,
         SnapshotError,
         StateBusyError,
         StateError,
@@ -109,6 +134,14 @@ if TYPE_CHECKING:
         SubagentStartError,
         SubagentStateError,
         SubagentTimeoutError,
+        SubjectKeyError,
+        ToolError,
+        ToolExecutionError,
+        ToolInputError,
+        ToolNotFoundError,
+        ToolPermissionError,
+        ToolServerError,
+        ToolTimeoutError,
         TopicConfigError,
         TopicNotFoundError,
         UnknownSchemaError,
@@ -123,6 +156,10 @@ if TYPE_CHECKING:
         LatencyClass,
         SideEffectClass,
     )
+    from noesium_stream.event.trust.budget import Budget
+    from noesium_stream.goals.goal import Goal, GoalTree
+    from noesium_stream.goals.goals import Goals
+    from noesium_stream.goals.projection import GoalProjection
     from noesium_stream.kernel.checkpointer.log_checkpointer import LogCheckpointer
     from noesium_stream.kernel.decorators import kernel_compensation, kernel_node
     from noesium_stream.kernel.migration.migration import Migration
@@ -132,8 +169,20 @@ if TYPE_CHECKING:
     from noesium_stream.kernel.state.typed_json import kernel_type
     from noesium_stream.kernel.step.answer import Answer
     from noesium_stream.kernel.step.step import Step, current_step
-    from noesium_stream.llm.base import BaseLLMClient, JournaledLLM
+    from noesium_stream.llm.answer import AskedTool, ModelAnswer
+    from noesium_stream.llm.base import BaseLLMClient, ChatClient
+    from noesium_stream.llm.chat_model import journaled_model
+    from noesium_stream.llm.journaled import JournaledLLM
     from noesium_stream.llm.langchain import LangChainLLM
+    from noesium_stream.llm.litellm import LiteLLM
+    from noesium_stream.llm.llamacpp import LlamaCppLLM
+    from noesium_stream.llm.load import load_model
+    from noesium_stream.llm.ollama import OllamaLLM
+    from noesium_stream.llm.openai import OpenAILLM
+    from noesium_stream.llm.openrouter import OpenRouterLLM
+    from noesium_stream.llm.routing import ModelRouter, Route
+    from noesium_stream.llm.tracking import NodeLoggingCallback, TokenUsageCallback, TokenUsageTracker
+    from noesium_stream.llm.usage import Usage
     from noesium_stream.log.open import open_log
     from noesium_stream.log.port import EventLog, Position
     from noesium_stream.log.record import Record
@@ -151,27 +200,38 @@ if TYPE_CHECKING:
     from noesium_stream.subagent.agent import cli_subagent
     from noesium_stream.subagent.protocol import JsonLines
     from noesium_stream.subagent.text_lines import TextLines
+    from noesium_stream.tool.mcp import Bearer, ClientCredentials, McpToolkit, ServerSandbox, mcp
     from noesium_stream.worker.worker import Worker
 
 __all__ = [
+    "AccountClient",
+    "AccountInfo",
     "AgentConfig",
     "AgentContext",
     "AgentError",
     "AgentLoadError",
+    "AgentMemoryError",
     "AgentRef",
+    "AgentRequest",
     "Answer",
     "Approval",
     "ApprovalClosedError",
     "ApprovalError",
     "ApprovalExpiredError",
+    "AskedTool",
     "AttachedProjection",
     "BaseAgent",
     "BaseGraphicAgent",
     "BaseHandler",
+    "BaseHitlAgent",
     "BaseLLMClient",
     "BaseProjection",
     "BaseResearcher",
+    "BaseWatchdog",
+    "Bearer",
     "BrokerError",
+    "Budget",
+    "BudgetExceededError",
     "CallLimitError",
     "Capability",
     "CapabilityError",
@@ -181,22 +241,28 @@ __all__ = [
     "CapabilityRegistry",
     "CapabilitySet",
     "CapabilityType",
+    "ChatClient",
     "CheckpointError",
     "CheckpointManager",
     "Client",
+    "ClientCredentials",
     "CognitiveProjection",
     "CommitUnknownError",
     "ConfigError",
+    "Conversation",
+    "ConversationTurn",
     "CorruptRecordError",
     "DeadLetterError",
     "DeadlineExceededError",
     "DeterminismClass",
     "DeterministicResolver",
+    "Dialogue",
     "DiscoveryService",
     "DomainEvent",
     "Durability",
     "EffectDecisionError",
     "EffectFailedError",
+    "ErasureError",
     "EventEnvelope",
     "EventError",
     "EventHeaders",
@@ -208,6 +274,11 @@ __all__ = [
     "ExecutionProjection",
     "FencedError",
     "GenerationInfo",
+    "Goal",
+    "GoalError",
+    "GoalProjection",
+    "GoalTree",
+    "Goals",
     "GraphError",
     "ImpureProjectionError",
     "IndexProjection",
@@ -219,6 +290,8 @@ __all__ = [
     "KeyElsewhereError",
     "LangChainLLM",
     "LatencyClass",
+    "LiteLLM",
+    "LlamaCppLLM",
     "LogCheckpointer",
     "LogClosedError",
     "LogCorruptError",
@@ -228,14 +301,32 @@ __all__ = [
     "LogUnavailableError",
     "LogUnsupportedError",
     "LogUrlError",
+    "McpToolkit",
+    "MemoryScopeError",
     "Migration",
     "MigrationError",
+    "ModelAccessError",
+    "ModelAnswer",
+    "ModelAnswerError",
+    "ModelContextError",
+    "ModelError",
+    "ModelOutageError",
     "ModelParameters",
+    "ModelRateLimitError",
+    "ModelRefusalError",
+    "ModelRouter",
+    "ModelTimeoutError",
+    "ModelTooDearError",
     "NodeExecutionError",
+    "NodeLoggingCallback",
     "NoesiumConfig",
     "NoesiumError",
     "NondeterminismError",
+    "OllamaLLM",
+    "OpenAILLM",
+    "OpenRouterLLM",
     "OutcomeUnknownError",
+    "Overdue",
     "OwnedPartition",
     "PermissionDeniedError",
     "Piece",
@@ -250,8 +341,10 @@ __all__ = [
     "RehearsalError",
     "RemoteError",
     "ReplayDivergenceError",
+    "Reply",
     "Resolution",
     "Retries",
+    "Route",
     "Run",
     "RunCancelledError",
     "RunEndedError",
@@ -261,11 +354,17 @@ __all__ = [
     "RunNotFoundError",
     "RunStrandedError",
     "RunTimeoutError",
+    "SandboxError",
+    "ScheduleClient",
+    "ScheduleError",
+    "ScheduleInfo",
     "ScriptEndedError",
     "SemanticIndex",
     "SequenceGapError",
+    "ServerSandbox",
     "SideEffectClass",
     "SignatureError",
+    "SkillNotFoundError",
     "SnapshotError",
     "StateBusyError",
     "StateError",
@@ -281,9 +380,19 @@ __all__ = [
     "SubagentStartError",
     "SubagentStateError",
     "SubagentTimeoutError",
+    "SubjectKeyError",
     "SyncClient",
     "SyncRun",
     "TextLines",
+    "TokenUsageCallback",
+    "TokenUsageTracker",
+    "ToolError",
+    "ToolExecutionError",
+    "ToolInputError",
+    "ToolNotFoundError",
+    "ToolPermissionError",
+    "ToolServerError",
+    "ToolTimeoutError",
     "TopicConfigError",
     "TopicNotFoundError",
     "TreeEnd",
@@ -291,20 +400,26 @@ __all__ = [
     "UnknownSchemaError",
     "UnresolvedEffect",
     "Unstopped",
+    "Usage",
+    "UserMessage",
     "Wait",
     "WordLlamaEmbedder",
     "Worker",
     "agent_from_graph",
+    "agent_from_skill",
     "agent_from_tools",
     "capability",
     "cli_subagent",
     "compose",
     "current_step",
     "fold_to_end",
+    "journaled_model",
     "kernel_compensation",
     "kernel_node",
     "kernel_type",
     "load_config",
+    "load_model",
+    "mcp",
     "open_log",
     "open_stored_projection",
     "tool_capability",
@@ -318,9 +433,14 @@ _MODULES: Final = {
         "BaseResearcher",
     ),
     "agent.capability": ("capability",),
+    "agent.conversation": ("BaseHitlAgent",),
+    "agent.dialogue": ("Dialogue", "Reply", "UserMessage"),
     "agent.from_graph": ("agent_from_graph",),
+    "agent.from_skill": ("agent_from_skill",),
     "agent.from_tools": ("agent_from_tools",),
     "agent.handler": ("BaseHandler",),
+    "agent.request": ("AgentRequest",),
+    "agent.watchdog": ("BaseWatchdog", "Overdue"),
     "capabilities.capability_set": ("CapabilitySet",),
     "capabilities.discovery": ("DiscoveryService",),
     "capabilities.registry": ("CapabilityRegistry",),
@@ -328,9 +448,12 @@ _MODULES: Final = {
     "capabilities.tools": ("tool_capability",),
     "client.checkpoint_manager": ("CheckpointManager",),
     "client.client": ("Client",),
+    "client.conversation": ("Conversation", "ConversationTurn"),
     "client.executor": ("KernelExecutor",),
     "client.generations": ("GenerationInfo",),
     "client.run": ("Run",),
+    "client.accounts": ("AccountClient", "AccountInfo"),
+    "client.schedules": ("ScheduleClient", "ScheduleInfo"),
     "client.sync": (
         "SyncClient",
         "SyncRun",
@@ -360,6 +483,10 @@ _MODULES: Final = {
         "LatencyClass",
         "SideEffectClass",
     ),
+    "event.trust.budget": ("Budget",),
+    "goals.goal": ("Goal", "GoalTree"),
+    "goals.goals": ("Goals",),
+    "goals.projection": ("GoalProjection",),
     "kernel.checkpointer.log_checkpointer": ("LogCheckpointer",),
     "kernel.decorators": (
         "kernel_compensation",
@@ -375,11 +502,20 @@ _MODULES: Final = {
         "Step",
         "current_step",
     ),
-    "llm.base": (
-        "BaseLLMClient",
-        "JournaledLLM",
-    ),
+    "llm.answer": ("AskedTool", "ModelAnswer"),
+    "llm.base": ("BaseLLMClient", "ChatClient"),
+    "llm.chat_model": ("journaled_model",),
+    "llm.journaled": ("JournaledLLM",),
     "llm.langchain": ("LangChainLLM",),
+    "llm.litellm": ("LiteLLM",),
+    "llm.llamacpp": ("LlamaCppLLM",),
+    "llm.load": ("load_model",),
+    "llm.ollama": ("OllamaLLM",),
+    "llm.openai": ("OpenAILLM",),
+    "llm.openrouter": ("OpenRouterLLM",),
+    "llm.routing": ("ModelRouter", "Route"),
+    "llm.tracking": ("NodeLoggingCallback", "TokenUsageCallback", "TokenUsageTracker"),
+    "llm.usage": ("Usage",),
     "log.open": ("open_log",),
     "log.port": (
         "EventLog",
@@ -403,6 +539,7 @@ _MODULES: Final = {
     "subagent.agent": ("cli_subagent",),
     "subagent.protocol": ("JsonLines",),
     "subagent.text_lines": ("TextLines",),
+    "tool.mcp": ("Bearer", "ClientCredentials", "McpToolkit", "ServerSandbox", "mcp"),
     "worker.worker": ("Worker",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

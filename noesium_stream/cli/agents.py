@@ -23,6 +23,7 @@ from pydantic_core import PydanticUndefined
 
 from noesium_stream import agent as agent_layer
 from noesium_stream.errors import AgentLoadError, ConfigError, NoesiumError
+from noesium_stream.shipped_agents import shipped_folder
 
 if TYPE_CHECKING:
     from noesium_stream.agent import BaseAgent, BaseGraphicAgent
@@ -118,7 +119,7 @@ def agents_here(folder: Path) -> list[str]:
 
 def shipped_agents() -> list[str]:
     """List the references of the agents that come with the package."""
-    folder = agent_layer.shipped_folder()
+    folder = shipped_folder()
     return [] if folder is None else agents_here(folder)
 
 

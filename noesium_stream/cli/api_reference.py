@@ -16,15 +16,17 @@ from pydantic import BaseModel
 from noesium_stream.cli.guides import API_SUMMARY
 
 _PACKAGE: Final = "noesium_stream"
-_MODULES: Final = (_PACKAGE, f"{_PACKAGE}.testing")
+_MODULES: Final = (_PACKAGE, f"{_PACKAGE}.tool", f"{_PACKAGE}.testing")
 """Modules whose names are public: read as data, not used."""
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 _QUALIFIED: Final = re.compile(r"\b(?:[a-z_][a-z0-9_]*\.)+(?=[A-Za-z_])")
 _LAYERS: Final = {
     "agent": "Agents",
     "capabilities": "Capabilities",
+    "tool": "Tools",
     "subagent": "Command-line sub-agents",
     "kernel": "Steps and graphs",
+    "goals": "Goals",
     "llm": "Models",
     "client": "Clients",
     "worker": "Workers",

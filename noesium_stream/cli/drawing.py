@@ -29,6 +29,9 @@ COLORS: Final = {
 """Styles of runs' statuses."""
 
 
+_MOST_SEGMENTS = 10
+
+
 def draw(run: RunTree) -> list[str]:
     """Draw the tree as lines."""
     lines = [_head(run)]
@@ -42,9 +45,19 @@ def draw(run: RunTree) -> list[str]:
         styled(f"   moved from version {move.source} to {move.target} before step {move.step}")
         for move in run.moves
     )
+    lines.extend(_segments(run))
     tree = NarrowTree(Text("\n").join(lines), guide_style="")
     _add_steps(tree, run)
     return tree_lines(tree)
+
+
+def _segments(run: RunTree) -> Iterable[Text]:
+    """Where the last segments of the run begin."""
+    begins = list(enumerate(run.segments, 2))
+    if len(begins) > _MOST_SEGMENTS:
+        yield styled(f"   {len(begins) - _MOST_SEGMENTS} segments before")
+    for number, step in begins[-_MOST_SEGMENTS:]:
+        yield styled(f"   segment {number} begins with step {step}")
 
 
 def _waits_below(run: RunTree) -> Iterable[Text]:

@@ -67,9 +67,10 @@ state_option: Final = click.option(
 where_option: Final = click.option(
     "--where",
     multiple=True,
-    metavar="KEY=VALUE",
-    help="Only of runs like this; all conditions count. KEY is agent, version, parent, by (who asked for the "
-    "run), fairness_key, or a field of its input: customer, order.country, input.agent.",
+    metavar="CONDITION",
+    help="Only of runs like this: 'customer=7 and status=open'; all conditions count. Names are search "
+    "attributes, fields of the input, and agent, version, status, parent, by, fairness_key, requested, "
+    "started, ended, error, schedule, run. See noesium guide operate.",
 )
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="JSON for programs.")
 

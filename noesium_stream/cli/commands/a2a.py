@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 from pathlib import Path
 
 import click
 
-from noesium_stream.cli.output import note, out
-from noesium_stream.cli.session import (
-    asynchronous,
-    must_exist,
-    open_configured,
-    projections_folder,
-    settings,
-    shared_log_option,
+from noesium_stream.cli.commands.serving import (
+    check_agents,
+    policy_of,
+    require_modules,
+    server_settings,
+    who_may_ask,
 )
+from noesium_stream.cli.output import note, out
+from noesium_stream.cli.session import asynchronous, open_configured, projections_folder, shared_log_option
 from noesium_stream.cli.signals import synchronous
-from noesium_stream.client import Client
-from noesium_stream.errors import ConfigError
 from noesium_stream.event.trust.key_files import read_private_key
-from noesium_stream.event.trust.policy import read_policy
 
 
 @click.group("a2a")
@@ -79,34 +75,21 @@ async def serve_command(
     open; the agent card is at /.well-known/agent-card.json. The server has no state of its own: it may be
     killed, and there may be several on one log.
     """
-    require_library()
+    require_modules("noesium a2a serve", ("a2a", "starlette", "sse_starlette", "uvicorn"), "a2a")
     from noesium_stream.a2a.card import card_signer  # noqa: PLC0415
-    from noesium_stream.a2a.server import Address, Server, quiet_libraries  # noqa: PLC0415 - an extra
-    from noesium_stream.a2a.tokens import read_tokens  # noqa: PLC0415
+    from noesium_stream.a2a.server import Server  # noqa: PLC0415 - an extra
+    from noesium_stream.serving.listener import Address, quiet  # noqa: PLC0415
+    from noesium_stream.serving.tokens import read_tokens  # noqa: PLC0415
 
-    loaded = settings(log_url)
-    if loaded.noesium.log.startswith("memory:"):
-        raise ConfigError(
-            "A log in memory is seen by its own process alone: no worker could answer.",
-            hint="Give a log that several processes see with --log: sqlite:///PATH or kafka://HOST:PORT.",
-        )
-    must_exist(loaded)
+    loaded = server_settings(log_url)
     tokens = None if tokens_path is None else await asyncio.to_thread(read_tokens, tokens_path)
-    policy_path = loaded.noesium.policy
-    policy = None if policy_path is None else await asyncio.to_thread(read_policy, policy_path)
+    policy = await policy_of(loaded)
     key_path = loaded.noesium.signing_key
     sign = None if key_path is None else card_signer(*await asyncio.to_thread(read_private_key, key_path))
-    quiet_libraries()
+    quiet("a2a", "sse_starlette")
     log = await open_configured(loaded)
     try:
-        async with Client(log) as client:
-            known = await client.agent_types()
-        for name in agent_types:
-            if name not in known:
-                raise ConfigError(
-                    f"There is no agent {name} on {log.url}.",
-                    hint=f"There are: {', '.join(known) or 'none yet'}. Start a worker of it first.",
-                )
+        await check_agents(log, agent_types)
         server = Server(
             log,
             agent_types,
@@ -119,7 +102,7 @@ async def serve_command(
             index=projections_folder(loaded, None),
         )
         async with server:
-            who = "everybody who reaches it" if tokens is None else f"{len(set(tokens.values()))} bearers"
+            who = who_may_ask(None if tokens is None else tokens.values())
             note(f"serving A2A at {server.url} to {who}, process {os.getpid()}; Ctrl-C ends it")
             await server.wait()
     finally:
@@ -134,24 +117,10 @@ def token_command(name: str) -> None:
 
     The token goes to its bearer and is shown once; the file has its hash alone.
     """
-    from noesium_stream.a2a.tokens import check_name, new_token, token_hash  # noqa: PLC0415 - an extra
+    from noesium_stream.serving.tokens import check_name, new_token, token_hash  # noqa: PLC0415 - an extra
 
     check_name(name)
     token = new_token()
     out(token)
     note("for the file of --tokens, in the table [tokens]:")
     out(f'"{token_hash(token)}" = "{name}"')
-
-
-def require_library() -> None:
-    """Check that the extra is installed.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    for name in ("a2a", "starlette", "sse_starlette", "uvicorn"):
-        if importlib.util.find_spec(name) is None:
-            raise ConfigError(
-                f"`noesium a2a serve` needs {name}, which is not installed.",
-                hint="Install the extra: pip install 'noesium-stream[a2a]'",
-            )

@@ -23,8 +23,9 @@ def new_command() -> None:
 def agent_command(name: str) -> None:
     """Make the project of an agent in the new folder NAME.
 
-    It has an agent with one node, a test that rehearses it with a crash, a pyproject.toml and a README. NAME
-    is the agent's type, which names its topics for good, and its Python package.
+    It has an agent with a tool and a memory, tests that rehearse it with a crash, a pyproject.toml, and a
+    README with a schedule for it. NAME is the agent's type, which names its topics for good, and its Python
+    package.
     """
     folder = new_agent(name, Path.cwd())
     out(str(folder.relative_to(Path.cwd())))

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from noesium_stream.capabilities.configured_policy import configured_policy
+from noesium_stream.capabilities.own_tools import is_own_tool
 from noesium_stream.capabilities.registry import CapabilityRegistry
 from noesium_stream.capabilities.resolution import Resolution
 from noesium_stream.capabilities.snapshot import SNAPSHOTS
@@ -39,14 +40,14 @@ async def list_command(
 ) -> None:
     """List capabilities: version, agent, priority, weight, status.
 
-    STATUS is live, deprecated, unavailable (its agent does not answer), or circuit open (calls of it have
-    failed in a row).
+    STATUS is live, deprecated, unavailable (its agent does not answer), circuit open (calls of it have failed
+    in a row), or own tool (of its agent alone, see `noesium tools`).
     """
     async with opened(log_url) as log:
         state = await _registry(log).refresh()
         found = [
             (entry, _status(entry, state))
-            for entry in state.entries()
+            for entry in state.entries(own_tools=True)
             if (with_deprecated or not entry.deprecated)
             and agent_type in (None, entry.agent_type)
             and (tag is None or tag in entry.capability.tags)
@@ -188,6 +189,8 @@ def _status(entry: Entry, state: RegistryState) -> str:
         return "deprecated"
     if state.unavailable(entry.agent_id) is not None:
         return "unavailable"
+    if is_own_tool(entry.capability_id):
+        return "own tool"
     return "live" if state.broken(entry.agent_id, entry.capability_id) is None else "circuit open"
 
 

@@ -49,13 +49,19 @@ def _grant(verdict: OfflineVerdict) -> Iterator[str]:
     grant = verdict.grants.own
     if grant is not None:
         held = f"roles: {_names(grant.roles)}; scopes: {_names(grant.scopes)}"
+        if grant.permissions is not None:
+            held += f"; tools: {_names(grant.permissions)}"
+        if grant.mode is not None:
+            held += f"; mode: {shorten(grant.mode, 16)}"
         chain = f"grant {grant_hash(grant)[:16]}"
         if grant.parent is not None:
             chain += f", narrowed from {shorten(grant.parent, 16)}"
         yield f"acts for {shorten(grant.principal, _WIDTH)}, {held} ({chain})"
 
 
-def _names(names: Sequence[str]) -> str:
+def _names(names: Sequence[str] | None) -> str:
+    if names is None:
+        return "any"
     return shorten(", ".join(names), _WIDTH) if names else "none"
 
 

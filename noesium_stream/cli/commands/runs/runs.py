@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
+from typing import Any
 
 import click
 
@@ -20,7 +21,7 @@ from noesium_stream.cli.session import (
 from noesium_stream.cli.spans import Span
 from noesium_stream.cli.table import table
 from noesium_stream.client import Client, RunInfo
-from noesium_stream.client.views.where import parse_where
+from noesium_stream.client.views.where import parse_where, shown_attribute
 from noesium_stream.clock import to_rfc3339
 
 STATUSES = (
@@ -70,7 +71,7 @@ async def runs_command(
             limit=limit,
         )
     if as_json:
-        out_json([asdict(run) for run in runs])
+        out_json([{**asdict(run), "attributes": _attributes(run)} for run in runs])
     elif not runs:
         note(f"There are no such runs on {log.url}.")
     else:
@@ -81,6 +82,10 @@ async def runs_command(
             note(
                 f"`noesium workers{on_log(settings(log_url))}` says who has those that wait, and what to do."
             )
+
+
+def _attributes(run: RunInfo) -> dict[str, Any]:
+    return {name: shown_attribute(value) for name, value in sorted(run.attributes.items())}
 
 
 def _below(run: RunInfo) -> str:

@@ -1,0 +1,1 @@
+"""`noesium chat`: a conversation on a terminal."""
