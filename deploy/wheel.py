@@ -1,4 +1,4 @@
-"""Build of the wheel: it carries the folder `agents` as files; `noesium_stream/agent/shipped.py` says why.
+"""Build of the wheel: it carries the folder `agents` as files; `noesium_stream/shipped_agents.py` says why.
 
 `pyproject.toml` names the class; setuptools loads this file alone.
 """
@@ -29,4 +29,8 @@ class BuildWithAgents(build_py):
 
 
 def _agents() -> list[str]:
-    return sorted(path.as_posix() for path in Path("agents").rglob("*.py"))
+    """The modules, and the skill folders with all of their files."""
+    found = {path for path in Path("agents").rglob("*.py") if path.is_file()}
+    skills = (skill.parent for skill in Path("agents").rglob("SKILL.md"))
+    found.update(path for skill in skills for path in skill.rglob("*") if path.is_file())
+    return sorted(path.as_posix() for path in found if "__pycache__" not in path.parts)
