@@ -1,4 +1,4 @@
-"""`python -m tests.bench GROUP`: log, kernel, projection, worker, prompt, delegation, registry, answers."""
+"""`python -m tests.bench GROUP`: log, kernel, projection, worker, prompt, delegation, registry, tools…"""
 
 from __future__ import annotations
 

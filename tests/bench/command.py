@@ -6,6 +6,10 @@
     python -m tests.bench worker [--events 300000] [--runs 20000] [--only handler,graph,...] [--json]
     python -m tests.bench prompt [--repetitions 9] [--json]
     python -m tests.bench delegation [--trips 60] [--callers 1000] [--tokens 300] [--only trip,...] [--json]
+    python -m tests.bench tools [--calls 100] [--only calls,judging,choose,sandbox] [--json]
+    python -m tests.bench llm [--calls 100] [--json]
+    python -m tests.bench memory [--facts 1000000] [--only reads,search,writes] [--json]
+    python -m tests.bench chat [--turns 10000] [--json]
     python -m tests.bench registry [--events 100000] [--capabilities 10000] [--only fold,...] [--json]
 
 Figures are reported, not asserted: the exit code is 0 when all could be measured, 1 when one could not. A run
@@ -31,8 +35,11 @@ import pytest
 from noesium_stream.log.url import parse_url
 from tests.bench import (
     append,
+    chat,
     delegation,
     kernel,
+    llm,
+    memory,
     projection,
     projection_state,
     prompt,
@@ -44,6 +51,8 @@ from tests.bench import (
 from tests.bench.harness import HISTORY, Figure, history_line, keep, progress
 from tests.bench.projection_settings import ProjectionSettings
 from tests.bench.settings import Settings
+from tests.bench.tools import calls as tools
+from tests.bench.tools.groups import OF_TOOLS
 from tests.bench.worker import OF_WORKER
 from tests.bench.worker_settings import WorkerSettings
 from tests.support.kafka import KafkaServer, start_kafka
@@ -185,6 +194,44 @@ def _registry(asked: argparse.Namespace, folder: Path) -> Outcome:
     return figures, failed, described, full
 
 
+def _tools(asked: argparse.Namespace, folder: Path) -> Outcome:
+    default = tools.ToolSettings(folder)
+    settings = replace(default, repetitions=asked.repetitions, calls=asked.calls)
+    described: dict[str, Any] = {"repetitions": asked.repetitions, "calls": asked.calls}
+    with ExitStack() as stack:
+        kafka = _told_broker(stack, folder, asked.bootstrap, described)
+        figures, failed = _measured(asked.only, lambda name: OF_TOOLS[name](settings, kafka))
+    full = settings == default and not failed and len(asked.only) == len(OF_TOOLS)
+    return figures, failed, described, full
+
+
+def _llm(asked: argparse.Namespace, folder: Path) -> Outcome:
+    default = llm.LlmSettings(folder)
+    settings = replace(default, repetitions=asked.repetitions, calls=asked.calls)
+    figures, failed = _measured(asked.only, lambda name: llm.OF_LLM[name](settings))
+    described: dict[str, Any] = {"repetitions": asked.repetitions, "calls": asked.calls}
+    return figures, failed, described, settings == default and not failed
+
+
+def _memory(asked: argparse.Namespace, folder: Path) -> Outcome:
+    default = memory.MemorySettings(folder)
+    settings = replace(
+        default, facts=asked.facts, repetitions=asked.repetitions, runs=asked.runs, turns=asked.turns
+    )
+    figures, failed = _measured(asked.only, lambda name: memory.OF_MEMORY[name](settings))
+    described = {key: value for key, value in asdict(settings).items() if key != "folder"}
+    full = settings == default and not failed and len(asked.only) == len(memory.OF_MEMORY)
+    return figures, failed, described, full
+
+
+def _chat(asked: argparse.Namespace, folder: Path) -> Outcome:
+    default = chat.ChatSettings(folder)
+    settings = replace(default, turns=asked.turns, repetitions=asked.repetitions)
+    figures, failed = _measured(asked.only, lambda name: chat.OF_CHAT[name](settings))
+    described = {key: value for key, value in asdict(settings).items() if key != "folder"}
+    return figures, failed, described, settings == default and not failed
+
+
 MEASURE: dict[str, Callable[[argparse.Namespace, Path], Outcome]] = {
     "log": _log,
     "kernel": _kernel,
@@ -193,6 +240,10 @@ MEASURE: dict[str, Callable[[argparse.Namespace, Path], Outcome]] = {
     "prompt": _prompt,
     "delegation": _delegation,
     "registry": _registry,
+    "tools": _tools,
+    "llm": _llm,
+    "memory": _memory,
+    "chat": _chat,
 }
 
 
@@ -332,7 +383,27 @@ def _parser() -> argparse.ArgumentParser:
     offers.add_argument("--events", type=_positive, default=sizes.events)
     offers.add_argument("--capabilities", type=_positive, default=sizes.capabilities)
     offers.add_argument("--repetitions", type=_positive, default=sizes.repetitions)
+    made = commands.add_parser("tools", help="tool calls: beside effects, judged, chosen, in a sandbox")
+    made.add_argument("--repetitions", type=_positive, default=tools.ToolSettings.repetitions)
+    made.add_argument("--calls", type=_positive, default=tools.ToolSettings.calls, help="of a round")
+    made.add_argument("--bootstrap", help="a broker that is there; without one, one is started")
+    models = commands.add_parser("llm", help="calls of models: journaled, beside LangChain's client")
+    models.add_argument("--repetitions", type=_positive, default=llm.LlmSettings.repetitions)
+    models.add_argument("--calls", type=_positive, default=llm.LlmSettings.calls, help="at the same time")
+    facts = commands.add_parser("memory", help="memory: reads, searches, writes, long sessions")
+    many = memory.MemorySettings
+    facts.add_argument("--facts", type=_positive, default=many.facts)
+    facts.add_argument("--runs", type=_positive, default=many.runs, help="of a round of writes")
+    facts.add_argument("--turns", type=_positive, default=many.turns, help="of the long session")
+    facts.add_argument("--repetitions", type=_positive, default=many.repetitions)
+    talks = commands.add_parser("chat", help="conversations: a turn, early and late")
+    talks.add_argument("--turns", type=_positive, default=chat.ChatSettings.turns)
+    talks.add_argument("--repetitions", type=_positive, default=chat.ChatSettings.repetitions)
     known = (
+        (talks, tuple(chat.OF_CHAT)),
+        (facts, tuple(memory.OF_MEMORY)),
+        (models, tuple(llm.OF_LLM)),
+        (made, tuple(OF_TOOLS)),
         (log, GROUPS),
         (steps, tuple(OF_KERNEL)),
         (folds, tuple(OF_PROJECTION)),

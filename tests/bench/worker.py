@@ -1,7 +1,7 @@
 """The worker: handlers beside other stream processing, graphs beside LangGraph alone, and what an owner does.
 
 Every side of a comparison runs in a process of its own, in turn with the others. See the modules of each:
-`worker_handler`, `worker_runs`, `worker_memory`, `worker_takeover`, `worker_fairness`.
+`worker_handler`, `worker_runs`, `worker_client`, `worker_memory`, `worker_takeover`, `worker_fairness`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from tests.bench.harness import Figure
+from tests.bench.worker_client import measure_client
 from tests.bench.worker_fairness import measure_fairness
 from tests.bench.worker_handler import measure_handler
 from tests.bench.worker_memory import measure_memory
@@ -23,6 +24,7 @@ WorkerGroup = Callable[[WorkerSettings, KafkaServer], Awaitable[list[Figure]]]
 OF_WORKER: dict[str, WorkerGroup] = {
     "handler": measure_handler,
     "graph": measure_graph,
+    "client": measure_client,
     "step": measure_step,
     "fairness": measure_fairness,
     "takeover": measure_takeover,

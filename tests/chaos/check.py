@@ -2,7 +2,8 @@
 
 Beside the rules of `tests.support.invariants`:
 
-- failed: no run fails without a reason, and none is cancelled or expires.
+- failed: no run fails without a reason, none expires, and none is cancelled but by the end of its caller.
+- tool, approval: those of `tests.sim.tool_rules`.
 - sums: the handler made of each fact one sum, in the order of the facts of each key, and the right one.
 - aborted, diverged: a live reader was given what is on the log and nothing else; what it folded is what its
   snapshot and the tail give, and what the whole log gives; so it is with the worker's own state and with a
@@ -15,11 +16,13 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 from tests.chaos.people import Reader
 from tests.chaos.refold import BEGINNING
 from tests.chaos.workload import KINDS
+from tests.sim.tool_rules import wrong_tool_calls
 from tests.support import invariants
 from tests.support.invariants import Asked, Book, Call, Folded
 
@@ -55,6 +58,7 @@ async def judged(
     book = await invariants.read_book(log, KINDS)
     faults = invariants.broken(book, asked, ledger)
     faults += wrong_ends(book)
+    faults += wrong_tool_calls(book, ledger, KINDS)
     faults += wrong_sums(
         await invariants.read_topic(log, log.topology.events("things")),
         await invariants.read_topic(log, log.topology.events("sums")),
@@ -77,10 +81,19 @@ def wrong_ends(book: Book) -> Iterator[str]:
             event.event_type == "effect.resolved" and event.payload["decision"] == "fail" for event in events
         )
         said = f"{end.payload.get('error_type')}: {end.payload.get('message')}"
+        if end.event_type == "run.cancelled" and _caller_failed(book, events[0]):
+            continue
         if end.event_type != "run.failed":
             yield f"failed: run {run_id} ended as {end.event_type}"
         elif not given_up and "told to fail" not in said and "CapabilityError" not in said:
             yield f"failed: run {run_id} for no reason: {said}"
+
+
+def _caller_failed(book: Book, command: EventEnvelope) -> bool:
+    """Whether the run that asked for this one has failed: then it is cancelled, unless it ended before."""
+    caller = (command.payload.get("reply_to") or {}).get("run_id")
+    end = invariants.outcome_of(book, caller) if caller else None
+    return end is not None and end.event_type == "run.failed"
 
 
 def wrong_sums(

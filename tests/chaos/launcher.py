@@ -94,6 +94,7 @@ class Launched:
         self._rest = b""
         self._arrived = asyncio.Event()
         self._gone = asyncio.Event()
+        self._reaping = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._pidfd = os.pidfd_open(pid)
         self._loop.add_reader(self._pidfd, self._gone.set)
@@ -144,17 +145,19 @@ class Launched:
         Raises:
             TimeoutError: it goes on.
         """
-        if self.code is None:
-            async with asyncio.timeout(patience_s):
-                await self._gone.wait()
+        async with asyncio.timeout(patience_s):
+            await self._gone.wait()
+        async with self._reaping:
+            if self.code is not None:
+                return self.code  # another one who waited has reaped it
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._hear()
             self._loop.remove_reader(self._pipe)
             os.close(self._pipe)
             ended = await self._zygote.ask(reap=self.pid)
-            self.code, self.cpu_s = ended["code"], ended["cpu_s"]
-        return self.code
+            self.code, self.cpu_s = int(ended["code"]), ended["cpu_s"]
+            return self.code
 
     def _hear(self) -> None:
         try:

@@ -14,7 +14,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -35,6 +35,8 @@ from tests.support.invariants import Asked, Call, broken, read_book
 
 PATIENCE_S = 180.0
 
+Found = Callable[[str], Any]
+
 
 class TooSlowError(Exception):
     """A run's deadline has passed before what was to happen first."""
@@ -48,7 +50,12 @@ class OneRun:
         folder: for all that they keep; new.
         url: of the log, which nobody else uses.
         deadline: of runs that are to be ended by it.
+
+    Attributes:
+        kinds: the agents that it may have.
     """
+
+    kinds: Sequence[str] = KINDS
 
     def __init__(self, launcher: Launcher, folder: Path, url: str, deadline: timedelta) -> None:
         self.deadline = deadline
@@ -66,7 +73,7 @@ class OneRun:
         self.log = await open_log(self._url)
         self.log.catalogue.register(ParcelSeen)
         topology = self.log.topology
-        topics = [topic for kind in KINDS for topic in (topology.inbox(kind), topology.journal(kind))]
+        topics = [topic for kind in self.kinds for topic in (topology.inbox(kind), topology.journal(kind))]
         await self.log.ensure_topics([topology.spec(topic) for topic in topics])
         self.client = Client(self.log, agent_id="anna")
         return self
@@ -91,8 +98,7 @@ class OneRun:
             folder=self._folder,
             point=point,
             number=number,
-            agents=AGENTS[:1],
-            **options,
+            **{"agents": AGENTS[:1], **options},
         )
         self._processes.append(found)
         return found
@@ -121,10 +127,10 @@ class OneRun:
 
     # -- the run -----------------------------------------------------------------------------------------
 
-    async def ask(self, orders: list[Any], deadline: timedelta | None = None) -> Run:
+    async def ask(self, orders: list[Any], deadline: timedelta | None = None, kind: str = CALLER) -> Run:
         """Start a run."""
-        run = await self.client.start(CALLER, {"orders": orders}, deadline=deadline)
-        self._asked.append(Asked(run.id, CALLER))
+        run = await self.client.start(kind, {"orders": orders}, deadline=deadline)
+        self._asked.append(Asked(run.id, kind))
         return run
 
     async def seen(self, run: Run, event_type: str, count: int = 1) -> EventEnvelope:
@@ -147,8 +153,11 @@ class OneRun:
         return Counter([event.event_type async for event in run.events(follow=False)])
 
     @asynccontextmanager
-    async def person(self, run: Run) -> AsyncIterator[list[str]]:
-        """Somebody who decides about effects of which nobody knows, by the ledger; gives the decisions."""
+    async def person(self, run: Run, found: Found | None = None) -> AsyncIterator[list[str]]:
+        """Somebody who decides about effects of which nobody knows; gives the decisions.
+
+        `found` says by an effect's id what it has given, if it was done; by default the ledger does.
+        """
         decided: list[str] = []
 
         async def decide() -> None:
@@ -157,10 +166,10 @@ class OneRun:
                     if event.event_type != "effect.outcome.unknown":
                         continue
                     effect_id = event.payload["effect_id"]
-                    done = [call for call in self.calls() if call.key == effect_id and call.outcome == "done"]
-                    decided.append("result" if done else "retry")
+                    result = (found or self._result)(effect_id)
+                    decided.append("retry" if result is None else "result")
                     with suppress(EffectDecisionError, RunEndedError):
-                        await run.resolve_effect(effect_id, decided[-1], done[0].result if done else None)
+                        await run.resolve_effect(effect_id, decided[-1], result)
 
         task = asyncio.create_task(decide())
         try:
@@ -169,13 +178,17 @@ class OneRun:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
+    def _result(self, effect_id: str) -> Any:
+        done = [call for call in self.calls() if call.key == effect_id and call.outcome == "done"]
+        return done[0].result if done else None
+
     def calls(self, kind: str | None = None) -> list[Call]:
         """What reached the outside, in the order in which it began."""
         return [call for call in read_ledger(self.ledger) if kind is None or call.kind == kind]
 
     async def holds(self) -> None:
         """Judge the log and the ledger by all rules of `tests.support.invariants`."""
-        book = await read_book(self.log, KINDS)
+        book = await read_book(self.log, self.kinds)
         assert broken(book, self._asked, self.calls()) == []
 
 

@@ -32,6 +32,7 @@ from noesium_stream.worker.state.partition_state import PartitionState
 from noesium_stream.worker.state.state_file import StateFile
 from noesium_stream.worker.state.state_keeper import StateKeeper, StateStore
 from tests.chaos.ledger import Ledger
+from tests.chaos.points_commit import arm_commit
 from tests.chaos.points_sqlite import arm_sqlite
 from tests.chaos.workload import Summed, Tally
 
@@ -226,6 +227,29 @@ def during_effect(strike: Strike, ledger: Ledger) -> None:
 @point("after-effect", most=10)
 def after_effect(strike: Strike, ledger: Ledger) -> None:
     ledger.after = strike.perhaps
+
+
+# -- a tool call ---------------------------------------------------------------------------------------------
+
+
+@point("before-tool-invoked", most=2)
+def before_tool_invoked(strike: Strike, ledger: Ledger) -> None:
+    arm_commit("before:tool.invoked", strike)
+
+
+@point("after-tool-invoked", most=2)
+def after_tool_invoked(strike: Strike, ledger: Ledger) -> None:
+    arm_commit("after:tool.invoked", strike)
+
+
+@point("before-tool-completed", most=2)
+def before_tool_completed(strike: Strike, ledger: Ledger) -> None:
+    arm_commit("before:tool.completed", strike)
+
+
+@point("after-tool-completed", most=2)
+def after_tool_completed(strike: Strike, ledger: Ledger) -> None:
+    arm_commit("after:tool.completed", strike)
 
 
 # -- a takeover ----------------------------------------------------------------------------------------------

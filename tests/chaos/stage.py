@@ -170,7 +170,7 @@ class Stage:
         """Send a little more, each time."""
         self._more += 1
         await self._count(KEYS[self._more % len(KEYS)], 1_000 + self._more)
-        orders = [["external", f"more{self._more}"]]
+        orders = [["external", f"more{self._more}"], ["tool", "send", f"more{self._more}"]]
         await self._start(Client(self.log, agent_id="harness"), Command(CALLER, orders, f"more{self._more}"))
 
     async def _count(self, key: str, number: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from tests.chaos.check import wrong_ends
 from tests.chaos.cluster_judge import called_late, callers
 from tests.support.book import Book, Call
 
@@ -43,3 +44,18 @@ def test_calls_of_two_processes_under_one_name_tell_nobodys() -> None:
     journal = [acquired(1.0, "a"), intent(2.0, "a", "k"), intent(2.0, "a", "l")]
     calls = [Call("k", "external", "w1", "vm/1", 3.0), Call("l", "external", "w2", "vm/2", 3.0)]
     assert len(judged(journal, calls)) == 2
+
+
+def event(event_type: str, **payload: Any) -> Any:
+    return SimpleNamespace(event_type=event_type, payload=payload)
+
+
+def test_a_run_may_be_cancelled_by_the_failure_of_its_caller_alone() -> None:
+    failed = event("run.failed", error_type="EffectFailedError", message="told to fail")
+    child = [event("capability.requested", reply_to={"run_id": "caller"}), event("run.cancelled")]
+    assert list(wrong_ends(Book(runs={"caller": [failed], "child": child}))) == []
+    alone = [event("run.requested"), event("run.cancelled")]
+    ended = Book(runs={"caller": [event("run.completed")], "child": child, "alone": alone})
+    assert list(wrong_ends(ended)) == [
+        f"failed: run {one} ended as run.cancelled" for one in ("child", "alone")
+    ]

@@ -83,3 +83,22 @@ async def test_a_takeover_before_all_is_asked_is_the_one_that_a_late_request_com
     scene._arrival = nothing
     await scene.play(lambda passed: None)
     assert delivered == [2]
+
+
+async def test_two_who_wait_for_the_end_of_a_process_reap_it_once(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    asked: list[dict[str, Any]] = []
+
+    async def ask(**question: Any) -> dict[str, Any]:
+        asked.append(question)
+        await asyncio.sleep(0)
+        return {"code": -9, "cpu_s": 0.5}
+
+    with subprocess.Popen(["sleep", "60"]) as slow:
+        zygote: Any = SimpleNamespace(ask=ask)
+        one = Launched("one", tmp_path, tmp_path / "said", zygote, slow.pid, reading)
+        os.close(writing)
+        one.signal(signal.SIGKILL)
+        assert await asyncio.gather(one.ended(), one.kill(), one.ended()) == [-9, -9, -9]
+        assert asked == [{"reap": slow.pid}]
+        assert one.cpu_s == 0.5

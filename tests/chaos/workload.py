@@ -16,8 +16,12 @@ from typing import Any
 from noesium_stream.agent import BaseHandler
 from noesium_stream.event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.projection.base import BaseProjection
-from tests.sim.cast import CALLER, CARRIER, Caller, Carrier, answer_of
+from noesium_stream.tool import Mode, tool
+from tests.sim import cast
+from tests.sim.cast import CALLER, CARRIER, answer_of
+from tests.sim.tool_cast import label, look
 
 __all__ = ["CALLER", "CARRIER", "KINDS", "SUMS", "Caller", "Carrier", "Command", "Counted", "Summed", "Sums"]
 
@@ -26,6 +30,22 @@ SUMS = "sums"
 COUNTED = "events.things"
 SUMMED = "events.sums"
 KEYS = ("a", "b", "c", "d", "e")
+
+
+@tool(side_effects=SideEffectClass.EXTERNAL, timeout=5)
+async def send(words: str, idempotency_key: str) -> str:
+    """Send a parcel; whoever comes after a crash waits for the call no longer than that."""
+    return str(await cast.external(words, idempotency_key))
+
+
+class Caller(cast.Caller):
+    tools = (look, label, send)
+    mode = Mode.AUTO
+
+
+class Carrier(cast.Carrier):
+    tools = Caller.tools
+    mode = Mode.AUTO
 
 
 class Counted(DomainEvent, event_type="things.counted"):
@@ -127,7 +147,20 @@ def workload_of(seed: int, runs: int = 22, facts: int = 60) -> Workload:
     return Workload(commands, [(chance.choice(KEYS), number) for number in range(facts)])
 
 
-_ORDERS = ("external", "idempotent", "undoable", "ask", "nap", "call", "fan", "emit", "signal", "external")
+_ORDERS = (
+    "external",
+    "idempotent",
+    "undoable",
+    "ask",
+    "nap",
+    "call",
+    "fan",
+    "emit",
+    "signal",
+    "external",
+    "tool",
+    "tool",
+)
 
 
 def _command(key: str, orders: list[Any], chance: Random) -> Command:
@@ -137,6 +170,8 @@ def _command(key: str, orders: list[Any], chance: Random) -> Command:
 
 
 def _order(kind: str, words: Iterator[str], chance: Random) -> list[Any]:
+    if kind == "tool":
+        return ["tool", chance.choice(("look", "label", "send", "send")), next(words)]
     if kind == "nap":
         return [kind, round(chance.uniform(0.02, 0.4), 3)]
     if kind == "signal":

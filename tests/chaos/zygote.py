@@ -37,7 +37,7 @@ from tests.chaos.plants import PLANTS
 from tests.chaos.points import POINTS, Strike
 from tests.chaos.points_commit import arm_commit, is_of_commit
 from tests.chaos.refold import refold
-from tests.sim import cast
+from tests.sim import cast, tool_cast
 
 AGENTS = tuple(f"tests.chaos.workload:{name}" for name in ("Caller", "Carrier", "Sums"))
 TALLY = "tests.chaos.workload:Tally"
@@ -110,7 +110,8 @@ def live(spec: Spec) -> int:
     """What a process does; its exit code."""
     pipe = os.open(spec["pipe"], os.O_WRONLY)
     ledger = Ledger(Path(spec["ledger"]), spec["name"], Random(f"{spec['seed']} {spec['name']}"))
-    vars(cast).update(WORLD=Outside(ledger))
+    for module in (cast, tool_cast):
+        vars(module).update(WORLD=Outside(ledger))
     os.write(pipe, b"born\n")
     if spec["plant"] is not None:
         PLANTS[spec["plant"]].switch_on(pytest.MonkeyPatch())

@@ -170,7 +170,7 @@ async def test_open_runs_and_waiting_commands_are_finished_with_each_step_done_o
     await finish(log, folder / "home", EXPECTED, said)
     # The states are of an earlier format: they are discarded, with the reason, and folded anew.
     reread = [line for line in said if "is read from its beginning" in line]
-    assert all("has the format 3, not 4. " in line for line in reread)
+    assert all("has the format 3, not 5. " in line for line in reread)
     assert bool(reread) == with_files
     assert not any("in memory" in line for line in said)
 

@@ -20,11 +20,17 @@ from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.clock import to_datetime
-from noesium_stream.errors import DeadlineExceededError
+from noesium_stream.errors import (
+    DeadlineExceededError,
+    ToolInputError,
+    ToolPermissionError,
+    ToolTimeoutError,
+)
 from noesium_stream.event import DomainEvent
 from noesium_stream.event.standard import Capability, SideEffectClass
 from noesium_stream.kernel import Retries, current_step
 from noesium_stream.kernel.decorators import kernel_compensation
+from tests.sim.model_orders import ask_model
 from tests.sim.world import WORLD, result_of
 
 Order = Sequence[Any]
@@ -38,6 +44,9 @@ FETCH: Final = "parcel.fetch"
 GO: Final = "go"
 LATE: Final = "late"
 """What a call gives whose deadline has passed."""
+
+DENIED: Final = "denied"
+"""What a tool call gives that was refused."""
 
 _ANYTHING: Final[dict[str, Any]] = {}
 _RETRIES: Final = Retries(max_attempts=5, initial_interval=timedelta(seconds=1), jitter=0.5)
@@ -170,6 +179,19 @@ async def _emit(words: str) -> Any:
     return "emitted"
 
 
+async def _tool(name: str, words: str) -> Any:
+    try:
+        return await current_step().tool(name, words=words)
+    except ToolTimeoutError:
+        return LATE
+    except (ToolPermissionError, ToolInputError):
+        return DENIED
+
+
+async def _help(orders: Sequence[Order]) -> Any:
+    return (await current_step().invoke("spend.help", {"orders": orders}))["got"]
+
+
 async def _fail() -> Any:
     raise ValueError("told to fail")
 
@@ -193,6 +215,9 @@ _PERFORM: Final[dict[str, Callable[..., Any]]] = {
     "fetch": _fetch,
     "fan": _fan,
     "emit": _emit,
+    "tool": _tool,
+    "model": ask_model,
+    "help": _help,
     "fail": _fail,
 }
 
@@ -226,9 +251,21 @@ class Either:
         return " or ".join(map(repr, self._values))
 
 
+class _Anything:
+    """Equal to all."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
 def answer_of(order: Order, asked: Any = True) -> Any:
     """What an order gives if all goes well, and people say `asked`."""
     kind, *rest = order
+    if kind == "tool":
+        return _Anything()  # see `tool_rules`
     if kind in _CALLS:
         return result_of(_CALLS[kind], rest[0])
     if kind in ("call", "fetch", "fan"):

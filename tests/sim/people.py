@@ -23,6 +23,7 @@ from tests.sim.cast import CALLER, CARRIER, GO, Either, answer_of
 from tests.sim.clock import START_MS
 from tests.sim.log import CODEC
 from tests.sim.plan import Command, Growth, Spoil
+from tests.sim.tool_cast import EDITED, TOOLERS
 from tests.support.invariants import Asked
 from tests.support.watching import AWAY, decision, patiently, unless_closed
 
@@ -162,7 +163,9 @@ class People:
                 run = client.run_handle(kind, run_id)
                 # Two people may answer at once, neither of whom knows of the other.
                 said = [
-                    partial(run.reject if chance.random() < 0.2 else run.approve, approval_id)
+                    partial(run.reject, approval_id)
+                    if chance.random() < 0.2
+                    else partial(run.approve, approval_id, value=_said_to(kind, approval_id))
                     for _ in range(chance.choice((0, 1, 1, 2)))
                 ]
                 await asyncio.gather(*(unless_closed(one, PAUSE_S) for one in said))
@@ -255,3 +258,14 @@ class People:
                     await (decider.drop(letter) if hopeless else decider.redrive(letter))
         finally:
             await decider.close()
+
+
+def _said_to(kind: str, approval_id: str) -> Any:
+    """What a yes says beside: nothing, other arguments (some that the tool does not take), or `always`.
+
+    All people say the same: another value than what was approved becomes a dead letter.
+    """
+    if kind not in TOOLERS:
+        return None
+    said: list[Any] = [None, {"arguments": {"words": EDITED}}, {"arguments": {"word": 1}}, {"always": True}]
+    return Random(approval_id).choice([*said, None, said[-1]])

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from tests.sim.broker import FAULTS
 from tests.sim.cast import CALLER, CARRIER, RUNNER, WALKER
 from tests.sim.clock import START_MS
+from tests.sim.tool_cast import TOOLERS
 
 TROUBLE_S: Final = 60.0
 """After so long nothing befalls anybody any more."""
@@ -77,6 +78,7 @@ class Plan:
         lingers_s: for so long it is looked on at least, whatever has ended by then.
         at_once: so many runs of an agent work at once in a worker; None: as many as usual.
         fetches: there are agents that fetch, and runs that call them, or others until a deadline.
+        tools: there are agents that call tools.
     """
 
     seed: int
@@ -95,17 +97,19 @@ class Plan:
     at_once: int | None = None
     spoils: list[Spoil] = field(default_factory=list)
     fetches: bool = False
+    tools: bool = False
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The types of its agents."""
-        return (CALLER, CARRIER, RUNNER, WALKER) if self.fetches else (CALLER, CARRIER)
+        fetchers = (RUNNER, WALKER) if self.fetches else ()
+        return (CALLER, CARRIER, *fetchers, *(TOOLERS if self.tools else ()))
 
 
 def plan_of(seed: int) -> Plan:
     """The plan of a seed."""
     chance = Random(seed)
-    words = _Words(chance)
+    words = Words(chance)
     troubles = chance.choice((0, 1, 2, 2, 3, 3, 4, 6))
     odds: dict[str, float] = {}
     if chance.random() < 0.6:
@@ -122,9 +126,14 @@ def plan_of(seed: int) -> Plan:
     fetches = calls.random() < 0.2
     if fetches:
         commands = [_with_calls(calls, command, words) for command in commands]
+    chance_of_tools = Random(f"{seed} tools")
+    tools = chance_of_tools.random() < 0.3
+    if tools:
+        commands += [_tool_command(chance_of_tools, words) for _ in range(chance_of_tools.choice((1, 2, 2)))]
     return Plan(
         seed=seed,
         fetches=fetches,
+        tools=tools,
         partitions=chance.choice((1, 1, 2, 3)),
         workers=chance.choice((1, 2, 2, 3)),
         grace_s=chance.choice((0.0, 1.0, 8.0)),
@@ -142,7 +151,7 @@ def plan_of(seed: int) -> Plan:
     )
 
 
-class _Words:
+class Words:
     """Words that no two orders share."""
 
     def __init__(self, chance: Random) -> None:
@@ -161,7 +170,7 @@ class _Words:
         return word
 
 
-def _command(chance: Random, words: _Words) -> Command:
+def _command(chance: Random, words: Words) -> Command:
     agent_type = CALLER if chance.random() < 0.8 else CARRIER
     orders = [_order(chance, words, 0) for _ in range(chance.choice((1, 1, 2, 2, 3, 4)))]
     if chance.random() < 0.15:
@@ -184,7 +193,7 @@ def _command(chance: Random, words: _Words) -> Command:
     )
 
 
-def _order(chance: Random, words: _Words, depth: int) -> list[Any]:
+def _order(chance: Random, words: Words, depth: int) -> list[Any]:
     kinds = ["pure", "idempotent", "external", "external", "undoable", "undoable", "ask", "ask soon", "nap"]
     kinds += ["emit"] if depth == 0 else []
     kinds += ["signal", "call", "call", "fan"] if depth == 0 else ["call", "signal"] if depth == 1 else []
@@ -208,7 +217,7 @@ def _order(chance: Random, words: _Words, depth: int) -> list[Any]:
     return [kind, [_order(chance, words, 1) for _ in range(chance.choice((2, 2, 3)))]]
 
 
-def _with_more(chance: Random, command: Command, words: _Words, upgrades: bool) -> Command:
+def _with_more(chance: Random, command: Command, words: Words, upgrades: bool) -> Command:
     """The command with what may be said of it, and with orders of a few kinds more."""
     deadline = cancel_at_end = None
     orders = list(command.orders)
@@ -231,7 +240,7 @@ def _with_more(chance: Random, command: Command, words: _Words, upgrades: bool) 
     )
 
 
-def _with_calls(chance: Random, command: Command, words: _Words) -> Command:
+def _with_calls(chance: Random, command: Command, words: Words) -> Command:
     """The command with calls that have a deadline, or a second provider, or both, one within the other."""
     found = [_call_order(chance, words, 0) for _ in range(chance.choice((1, 1, 2)))]
     if chance.random() < 0.3:
@@ -241,7 +250,7 @@ def _with_calls(chance: Random, command: Command, words: _Words) -> Command:
     return command._replace(orders=orders, cancel_after_s=command.cancel_after_s or cancel)
 
 
-def _call_order(chance: Random, words: _Words, depth: int) -> list[Any]:
+def _call_order(chance: Random, words: Words, depth: int) -> list[Any]:
     kinds = ["idempotent", "nap", "undoable", "repeatable"]
     inner: list[list[Any]] = []
     for _ in range(chance.choice((1, 1, 2))):
@@ -255,11 +264,11 @@ def _call_order(chance: Random, words: _Words, depth: int) -> list[Any]:
     return [kind, inner, limit] if kind == "call by" else [kind, inner]
 
 
-def _again(words: _Words, seconds: float) -> list[Any]:
+def _again(words: Words, seconds: float) -> list[Any]:
     return ["timed again", words.refused(), seconds]
 
 
-def _crowd(chance: Random, words: _Words) -> Iterator[Command]:
+def _crowd(chance: Random, words: Words) -> Iterator[Command]:
     """Small commands of a few tenants at about the same time."""
     at_s = chance.uniform(0, 20)
     for _ in range(chance.randrange(4, 9)):
@@ -269,7 +278,36 @@ def _crowd(chance: Random, words: _Words) -> Iterator[Command]:
         yield Command(late_s, CALLER, orders, words.new(), 1, None, [], fair=fair)
 
 
-def _spoils(chance: Random, words: _Words) -> list[Spoil]:
+def _tool_command(chance: Random, words: Words) -> Command:
+    orders: list[list[Any]] = []
+    for _ in range(chance.choice((1, 2, 3))):
+        order = _tool_order(chance, words)
+        if chance.random() < 0.2:
+            several = [order, *(_tool_order(chance, words) for _ in range(chance.choice((1, 2))))]
+            order = ["fan", several]
+        # What was approved for all equal calls is not asked again.
+        orders += [order] * chance.choice((1, 1, 1, 2, 3))
+    if chance.random() < 0.1:
+        orders.append(["fail"])
+    return Command(
+        at_s=chance.choice((0.0, chance.uniform(0, 5), chance.uniform(0, 40))),
+        agent_type=chance.choice(TOOLERS),
+        orders=orders,
+        key=words.new(),
+        copies=chance.choice((1, 1, 2)),
+        cancel_after_s=chance.uniform(0.0, 40.0) if chance.random() < 0.15 else None,
+        signals=[],
+        deadline_s=round(chance.uniform(1.0, 60.0), 3) if chance.random() < 0.1 else None,
+    )
+
+
+def _tool_order(chance: Random, words: Words) -> list[Any]:
+    names = ("look", "label", "send", "send", "send", "send_soon", "label_soon", "open_it")
+    name = chance.choice(names)
+    return ["tool", name, words.refused() if name == "label" else words.new()]
+
+
+def _spoils(chance: Random, words: Words) -> list[Spoil]:
     if chance.random() < 0.85:
         return []
     return [

@@ -28,17 +28,18 @@ from noesium_stream.worker.runs.timers import Timers
 from noesium_stream.worker.state import restore, state_keeper
 from noesium_stream.worker.state.known_runs import KnownRuns
 from tests.sim.log import SimWriter
-from tests.sim.play import Outcome, play
+from tests.sim.play import MakeStage, Outcome, play
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 class Plant(NamedTuple):
-    """A bug, what the faults of a seed begin with that catches it, and the seeds that are tried."""
+    """A bug, what the faults of a seed that catches it begin with, the seeds that are tried, their world."""
 
     switch_on: Patch
     words: tuple[str, ...]
     seeds: range
+    make_stage: MakeStage | None = None
 
 
 PLANTS: Final[dict[str, Plant]] = {}
@@ -49,17 +50,19 @@ def catch(plant: Plant) -> Outcome | None:
     for seed in plant.seeds:
         with pytest.MonkeyPatch.context() as patch:
             plant.switch_on(patch)
-            outcome = play(seed)
+            outcome = play(seed, make_stage=plant.make_stage)
         if any(fault.startswith(plant.words) for fault in outcome.faults):
             return outcome
     return None
 
 
-def planted(*words: str, first: int = 0, seeds: int = 200) -> Callable[[Patch], Patch]:
+def planted(
+    *words: str, first: int = 0, seeds: int = 200, make_stage: MakeStage | None = None
+) -> Callable[[Patch], Patch]:
     """Keep a bug under its function's name; before `first` no seed has caught it."""
 
     def keep(switch_on: Patch) -> Patch:
-        PLANTS[switch_on.__name__] = Plant(switch_on, words, range(first, first + seeds))
+        PLANTS[switch_on.__name__] = Plant(switch_on, words, range(first, first + seeds), make_stage)
         return switch_on
 
     return keep
@@ -266,7 +269,8 @@ def judge_otherwise(
     def judge(state: Any, record: Any) -> Decision:
         found = true_judge(state, record)
         is_open = not only_open or state.history(record.key) is not None
-        return instead if found is decision and record.event_type in types and is_open else found
+        meant = found.action is decision.action and record.event_type in types and is_open
+        return instead if meant else found
 
     patch.setattr(decide, "_judge", judge)
 
@@ -325,7 +329,7 @@ def forget_one_deadline_of_three(patch: pytest.MonkeyPatch) -> None:
 def call_again_after_a_takeover(patch: pytest.MonkeyPatch) -> None:
     """An external effect whose outcome is not known is called again by the next owner."""
 
-    async def make(self: Effect, effect_id: str, call: Any, tries: int) -> None:
+    async def make(self: Effect, effect_id: str, call: Any, tries: int, refused: Any = None) -> None:
         known = effect_id in self.site.history.requested
         await self._perform(effect_id, call, tries, intend=not known)
 

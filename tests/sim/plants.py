@@ -1,5 +1,6 @@
 """All bugs that are planted, by name."""
 
+from tests.sim import planted_budgets as planted_budgets
 from tests.sim import planted_promises as planted_promises
 from tests.sim.planted import PLANTS, catch
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +12,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from noesium_stream.agent import BaseGraphicAgent
-from noesium_stream.event.standard import EventValidationFailed
+from noesium_stream.agent import BaseAgent, BaseGraphicAgent
 from noesium_stream.log.embedded.log import EmbeddedLog
 from noesium_stream.log.topics import Topology
 from noesium_stream.worker import Worker
@@ -22,6 +20,7 @@ from noesium_stream.worker.runs.slots import CONCURRENCY
 from tests.sim.broker import SESSION_S, Broker, Link
 from tests.sim.cast import Caller, Carrier, NewCaller, NewCarrier, Runner, Walker
 from tests.sim.clock import SimClock
+from tests.sim.counting import on_the_log
 from tests.sim.disk import MEMORY, Disks, files_of_processes
 from tests.sim.log import Remembered, sim_log
 from tests.sim.loop import Lane, SimLoop, StalledError
@@ -29,6 +28,8 @@ from tests.sim.people import People
 from tests.sim.plan import TROUBLE_S, Mishap, Plan, plan_of
 from tests.sim.reading import Reader
 from tests.sim.savings import worked_out_once
+from tests.sim.tool_cast import FreeTooler, Tooler
+from tests.sim.tool_rules import wrong_replays, wrong_tool_calls
 from tests.sim.verdict import late_calls, wrong_ends, wrong_versions, wrong_words
 from tests.sim.world import WORLD, World
 from tests.support import invariants
@@ -48,18 +49,7 @@ Carried = tuple[Sequence[type[BaseGraphicAgent]], Sequence[type[BaseGraphicAgent
 OLD: Final = (Caller, Carrier)
 NEW: Final = (NewCaller, NewCarrier)
 FETCHERS: Final = (Runner, Walker)
-
-COUNTED: Final = {
-    "unknown": "effect.outcome.unknown",
-    "reported": "effect.reported",
-    "overdue": "run.deadline.passed",
-    "cancelled": "run.cancelled",
-    "undoing": "run.compensation.started",
-    "timers": "timer.fired",
-    "late calls": "capability.expired",
-    "parked runs": "run.parked",
-    "parked requests": "request.parked",
-}
+TOOL_CALLERS: Final = (Tooler, FreeTooler)
 
 
 @dataclass(slots=True)
@@ -80,15 +70,21 @@ class Outcome:
     book: Book | None = None
 
 
-def play(seed: int, *, keep: bool = False) -> Outcome:
-    """Play a seed from its beginning; `keep`: what is on the log is handed back too."""
+MakeStage = Callable[[SimLoop, int, Path], "Stage"]
+
+
+def play(seed: int, *, keep: bool = False, make_stage: MakeStage | None = None) -> Outcome:
+    """Play a seed from its beginning; `keep`: what is on the log is handed back too.
+
+    `make_stage` makes another kind of world than the usual one.
+    """
     with (
         _no_collecting(),
         TemporaryDirectory(prefix="noesium-sim-", dir=MEMORY) as folder,
         files_of_processes(),
         worked_out_once(),
     ):
-        return _play(seed, Path(folder), keep)
+        return _play(seed, Path(folder), keep, make_stage or usual_stage)
 
 
 @contextmanager
@@ -103,10 +99,15 @@ def _no_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _play(seed: int, folder: Path, keep: bool) -> Outcome:
+def usual_stage(loop: SimLoop, seed: int, folder: Path) -> Stage:
+    """The world of `plan_of`."""
+    return Stage(loop, plan_of(seed), folder)
+
+
+def _play(seed: int, folder: Path, keep: bool, make_stage: MakeStage) -> Outcome:
     loop = SimLoop(Random(f"{seed} schedule"))
     asyncio.set_event_loop(loop)
-    stage = Stage(loop, plan_of(seed), folder)
+    stage = make_stage(loop, seed, folder)
     try:
         book = None
         try:
@@ -164,7 +165,7 @@ class Stage:
         self.said: list[str] = []
         self.machines: list[Machine] = []
         self.reader = Reader(self, self.chance)
-        self.people = People(self)
+        self.people = self._people()
         self._calm = False
         self._links: list[Link] = []
         self._remembered = Remembered()
@@ -254,6 +255,17 @@ class Stage:
             return NEW, OLD
         return self._releases.choice(((OLD, ()), (NEW, ()), (NEW, OLD), (OLD, NEW)))
 
+    def _people(self) -> People:
+        return People(self)
+
+    def _agents(self, machine: Machine) -> Sequence[type[BaseAgent]]:
+        """The agents that a worker carries."""
+        return (*machine.carries[0], *self._others())
+
+    def _others(self) -> Sequence[type[BaseGraphicAgent]]:
+        fetchers = FETCHERS if self.plan.fetches else ()
+        return (*fetchers, *(TOOL_CALLERS if self.plan.tools else ()))
+
     async def _work(self, machine: Machine, home: Path, skew_ms: int) -> None:
         WORLD.set(self.world)
         name = machine.name
@@ -261,7 +273,7 @@ class Stage:
         log = self.log(machine.link, skew_ms)
         worker = Worker(
             log,
-            [*machine.carries[0], *(FETCHERS if self.plan.fetches else ())],
+            [*self._agents(machine)],
             other_versions=machine.carries[1],
             home=home,
             progress=lambda line: self.say(f"{name}: {line}"),
@@ -352,11 +364,7 @@ class Stage:
     async def _judge(self) -> Book:
         log = self.log_to_look_at(self.link(self.loop.outside, {}))
         book = await invariants.read_book(log, self.plan.kinds)
-        people = self.people
-        self.faults += invariants.broken(book, people.asked.values(), self.world.calls, people.spoiled)
-        self.faults += wrong_ends(book)
-        self.faults += wrong_versions(book)
-        self.faults += wrong_words(book)
+        self.faults += await self._broken_rules(log, book)
         for machine in self.machines:
             if machine.leaving and machine.alive:
                 self.faults.append(f"worker: {machine.name} was told to stop, and has not ended")
@@ -370,6 +378,18 @@ class Stage:
         self.faults += [f"raised: {said['message']}: {said['exception']!r}" for said in raised]
         return book
 
+    async def _broken_rules(self, log: EmbeddedLog, book: Book) -> list[str]:
+        """What does not hold of this kind of world."""
+        people, calls = self.people, self.world.calls
+        return [
+            *invariants.broken(book, people.asked.values(), calls, people.spoiled),
+            *wrong_ends(book),
+            *wrong_versions(book),
+            *wrong_words(book),
+            *wrong_tool_calls(book, calls),
+            *await wrong_replays(log, book, self.disks.home(0)),
+        ]
+
     def counts(self, book: Book | None) -> dict[str, int]:
         """What happened."""
         found = {
@@ -380,23 +400,16 @@ class Stage:
             "seconds": round(self.loop.time()),
         }
         if book is not None:
-            found["records"] = sum(1 for _ in book.all())
-            found["runs"] = len(book.runs)
-            types = Counter(r.event_type for records in book.journals.values() for r in records)
-            found["acquired"] = types["partition.acquired"]
-            found["forwarded"] = types["request.forwarded"]
-            for name, event_type in COUNTED.items():
-                found[name] = types[event_type]
-            found["letters"] = sum(r.event_type == EventValidationFailed.event_type() for r in book.letters)
+            found.update(on_the_log(book))
         return found
 
 
-def played(seeds: Sequence[int]) -> Iterator[Outcome]:
+def played(seeds: Sequence[int], make_stage: MakeStage | None = None) -> Iterator[Outcome]:
     """Play one after the other."""
     with _no_collecting():
         gc.freeze()  # what is there has not to be looked at each time
         for count, seed in enumerate(seeds, 1):
-            outcome = play(seed)
+            outcome = play(seed, make_stage=make_stage)
             outcome.said.clear()
             yield outcome
             # At once, while the processor has it at hand; what outlives it is looked at now and then.

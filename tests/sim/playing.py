@@ -8,12 +8,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from typing import Final
 
 from noesium_stream.clock import SystemClock
+from tests.sim.budgets import budget_stage
 from tests.sim.plants import PLANTS, catch
-from tests.sim.play import Outcome, play, played
+from tests.sim.play import MakeStage, Outcome, play, played, usual_stage
 
 SHARE: Final = 20
 """So many seeds are given to a process at a time, and fewer of the last ones, so that all end together."""
@@ -26,12 +28,17 @@ def run(args: argparse.Namespace) -> int:
     if args.planted:
         return _play_planted(args.only)
     if args.seed is not None:
-        return _play_one(args.seed)
-    return _play_many(range(args.first, args.first + args.seeds), args.jobs, args.hash_seed, args.traces)
+        return _play_one(args.seed, args.budgets)
+    seeds = range(args.first, args.first + args.seeds)
+    return _play_many(seeds, args.jobs, args.hash_seed, args.traces, args.budgets)
 
 
-def _play_one(seed: int) -> int:
-    outcome = play(seed)
+def _stage(budgets: bool) -> MakeStage:
+    return budget_stage if budgets else usual_stage
+
+
+def _play_one(seed: int, budgets: bool) -> int:
+    outcome = play(seed, make_stage=_stage(budgets))
     for line in outcome.said:
         print(line)
     print(json.dumps({"seed": seed, "trace": outcome.trace, **outcome.counts}))
@@ -40,11 +47,11 @@ def _play_one(seed: int) -> int:
     return 1 if outcome.faults else 0
 
 
-def _play_many(seeds: range, jobs: int, hash_seed: int, traces: bool) -> int:
+def _play_many(seeds: range, jobs: int, hash_seed: int, traces: bool, budgets: bool) -> int:
     clock = SystemClock()
     begun = clock.monotonic()
     failed, counts = 0, Counter[str]()
-    for outcome in _all(seeds, jobs):
+    for outcome in _all(seeds, jobs, budgets):
         counts.update(outcome.counts)
         if traces:
             print(f"seed {outcome.seed} trace {outcome.trace}")
@@ -53,6 +60,7 @@ def _play_many(seeds: range, jobs: int, hash_seed: int, traces: bool) -> int:
             again = f"python -m tests.sim --seed {outcome.seed}" + (
                 f" --hash-seed {hash_seed}" if hash_seed else ""
             )
+            again += " --budgets" if budgets else ""
             for fault in outcome.faults[:_SHOWN]:
                 print(f"seed {outcome.seed}: {fault}")
             print(f"seed {outcome.seed}: to see it again: {again}")
@@ -65,12 +73,12 @@ def _play_many(seeds: range, jobs: int, hash_seed: int, traces: bool) -> int:
     return 1 if failed else 0
 
 
-def _all(seeds: range, jobs: int) -> Iterable[Outcome]:
+def _all(seeds: range, jobs: int, budgets: bool) -> Iterable[Outcome]:
     if jobs <= 1:
-        yield from played(seeds)
+        yield from played(seeds, _stage(budgets))
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
-        for outcomes in pool.map(_listed, _shares(seeds, jobs)):
+        for outcomes in pool.map(partial(_listed, budgets), _shares(seeds, jobs)):
             yield from outcomes
 
 
@@ -81,8 +89,8 @@ def _shares(seeds: range, jobs: int) -> Iterator[range]:
         seeds = seeds[size:]
 
 
-def _listed(seeds: range) -> list[Outcome]:
-    return list(played(seeds))
+def _listed(budgets: bool, seeds: range) -> list[Outcome]:
+    return list(played(seeds, _stage(budgets)))
 
 
 def _play_planted(only: Sequence[str] | None) -> int:

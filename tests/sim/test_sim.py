@@ -35,6 +35,13 @@ def test_nothing_is_lost_doubled_or_diverged_whatever_a_seed_does(
     assert f"{seeds} seeds, 0 failed" in ended.stdout
 
 
+@pytest.mark.parametrize("seeds", [20, pytest.param(1_000, marks=MANY.marks)])
+def test_no_account_pays_more_than_it_has_whatever_a_seed_does(seeds: int) -> None:
+    ended = sim("--budgets", "--seeds", str(seeds))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"{seeds} seeds, 0 failed" in ended.stdout
+
+
 def test_a_seed_plays_the_same_again() -> None:
     # In processes that have played other seeds before, and in one that has played none.
     together = sim("--seeds", "25", "--traces", "--jobs", "1").stdout.splitlines()
@@ -60,4 +67,10 @@ def test_a_command_whose_append_nobody_could_answer_for_is_waited_for() -> None:
 def test_who_stood_still_behind_an_intent_calls_nothing_that_is_safe_to_repeat_either() -> None:
     # It woke as the owner no more, and undid an idempotent effect that the next owner had undone already.
     told = sim("--seed", "1200407")
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_a_refused_tool_call_whose_commit_is_lost_is_not_reported_as_a_call() -> None:
+    # The run's next owner found a report of an effect that is not on the log, and made it a dead letter.
+    told = sim("--seed", "79")
     assert told.returncode == 0, told.stdout + told.stderr

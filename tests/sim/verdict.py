@@ -70,9 +70,9 @@ def wrong_words(book: Book) -> Iterator[str]:
         said: dict[Any, bool] = {}
         for event in events:
             if event.event_type == "approval.answered":
-                said.setdefault(
-                    asked[event.payload["approval_id"]].payload["question"], event.payload["approved"]
-                )
+                question = asked[event.payload["approval_id"]].payload["question"]
+                if isinstance(question, str):  # else it is about a tool call
+                    said.setdefault(question, event.payload["approved"])
         orders = events[0].payload.get("input", events[0].payload.get("arguments", {})).get("orders", ())
         for (kind, *rest), got in zip(orders, end.payload["result"]["got"], strict=False):
             if kind == "ask" and got is not said.get(rest[0]):

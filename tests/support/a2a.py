@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any, TypedDict
 
 import httpx
@@ -19,9 +18,8 @@ from noesium_stream import capability, current_step
 from noesium_stream.a2a.parts import part_of, to_struct, value_of
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.event.standard import Capability
-from noesium_stream.log import EventLog, open_log
-from noesium_stream.worker import Worker
-from tests.support.command import Folder, Running
+from tests.support.command import Running
+from tests.support.log_folder import LogFolder
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -95,22 +93,8 @@ class Tour(BaseGraphicAgent):
         return {"text": state["text"], "stops": state["stops"]}
 
 
-class Place:
+class Place(LogFolder):
     """A folder with a log in it, and A2A servers on that log."""
-
-    def __init__(self, path: Path, **env: str) -> None:
-        self.folder = Folder(path, **env)
-        self.url = f"sqlite:///{path / 'log.db'}"
-
-    @asynccontextmanager
-    async def working(self, *agents: type[BaseGraphicAgent]) -> AsyncIterator[EventLog]:
-        """A worker in this process; yields the log."""
-        log = await open_log(self.url)
-        try:
-            async with Worker(log, list(agents), home=self.folder.path):
-                yield log
-        finally:
-            await log.close()
 
     @contextmanager
     def serving(self, *args: str) -> Iterator[Served]:

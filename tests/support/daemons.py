@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from noesium_stream.programs.program import Program
 from noesium_stream.subagent.daemon import CliDaemon
 from noesium_stream.subagent.lifecycle import Request
-from noesium_stream.subagent.program import Program
 from noesium_stream.subagent.protocol import JsonLines, Protocol
 from tests.support.reading import PATIENCE_S
 

@@ -349,7 +349,7 @@ def _untrue(name: str, event: EventEnvelope, calls: Sequence[Call], *, repeated:
     given = event.payload.get("result")
     if event.event_type == "effect.completed" and given not in (None, *(call.result for call in done)):
         yield f"effect: {name} is said to have given {given}"
-    late = repeated or event.payload.get("error_type") == "TimeoutError"
+    late = repeated or event.payload.get("error_type") in ("TimeoutError", "ToolTimeoutError")
     if event.event_type == "effect.failed" and done and not late:
         yield f"effect: {name} is said to have failed ({event.payload['message']}), and was done"
 

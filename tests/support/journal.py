@@ -67,6 +67,9 @@ class ListJournal:
     def check(self, event: DomainEvent, payload: dict[str, Any]) -> None:
         """Every event is known here."""
 
+    def recorded(self, call_id: str) -> EventEnvelope | None:
+        return None
+
     def flush(self) -> None:
         if not self._staged:
             return

@@ -54,7 +54,8 @@ class Parrot:
     """A model that says how many tokens it took."""
 
     async def ainvoke(self, prompt: str) -> Any:
-        return SimpleNamespace(text=prompt, usage_metadata={"total_tokens": 7}, response_metadata={})
+        used = {"input_tokens": 4, "output_tokens": 3, "total_tokens": 7}
+        return SimpleNamespace(text=prompt, usage_metadata=used, response_metadata={})
 
 
 async def asks(state: dict[str, Any]) -> dict[str, Any]:

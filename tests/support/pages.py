@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -102,10 +103,14 @@ class Reader(Folder):
     @contextmanager
     def terminal(self, name: str) -> Iterator[Running]:
         """Run the snippet that comes next, one `noesium` command, in another terminal for a while."""
-        program, *arguments = self._reach(name).split()
+        program, *arguments = shlex.split(self._reach(name))
         assert program == "noesium", f"{self.page.name}, snippet {name!r} is not one command"
         with self.running(*arguments) as process:
             yield process
+
+    def words(self, name: str) -> list[str]:
+        """The words of the snippet that comes next, one command, for a terminal that a test makes."""
+        return shlex.split(self._reach(name))
 
     def save(self, name: str) -> Path:
         """Save the file that comes next; only needed where a test looks at it before the next command."""
@@ -134,7 +139,7 @@ class Reader(Folder):
     def _write(self, block: Snippet) -> None:
         assert block.name is not None
         path = self.path / block.name.removeprefix(_FILE)
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self._text(block), encoding="utf-8")
 
     def _text(self, block: Snippet) -> str:

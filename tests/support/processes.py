@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from pathlib import Path
 from typing import IO
 
@@ -65,6 +66,13 @@ class Program:
         await asyncio.to_thread(self._process.wait, PATIENCE_S)
         await self._reading
         await self._errors
+
+    async def ended_by_signal(self) -> None:
+        """Wait until it has died of a SIGKILL of its own."""
+        async with asyncio.timeout(2 * PATIENCE_S):
+            await self._reading
+            errors = await self.errors()
+        assert await asyncio.to_thread(self._process.wait, PATIENCE_S) == -signal.SIGKILL, errors
 
     async def end(self) -> None:
         """Wait for its end; fail if that is no success."""
