@@ -57,7 +57,18 @@ def _parameters() -> list[str]:
 
 def test_no_parameter_of_the_public_api_has_a_unit_in_its_name() -> None:
     records = ("EventEnvelope", "DomainEvent.to_envelope", "Record")  # fields of records on the log
-    views = ("RunInfo", "Wait", "Approval", "TreeRun", "UnresolvedEffect")  # moments, as the events have them
+    views = (
+        "RunInfo",
+        "Wait",
+        "Approval",
+        "TreeRun",
+        "UnresolvedEffect",
+        "ScheduleInfo",
+        "ConversationTurn",
+        "UserMessage",
+        "Goal",
+        "Overdue",
+    )  # moments, as the events have them
     settings = ("NoesiumConfig",)  # named as the variables of the environment
     named = {one.partition("(")[0] for one in _parameters() if one.removesuffix(")").endswith(UNITS)}
     assert named <= {*records, *views, *settings}

@@ -6,11 +6,15 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import noesium_stream
+import noesium_stream.memory
+import noesium_stream.memory.extraction
+import noesium_stream.tool
 from noesium_stream import errors
 
 PACKAGE = Path(noesium_stream.__file__).parent
@@ -53,17 +57,31 @@ def test_the_pages_import_all_that_is_no_test_helper_from_the_package_itself(pag
     for module, names in imported:
         if module == "noesium_stream.testing":
             continue
-        assert module == "noesium_stream", f"{page.name}: from {module} import {names}"
+        public = {
+            "noesium_stream": noesium_stream.__all__,
+            "noesium_stream.memory": noesium_stream.memory.__all__,
+            "noesium_stream.memory.extraction": noesium_stream.memory.extraction.__all__,
+            "noesium_stream.tool": noesium_stream.tool.__all__,
+        }
+        assert module in public, f"{page.name}: from {module} import {names}"
         for name in re.split(r",\s*", names.strip("() ")):
-            assert name in noesium_stream.__all__, f"{page.name}: {name}"
+            assert name in public[module], f"{page.name}: {name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_error_that_a_page_names_is_exported(page: Path) -> None:
-    named = set(re.findall(r"`(\w+Error)\b", page.read_text())) - {"ValueError", "TypeError"}
+    named = set(re.findall(r"`([A-Z]\w+Error)\b", page.read_text())) - {"ValueError", "TypeError"}
     assert named <= set(noesium_stream.__all__)
 
 
 def test_every_error_that_a_caller_meets_is_exported() -> None:
     own = {name for name, value in vars(errors).items() if inspect.isclass(value) and name.endswith("Error")}
     assert own - INTERNAL <= set(noesium_stream.__all__)
+
+
+def test_the_extra_of_the_shipped_agents_has_what_their_toolkits_need() -> None:
+    """The README's first command installs it, and `noesium chat` gives the assistant the toolkit `files`."""
+    extras = tomllib.loads((Path(noesium_stream.__file__).parents[1] / "pyproject.toml").read_text())[
+        "project"
+    ]["optional-dependencies"]
+    assert set(extras["files"]) <= set(extras["agents"])

@@ -13,7 +13,32 @@ from noesium_stream.cli.guides import GUIDES
 from noesium_stream.config import VARIABLES, load_all
 from tests.support.pages import FOLDER, OUTPUT, README, ROOT, blocks, guide, pages
 
-FOLLOWED = ("a2a", "agent", "capability", "subagent", "projection", "operate", "test", "upgrade", "secure")
+FOLLOWED = (
+    "a2a",
+    "agent",
+    "capability",
+    "tool",
+    "tour",
+    "builtin",
+    "langchain",
+    "permission",
+    "skill",
+    "chat",
+    "memory",
+    "goals",
+    "models",
+    "analyst",
+    "sandbox",
+    "subagent",
+    "web",
+    "schedule",
+    "mcp",
+    "projection",
+    "operate",
+    "test",
+    "upgrade",
+    "secure",
+)
 """Guides whose commands are run by tests/integration/guides/test_NAME.py."""
 
 

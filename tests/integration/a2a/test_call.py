@@ -14,13 +14,13 @@ import pytest
 from langgraph.graph import START, StateGraph
 
 from noesium_stream import current_step
-from noesium_stream.a2a.tokens import token_hash
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.client import Client
 from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import RunFailedError
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.log import open_log
+from noesium_stream.serving.tokens import token_hash
 from noesium_stream.worker import Worker
 from tests.support.a2a import Desk, Place
 from tests.support.reading import PATIENCE_S, eventually

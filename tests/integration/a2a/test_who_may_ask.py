@@ -14,9 +14,9 @@ from a2a.utils.errors import TaskNotFoundError
 from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from noesium_stream.a2a.gate import MAX_BODY_BYTES
-from noesium_stream.a2a.tokens import token_hash
 from noesium_stream.client import Client
+from noesium_stream.serving.gate import MAX_BODY_BYTES
+from noesium_stream.serving.tokens import token_hash
 from tests.support.a2a import Desk, Place, message, sent
 
 POLICY = """

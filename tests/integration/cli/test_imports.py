@@ -21,8 +21,11 @@ TEXTS = {("--help",), ("--version",), ("guide",), ("guide", "agent")}
 OTHERS = {
     **dict.fromkeys(("broker", "security"), "are about Kafka"),
     **dict.fromkeys(("signal", "cancel", "approve", "reject", "effect", "export", "keys", "schema"), "write"),
-    "a2a": "serves agents",
-    **dict.fromkeys(("new", "project", "snapshot"), "write"),
+    **dict.fromkeys(("a2a", "mcp"), "serve agents"),
+    "skills": "reads folders, and no log",
+    **dict.fromkeys(("taint", "tools"), "judge tools"),
+    "chat": "runs an agent",
+    **dict.fromkeys(("erase", "memory", "new", "project", "snapshot"), "write"),
 }
 """The commands that are not among `READING`, and why."""
 CODE = """

@@ -25,7 +25,9 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     an_agent_calls_others(reader)
     an_agent_offers_a_capability(reader)
     a_handler_makes_events_of_events(reader)
+    a_watchdog_tells_what_does_not_happen(reader)
     a_node_calls_a_model(reader)
+    runs_that_last_for_months(reader)
     tools_and_failures(reader)
     from_programs(reader)
     a_project_of_ones_own(reader)
@@ -95,6 +97,16 @@ def a_handler_makes_events_of_events(reader: Reader) -> None:
         assert worker.wait() == INTERRUPTED
 
 
+def a_watchdog_tells_what_does_not_happen(reader: Reader) -> None:
+    with reader.terminal("watchdog worker") as worker:
+        worker.wait_for_error_line("at work on sqlite:///", LONG_S)
+        seen = reader.bash("watchdog seen").stdout
+        assert "order-2" in seen
+        assert "order-1" not in reader.shell("noesium tail --type reminders.").stdout
+        worker.signal()
+        assert worker.wait() == INTERRUPTED
+
+
 def a_node_calls_a_model(reader: Reader) -> None:
     said = reader.bash("poet", PYTHONPATH=str(MODEL)).stdout
     assert "Two lines about rain. t=0.0 s=7" in said
@@ -114,6 +126,11 @@ def tools_and_failures(reader: Reader) -> None:
     assert "ValueError: the tour is sold out" in failed.stderr
     lines = (reader.path / "tour.txt").read_text().splitlines()
     assert lines == ["the bus", "refund of the bus", "bill of 10", "sorry: the tour is sold out"]
+
+
+def runs_that_last_for_months(reader: Reader) -> None:
+    said = reader.bash("segments").stdout.splitlines()
+    assert said == ["   segment 2 begins with step 21", "   segment 3 begins with step 41"]
 
 
 def from_programs(reader: Reader) -> None:

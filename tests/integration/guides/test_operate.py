@@ -22,6 +22,9 @@ def test_the_guide_works_as_it_is_written(tmp_path: Path) -> None:
             assert "process dies" in done.stdout
             assert "▸ corpus.search  librarian" in done.stdout
             assert "noesium.agent.researcher.journal" in done.stdout
+            found = reader.bash("find runs")
+            assert found.stdout.count("  completed  ") == 1
+            assert "There are no such runs" in found.stderr
     except BaseException:
         reader.shell("noesium broker down")
         raise

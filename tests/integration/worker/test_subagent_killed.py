@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
-from collections.abc import Callable
-from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from noesium_stream.client import Client, Run
-from noesium_stream.clock import SystemClock
-from noesium_stream.event import EventEnvelope
+from noesium_stream.client import Client
 from noesium_stream.log import open_log
 from noesium_stream.worker import Worker
 from tests.support.command import Folder
 from tests.support.daemons import SCRIPT, alive, gone, pids_in
+from tests.support.killed import Later, killed, until
 from tests.support.reading import PATIENCE_S
 
 MODULE = """
@@ -32,20 +27,6 @@ AGENT = cli_subagent(
     "busy", [sys.executable, "-I", "-S", {script!r}], [work], environment=["PATH", "PIDS={pids}"], timeout=600
 )
 """
-
-
-class Later(SystemClock):
-    """The time of an hour later: what a killed process might have reported is due by then."""
-
-    def now_ms(self) -> int:
-        return super().now_ms() + 3_600_000
-
-
-async def until(run: Run, happened: Callable[[EventEnvelope], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S), aclosing(run.events()) as events:
-        async for event in events:
-            if happened(event):
-                return
 
 
 async def test_no_process_outlives_a_killed_worker_and_the_open_request_waits_for_a_person(
@@ -64,8 +45,7 @@ async def test_no_process_outlives_a_killed_worker_and_the_open_request_waits_fo
             await until(stuck, lambda event: event.payload.get("name") == "busy.work")
             worker.wait_for(lambda _: len(pids_in(pids)) == 4)  # two programs, and two children of one
             assert all(map(alive, pids_in(pids)))
-            worker.signal(signal.SIGKILL)
-            worker.wait()
+            killed(worker)
             await gone(pids_in(pids))
 
             monkeypatch.syspath_prepend(tmp_path)

@@ -12,10 +12,11 @@ from click.testing import CliRunner
 
 import noesium_stream
 import noesium_stream.testing
+import noesium_stream.tool
 from noesium_stream.cli import app
 from noesium_stream.cli.api_reference import api_reference
 
-NAMES = [*noesium_stream.__all__, *noesium_stream.testing.__all__]
+NAMES = [*noesium_stream.__all__, *noesium_stream.tool.__all__, *noesium_stream.testing.__all__]
 TEXT = api_reference()
 
 

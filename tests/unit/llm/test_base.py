@@ -97,7 +97,9 @@ async def test_langchain_gets_seed_and_temperature_and_its_answer_says_who_answe
         "temperature": 0,
         "seed": 7,
         "text": "yes",
-        "tokens": 4,
+        "tokens": 34,
+        "usage": {"input_tokens": 17, "output_tokens": 17, "cached_tokens": None, "estimated": True},
+        "cost_nano_usd": None,
         "answered_by": {"model_name": "one-2026", "system_fingerprint": "fp"},
     }
     LangChainLLM("fake:one")

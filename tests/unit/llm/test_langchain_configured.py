@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain.chat_models.base import _get_chat_model_creator
 
 from noesium_stream.client import Client
 from noesium_stream.config import AgentConfig, load_all
@@ -29,7 +30,11 @@ ALL = {"seed": 7, "temperature": 0.25, "version": "2026-01-01", "num_predict": 5
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The scripted provider `ollama`, and the agent that asks it."""
     monkeypatch.syspath_prepend(str(MODEL))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "langchain_ollama"]:
+        monkeypatch.delitem(sys.modules, name)  # the provider's own package
+    _get_chat_model_creator.cache_clear()
     yield
+    _get_chat_model_creator.cache_clear()
     for name in ("langchain_ollama", "clerk"):
         sys.modules.pop(name, None)
 

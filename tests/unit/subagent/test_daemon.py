@@ -17,9 +17,9 @@ from noesium_stream.errors import (
     SubagentStartError,
     SubagentStateError,
 )
+from noesium_stream.programs.program import Program
 from noesium_stream.subagent.daemon import CliDaemon
 from noesium_stream.subagent.lifecycle import Request, State
-from noesium_stream.subagent.program import Program
 from noesium_stream.subagent.protocol import JsonLines
 from tests.support.daemons import alive, asked, daemon, gone, pids_in, request
 from tests.support.reading import PATIENCE_S

@@ -14,6 +14,7 @@ from langgraph.graph import END, START, StateGraph
 
 from noesium_stream import agent_from_graph
 from noesium_stream.client import Client
+from noesium_stream.client.shared import tail
 from noesium_stream.clock import _TOKENS
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
@@ -24,6 +25,12 @@ from tests.support.reading import PATIENCE_S, eventually
 
 RUNS = 240
 _PAIR_OF_NODES = ("first", "second")
+
+
+@pytest.fixture(autouse=True)
+def recent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's reader keeps this many records for who begins late: as many before as afterwards."""
+    monkeypatch.setattr(tail, "RECENT", 100)
 
 
 class State(TypedDict, total=False):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +48,13 @@ def test_the_project_passes_its_own_test_and_answers(here: Path, capsys: pytest.
     asked = in_project(folder, "noesium_stream.cli", "run", "tea_house", "Any tea?")
     assert asked.returncode == 0, asked.stderr
     assert asked.stdout == "I have not learned to answer this yet: Any tea?\n"
+
+    remembered = in_project(folder, "noesium_stream.cli", "memory", "why", "Any tea?")
+    assert "from tool:look_up" in remembered.stdout
+    (line,) = re.findall(r"^noesium (schedule add .*)$", (folder / "README.md").read_text(), re.MULTILINE)
+    added = in_project(folder, "noesium_stream.cli", *shlex.split(line))
+    assert added.returncode == 0, added.stderr
+    assert "morning  tea_house  0 7 * * *" in added.stdout
 
 
 @pytest.mark.parametrize("is_there", [True, False])

@@ -141,3 +141,12 @@ def test_an_honest_schema_judges(schema: Any, value: Any) -> None:
 def test_a_question_is_not_asked_with_a_schema_that_nobody_could_answer() -> None:
     with pytest.raises(StateError, match="10,000 parts"):
         AnswerType(_doubling(30))
+
+
+def test_a_yes_after_a_no_is_late_and_not_wrong() -> None:
+    question = {"fingerprint": "f", "answer_schema": None}
+    no = {"fingerprint": "f", "answered_by": "ada", "approved": False, "value": None}
+    yes = {"fingerprint": "f", "answered_by": "bob", "approved": True, "value": {"always": True}}
+    assert refusal_of(question, yes, [no]) is None
+    other = {**yes, "answered_by": "eve", "value": None}
+    assert refusal_of(question, other, [no, yes]) is not None

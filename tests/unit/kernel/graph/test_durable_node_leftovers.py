@@ -213,19 +213,20 @@ async def test_a_sync_node_that_ran_out_of_time_is_tried_again_and_the_first_doe
                 error = raised
             loop.call_soon_threadsafe(told.set_result, error)
             return {}
-        step.run_sync(step.effect("pay", lambda: called.append(2)))
+        step.run_sync(step.effect("pay", lambda: called.append(attempt)))
         second.set()
         return {"items": ["paid"]}
 
     graph = StateGraph(State)
-    policy = RetryPolicy(max_attempts=2, initial_interval=0.001, jitter=False)
+    policy = RetryPolicy(max_attempts=1_000, initial_interval=0.001, jitter=False)
     graph.add_node("pay", node, retry_policy=policy)
     graph.add_edge(START, "pay")
     async with running(graph, tmp_path) as client:
         run = await client.start("sample", {"items": []})
         assert (await run.result(timeout=PATIENCE_S))["items"] == ["paid"]
         assert isinstance(await asyncio.wait_for(told, PATIENCE_S), KernelError)
-    assert called == [2]
+    assert len(called) == 1, "once, by whichever attempt had the time for it"
+    assert called != [1]
 
 
 async def test_an_effect_that_outlived_its_attempt_tells_the_next_one_what_came_of_it(tmp_path: Path) -> None:

@@ -57,6 +57,14 @@ def test_workers_may_leave_tasks_and_take_them_and_people_may_not() -> None:
     assert not any("task" in name or "taken" in name for name in written(acls, "alice"))
 
 
+def test_the_treasurer_answers_every_agent_and_writes_no_journal_but_its_own() -> None:
+    acls = acls_of(POLICY, Topology(), agents=["treasurer"])
+    found = written(acls, "agent:treasurer")
+    assert {f"noesium.agent.{kind}.inbox*" for kind in ("clerk", "payer")} <= found
+    assert not any("clerk.journal" in name or name == "noesium.agent.clerk.*" for name in found)
+    assert "noesium.agent.clerk.inbox*" not in written(acls_of(POLICY, Topology()), "agent:treasurer")
+
+
 def test_people_write_the_inboxes_that_the_policy_lets_them_and_nothing_else() -> None:
     acls = acls_of(POLICY, Topology())
     assert written(acls, "alice") == {"noesium.agent.clerk.inbox*"}

@@ -424,6 +424,7 @@ async def test_an_outcome_that_is_lost_on_its_way_is_reported_by_the_process_tha
             ),
             clock=SystemClock(),
             history=SimpleNamespace(requested={requested.payload["effect_id"]: requested}),
+            command=SimpleNamespace(metadata={}),
         )
         reports = SimpleNamespace(send=lambda event, inbox: sent.append(event))
         RunOutcomeReports(reports, owner, "inbox").recover(outcome)  # type: ignore[arg-type]

@@ -378,7 +378,7 @@ def test_a_file_of_another_format_is_made_anew(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(StateFile, "LAYOUT", replace(StateFile.LAYOUT, format=0))
     file = open_state_file(path, identity, said.append)
     assert (file.path, file.manifest.cursor) == (path, 0)
-    assert said == [f"{path} has the format 4, not 0. The journal is read from its beginning."]
+    assert said == [f"{path} has the format 5, not 0. The journal is read from its beginning."]
     file.close()
 
 

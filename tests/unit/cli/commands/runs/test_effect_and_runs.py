@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -19,6 +20,7 @@ from noesium_stream.client.operate.fork import fork
 from tests.support.reading import PATIENCE_S
 from tests.unit.client.operate.test_replay import target
 
+DUE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 REASON = "the process that called it died before it could record what came of it " * 3
 
 
@@ -151,3 +153,38 @@ def test_the_failure_of_the_run_that_is_shown_is_printed_once(
     said = capsys.readouterr().err
     assert said.count("failed: ValueError: told to fail") == 1
     assert "error: Run " in said
+
+
+def test_runs_are_listed_by_their_attributes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/log.db?partitions=1"
+
+    async def begin() -> str:
+        async with Client(url) as client:
+            await client.start("sample", {}, attributes={"customer": 8})
+            return (await client.start("sample", {}, attributes={"customer": 7, "due": DUE})).id
+
+    run_id = asyncio.run(begin())
+    where = ("--where", "customer = 7 and due < 2027-01-01", "--where", "status = open")
+    assert app.run(["runs", "--log", url, "--json", *where]) == 0
+    [listed] = json.loads(capsys.readouterr().out)
+    assert (listed["run_id"], listed["status"]) == (run_id, "waiting")
+    assert listed["attributes"] == {"customer": 7, "due": "2026-03-01T12:00:00.000Z"}
+    assert app.run(["runs", "--log", url, "--where", "customer = 7 or"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "'customer = 7 or' is no condition: at character 16, the end stands where a name is expected." in said
+    )
+
+
+def test_attributes_of_a_new_run_are_checked_before_anything_is_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for given, said in (
+        ("customer", "'customer' is no attribute."),
+        ("no name=1", "'no name' cannot name an attribute."),
+        ("status=open", "No attribute can be called status"),
+    ):
+        options = ("--log", f"sqlite:///{tmp_path}/log.db", "--attribute", given)
+        assert app.run(["run", "agents.researcher", "why?", *options]) == 2
+        assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from noesium_stream.agent import shipped
+from noesium_stream import shipped_agents as shipped
 from tests.support.pages import ROOT
 
 CODE = """
@@ -17,7 +17,8 @@ from pathlib import Path
 package, place, clone, *references = sys.argv[1:]
 # The package is found, and the agents of its clone are not.
 sys.path[:] = [package, *(path for path in sys.path if path not in ("", clone))]
-from noesium_stream.agent import load_agent, shipped
+from noesium_stream import shipped_agents as shipped
+from noesium_stream.agent import load_agent
 from noesium_stream.errors import AgentLoadError
 shipped._PLACES = (Path(place),)
 for reference in references:

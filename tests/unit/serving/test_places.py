@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from a2a.types import TaskState
 
-from noesium_stream.a2a import journals
 from noesium_stream.a2a.journals import Tasks, task_id_of
-from noesium_stream.a2a.places import Places
 from noesium_stream.a2a.tasks import METADATA
 from noesium_stream.client import Client
 from noesium_stream.clock import SystemClock
@@ -20,6 +18,8 @@ from noesium_stream.event.domain_event import root_event
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import RunRequested
 from noesium_stream.log import EventLog, open_log
+from noesium_stream.serving import runs as serving_runs
+from noesium_stream.serving.places import Places
 from noesium_stream.worker import Worker
 from tests.support.reading import eventually
 from tests.support.sample_agents import Echo
@@ -66,7 +66,7 @@ async def test_a_run_that_was_forgotten_is_looked_for_in_the_whole_journal(
 async def test_a_command_that_its_owner_refuses_is_a_rejected_task(
     log: EventLog, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(journals, "LOOK_S", 0)
+    monkeypatch.setattr(serving_runs, "LOOK_S", 0)
     clock = SystemClock()
     run_id = clock.uuid7()
     asked = RunRequested(run_id=run_id, agent_type="echo", input={"text": "x"}, agent_version="none")
