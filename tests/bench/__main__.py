@@ -9,6 +9,11 @@ if sys.argv[1:2] == ["answers"]:
 
     raise SystemExit(answers(sys.argv[2:]))
 
+if sys.argv[1:2] == ["peers"]:
+    from tests.bench.peers.command import main as peers
+
+    raise SystemExit(peers(sys.argv[2:]))
+
 from tests.bench.command import main
 
 raise SystemExit(main())

@@ -11,6 +11,7 @@
     python -m tests.bench memory [--facts 1000000] [--only reads,search,writes] [--json]
     python -m tests.bench chat [--turns 10000] [--json]
     python -m tests.bench registry [--events 100000] [--capabilities 10000] [--only fold,...] [--json]
+    python -m tests.bench peers --help
 
 Figures are reported, not asserted: the exit code is 0 when all could be measured, 1 when one could not. A run
 of everything at full size adds a line to `history.jsonl`.

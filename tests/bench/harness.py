@@ -141,7 +141,7 @@ def history_line(figures: Sequence[Figure], settings: Mapping[str, Any]) -> dict
     """One run: when, of what, on what, with which result."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": {
             "cpus": os.cpu_count(),
             "load": round(os.getloadavg()[0], 1),
@@ -159,7 +159,8 @@ def keep(line: Mapping[str, Any], path: Path = HISTORY) -> None:
         file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The commit that is measured, as git describes it."""
     folder = Path(__file__).parent
     asked = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude=*"],

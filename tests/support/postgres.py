@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,12 +72,12 @@ class Postgres:
     """A server that is running."""
 
     def __init__(self, folder: Path, server: subprocess.Popen[bytes]) -> None:
-        self._folder = folder
+        self.folder = folder
         self.server = server
 
     def dsn(self, database: str, user: str = "clerk") -> str:
         """The connection string of a database."""
-        return f"host={self._folder} user={user} dbname={database}"
+        return f"host={self.folder} user={user} dbname={database}"
 
     def run(self, database: str, sql: str, user: str = "postgres") -> list[tuple[object, ...]]:
         """Execute statements as the administrator; the rows of the last one."""
@@ -94,8 +94,8 @@ class Postgres:
 
 
 @contextmanager
-def running_postgres() -> Iterator[Postgres]:
-    """A server, stopped at the end. Skips the test where none is installed."""
+def running_postgres(settings: Sequence[str] = ("fsync=off", "max_connections=30")) -> Iterator[Postgres]:
+    """A server with these settings, stopped at the end. Skips the test where none is installed."""
     where = programs()
     if where is None:
         pytest.skip("Postgres is not installed")
@@ -109,13 +109,8 @@ def running_postgres() -> Iterator[Postgres]:
         data = folder / "data"
         make = [where / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"]
         subprocess.run(make, user=user, cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
-        settings = (
-            "listen_addresses=",
-            f"unix_socket_directories={folder}",
-            "fsync=off",
-            "max_connections=30",
-        )
-        options = [part for setting in settings for part in ("-c", setting)]
+        where_it_listens = ("listen_addresses=", f"unix_socket_directories={folder}")
+        options = [part for setting in (*where_it_listens, *settings) for part in ("-c", setting)]
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(
                 [where / "postgres", "-D", data, *options], user=user, cwd=folder, stdout=log, stderr=log
