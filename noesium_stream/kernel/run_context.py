@@ -40,8 +40,8 @@ class Durability(StrEnum):
     SYNC: each step is on the log before the next one begins. A crash repeats at most the steps that were
         running.
     ASYNC: the next step does not wait for a step that caused no effect, call, question or message, whatever
-        it computes. Such steps are sent to the log within 10 ms, and share a commit. A crash also repeats
-        those of them that came after the last commit.
+        it computes or writes to memory. Such steps are sent to the log within 10 ms, and share a commit. A
+        crash also repeats those of them that came after the last commit.
     EXIT: such steps are sent to the log with the next step that causes something, or with the end of the
         run. A crash repeats all of them since then. This takes the fewest commits, and nobody can watch the
         run meanwhile.

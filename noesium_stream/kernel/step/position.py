@@ -27,6 +27,7 @@ from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.payload.canonical import canonical_json
 from noesium_stream.event.rules.agent_calls import CALLS, input_of
 from noesium_stream.event.rules.tool_calls import is_told
+from noesium_stream.event.sealing.seal import MEMORY
 from noesium_stream.event.standard import (
     EffectCompleted,
     EffectFailed,
@@ -192,8 +193,11 @@ class Place:
 
     @property
     def reached_out(self) -> bool:
-        """Whether the step has done more than compute: a call, an effect, a question, an event."""
-        return bool(self.called or self.emitted)
+        """Whether the step has done more than compute and remember: a call, an effect, a question, an event.
+
+        What is written to memory is read from the log alone, so that nobody sees it before its commit.
+        """
+        return bool(self.called) or any(event.event_type() not in MEMORY for event in self.emitted)
 
     def enter(self) -> Token[Place | None]:
         """Make this the step of the calling code; pass the result to `leave`."""

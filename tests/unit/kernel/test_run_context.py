@@ -13,6 +13,7 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, StateGraph
 
 from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.event.standard import MemoryWritten
 from noesium_stream.kernel import Durability, DurableGraph, current_step, kernel_node, run_context
 from tests.support.journal import ListJournal
 from tests.support.reading import PATIENCE_S
@@ -63,7 +64,14 @@ def loop_of(node: Any) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("node", [add_one, add_one_for_sure, add_one_perhaps, add_one_later])
+def add_one_and_remember(state: State) -> dict[str, Any]:
+    current_step().emit(MemoryWritten(key="n", value=state["n"], value_type="int"))
+    return add_one(state)
+
+
+@pytest.mark.parametrize(
+    "node", [add_one, add_one_for_sure, add_one_perhaps, add_one_later, add_one_and_remember]
+)
 async def test_steps_that_cause_nothing_share_commits_as_the_durability_says(node: Any) -> None:
     commits = {}
     for durability in Durability:
