@@ -6,7 +6,9 @@ when one of them, or its source, is retracted, the summary is gone, and the othe
 
 Decision record: summaries of summaries. `size` facts become one of level 1, `size` of these one of level 2,
 so of n facts about `keep + size × log(n)` are live, and reading a conversation costs that, however long it
-is. A summary's key is the key of its first fact, `~` and its level: it stands where its facts stood.
+is. Of 100,000 turns 88 facts are live with `size` 25, and 138 with 50, whose rows, with the ids of their
+parts, are also longer than a page of SQLite. A summary's key is the key of its first fact, `~` and its
+level: it stands where its facts stood.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from noesium_stream.memory.writing import MAX_ABOUT
 SUMMARY: Final = "summary"
 """`metadata["kind"]` of a summary."""
 KEEP: Final = 40
-SIZE: Final = 50
+SIZE: Final = 25
 MAX_SIZE: Final = 200
 MOST: Final = 4
 """Summaries of one call: they commit with one step."""

@@ -210,6 +210,8 @@ class DurableMemory:
         async def find() -> list[dict[str, Any]]:
             return [item.to_json() for item in await self.found(wanted, scopes)]
 
+        if enclosing_step() is None:
+            return await self.found(wanted, scopes)
         asked = {"scopes": scopes, "filter": _as_json(wanted)}
         items = await as_effect(QUERY, find, asked)
         return [MemoryItem.from_json(one) for one in items]
