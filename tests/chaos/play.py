@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import shutil
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,35 +19,31 @@ from tests.chaos.launcher import Launcher
 from tests.chaos.plants import PLANTS
 from tests.chaos.points import POINTS
 from tests.chaos.scene import Outcome, Scene
-from tests.chaos.stage import Stage, said
+from tests.chaos.stage import PATIENCE_S, Stage, said
 from tests.support.kafka import remove_topics
 
 MEMORY = Path("/dev/shm")
-LONGEST_S = 240.0
-"""What takes longer has stuck."""
+LONGEST_S = 2 * PATIENCE_S + 120.0
+"""What takes longer has stuck: the arrival and the outcomes have their own patience, and say more."""
 
 
 async def play(
     launcher: Launcher,
     folder: Path,
     url: str,
-    name: str,
-    seed: int,
+    outcome: Outcome,
     bootstrap: str | None = None,
-    plant: str | None = None,
-) -> Outcome:
+) -> None:
     """Kill a process at a point, let others finish, and judge.
 
     Args:
         launcher: starts the processes.
         folder: for all that they keep; new.
         url: of a log that nobody else uses.
-        name: of the point.
-        seed: of what is left to chance.
+        outcome: says which point, seed and planted bug, and takes what became of it.
         bootstrap: of the broker, if the log is Kafka's.
-        plant: a bug that all workers have.
     """
-    outcome = Outcome(seed, name, url.partition(":")[0], plant)
+    name = outcome.point
     begun = time.monotonic()
     last = begun
 
@@ -55,7 +52,7 @@ async def play(
         now = time.monotonic()
         outcome.phases[phase], last = now - last, now
 
-    async with Stage(launcher, folder, url, f"{name} {seed}", plant) as stage:
+    async with Stage(launcher, folder, url, f"{name} {outcome.seed}", outcome.plant) as stage:
         passed("made")
         scene = Scene(stage, POINTS[name], name, outcome, bootstrap)
         try:
@@ -72,7 +69,6 @@ async def play(
         outcome.faults = stage.faults
     passed("closed")
     outcome.took_s = last - begun
-    return outcome
 
 
 class Play(NamedTuple):
@@ -140,11 +136,13 @@ async def played(launcher: Launcher, folder: Path, bootstrap: str, which: Play) 
     url, broker = f"sqlite:///{own}/log.db?partitions=2", None
     if which.log == "kafka":
         url, broker = f"kafka://{bootstrap}?namespace={name}&partitions=2", bootstrap
+    outcome = Outcome(which.seed, which.point, which.log, which.plant)
     try:
         async with asyncio.timeout(LONGEST_S):
-            outcome = await play(launcher, own, url, which.point, which.seed, broker, which.plant)
+            await play(launcher, own, url, outcome, broker)
     except Exception as error:
-        outcome = Outcome(which.seed, which.point, which.log, which.plant, [f"harness: {error!r}"])
+        where = "".join(traceback.format_exception(error))[-4000:]  # of a time-out: what it was waiting for
+        outcome.faults = [f"harness: {error!r}\n{where}"]
     if not outcome.faults:
         shutil.rmtree(own, ignore_errors=True)
         if broker is not None:

@@ -1,8 +1,8 @@
 """Consumer groups of the SQLite backend: tables with leases, shared by processes.
 
 A member renews its lease every `BEAT_S`. If it has not for `LEASE_S`, any other member drops it, and its
-partitions are free (`leases` says how clocks count). Every change increments the group's generation, which
-the other members watch.
+partitions are free (`leases` says how clocks count). So it is at once when its process has died (`alive`).
+Every change increments the group's generation, which the other members watch.
 
 No clock protects the log. A partition's epoch rises with each taking, and a writer's with each opening; the
 transaction that writes compares them. A member that is dropped while it lives, because a clock was set, loses
@@ -21,8 +21,10 @@ from noesium_stream.clock import Clock
 from noesium_stream.log.embedded.group import Claim, MemberTenure, Plan, assign, shares
 from noesium_stream.log.embedded.store import Topic
 from noesium_stream.log.port import GroupShare, TopicPartition
+from noesium_stream.log.sqlite.alive import LifeLock, dead_members
 from noesium_stream.log.sqlite.file import PATIENCE_S, is_busy, patiently, translate
 from noesium_stream.log.sqlite.leases import LeaseWatch
+from noesium_stream.log.sqlite.wake import Waker
 
 BEAT_S: Final = 1.0
 LEASE_S: Final = 4.0
@@ -37,20 +39,22 @@ _SET_OFFSET: Final = (
 T = TypeVar("T")
 
 
-def group_shares(connection: sqlite3.Connection, group: str, now_ms: int) -> list[GroupShare]:
-    """See `EventLog.members`; a member whose lease has expired has no partitions.
+def group_shares(path: Path, connection: sqlite3.Connection, group: str, now_ms: int) -> list[GroupShare]:
+    """See `EventLog.members`; a member that has died, or whose lease has expired, has no partitions.
 
     So has one whose lease ends more than two lengths ahead: it is either dead, or its clock is wrong.
     """
-    members = connection.execute(
+    rows = connection.execute(
         "SELECT member FROM grp_member WHERE grp = ? AND lease_ms BETWEEN ? AND ?",
         (group, now_ms, now_ms + round(2 * LEASE_S * 1000)),
     ).fetchall()
+    joined = [member for (member,) in rows]
+    dead = dead_members(path, group, joined)
     owners = connection.execute(
         "SELECT topic, partition, owner FROM grp_partition WHERE grp = ? AND owner IS NOT NULL", (group,)
     ).fetchall()
     return shares(
-        (member for (member,) in members),
+        (member for member in joined if member not in dead),
         {TopicPartition(topic, number): owner for topic, number, owner in owners},
     )
 
@@ -76,7 +80,7 @@ class SqliteCoordinator:
         path: Path,
         connection: sqlite3.Connection,
         clock: Clock,
-        tell: Callable[[], None],
+        waker: Waker,
         group: str,
         member: str,
         topics: Sequence[Topic],
@@ -84,12 +88,16 @@ class SqliteCoordinator:
         self._path = path
         self._connection = connection
         self._clock = clock
-        self._tell = tell
+        self._waker = waker
+        self._tell = waker.tell
         self._group = group
         self._member = member
         self._read({topic.name: topic.partitions for topic in topics})
         self._seen = -1
         self._leases = LeaseWatch()
+        self._life = LifeLock(path, group, member)
+        self._others: list[str] = []
+        self._looked_at = waker.deaths
         self._patience_s = PATIENCE_S
 
     def hurry(self) -> None:
@@ -104,10 +112,18 @@ class SqliteCoordinator:
 
     def changed(self) -> bool:
         """Whether the group has changed since the last `poll`."""
-        return self._seen != self._generation()
+        return self._seen != self._generation() or self._someone_died()
+
+    def _someone_died(self) -> bool:
+        deaths = self._waker.deaths
+        if deaths == self._looked_at:
+            return False
+        self._looked_at = deaths
+        return any(map(self._life.has_died, self._others))
 
     async def poll(self) -> Plan:
-        """Renew the lease, drop members whose lease has expired, take free partitions."""
+        """Renew the lease, drop members that have died or whose lease has expired, take free partitions."""
+        self._live()
         plan, changed = await self._transact(self._poll)
         if changed:
             self._tell()
@@ -133,7 +149,8 @@ class SqliteCoordinator:
         return Plan(held, frozenset(held.keys() - mine)), changed
 
     async def beat(self) -> None:
-        """Renew the lease; drop members whose lease has expired."""
+        """Renew the lease; drop members that have died or whose lease has expired."""
+        self._live()
         if await self._transact(self._renew):
             self._tell()
 
@@ -195,8 +212,15 @@ class SqliteCoordinator:
 
     async def leave(self) -> None:
         """Release everything."""
-        await self._transact(lambda: self._drop(self._member))
+        try:
+            await self._transact(lambda: self._drop(self._member))
+        finally:
+            self._life.let_go()
         self._tell()
+
+    def _live(self) -> None:
+        self._life.hold()
+        self._waker.watch_life()
 
     def _renew(self) -> bool:
         """Renew the lease; return whether the group changed, by this or by the expiry of other leases."""
@@ -206,9 +230,11 @@ class SqliteCoordinator:
             "SELECT member, lease_ms FROM grp_member WHERE grp = ? AND member <> ?",
             (self._group, self._member),
         ).fetchall()
-        late = self._leases.expired(leases, now_ms, self._clock.monotonic(), LEASE_S)
-        for member in late:
+        late = set(self._leases.expired(leases, now_ms, self._clock.monotonic(), LEASE_S))
+        late.update(member for member, _ in leases if self._life.has_died(member))
+        for member in sorted(late):
             self._drop(member)
+        self._others = [member for member, _ in leases if member not in late]
         lease_ms = now_ms + round(LEASE_S * 1000)
         renewed = execute(
             "UPDATE grp_member SET lease_ms = ? WHERE grp = ? AND member = ?",

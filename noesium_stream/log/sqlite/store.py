@@ -372,11 +372,12 @@ class SqliteStore:
 
     def coordinator(self, group: str, member: str, topics: Sequence[Topic]) -> Coordinator:
         """A new member's view of a group."""
-        return SqliteCoordinator(self.path, self._groups, self.clock, self.tell, group, member, topics)
+        return SqliteCoordinator(self.path, self._groups, self.clock, self._waker, group, member, topics)
 
     async def members(self, group: str) -> list[GroupShare]:
         """See `EventLog.members`."""
-        return await patiently(self.path, lambda: group_shares(self._groups, group, self.clock.now_ms()))
+        now_ms = self.clock.now_ms()
+        return await patiently(self.path, lambda: group_shares(self.path, self._groups, group, now_ms))
 
     async def close(self) -> None:
         """Close the file."""

@@ -15,11 +15,13 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from noesium_stream.errors import LogCorruptError
 from noesium_stream.log.embedded.wakeup import Place, Signal
+from noesium_stream.log.sqlite.alive import file_of_life
 
 if sys.platform == "linux":
     import inotify_simple as _inotify_simple
@@ -30,6 +32,8 @@ else:
 
 POLL_S: Final = 0.5
 POLL_WITHOUT_INOTIFY_S: Final = 0.02
+_LET_GO_S: Final = 0.01
+"""The system says that a file was closed just before it lets go of the file's locks."""
 
 
 class OpenFile:
@@ -66,6 +70,10 @@ class Waker:
     """Notifies `changes`, and before it `others`, when another connection has committed to the file.
 
     It calls `check` now and then, to see whether the file still exists.
+
+    Attributes:
+        deaths: how often a member of a group, here or in another process, has let go of its lock (`alive`),
+            once they are watched.
     """
 
     def __init__(
@@ -76,7 +84,11 @@ class Waker:
         others: Callable[[], None],
         check: Callable[[], None],
     ) -> None:
+        self.deaths = 0
         self._wal = f"{path}-wal"
+        self._life = str(file_of_life(path))
+        self._wal_watch: int | None = None
+        self._life_watch: int | None = None
         self._connection = connection
         self._changes = changes
         self._others = others
@@ -100,6 +112,15 @@ class Waker:
         except OSError:
             # The next commit creates the file anew; until then the others' poll finds this commit.
             return
+
+    def watch_life(self) -> None:
+        """Watch the locks of the members of groups, too; harmless when repeated."""
+        if self._inotify is not None and self._life_watch is None:
+            flags = inotify_simple.flags
+            with suppress(OSError):  # the file is gone: the next beat makes it again
+                self._life_watch = self._inotify.add_watch(
+                    self._life, flags.CLOSE_WRITE | flags.DELETE_SELF | flags.MOVE_SELF
+                )
 
     def look(self) -> None:
         """Wake this process's readers if another connection has committed."""
@@ -137,7 +158,8 @@ class Waker:
             # This user has no inotify instance left: the poll has to do.
             return
         try:
-            inotify.add_watch(self._wal, flags.CLOSE_NOWRITE | flags.DELETE_SELF | flags.MOVE_SELF)
+            mask = flags.CLOSE_NOWRITE | flags.DELETE_SELF | flags.MOVE_SELF
+            self._wal_watch = inotify.add_watch(self._wal, mask)
         except OSError:
             inotify.close()
             return
@@ -148,12 +170,24 @@ class Waker:
         if self._inotify is not None:
             asyncio.get_running_loop().remove_reader(self._inotify.fileno())
             self._inotify.close()
-            self._inotify = None
+            self._inotify = self._life_watch = None
 
     def _on_change(self) -> None:
         ended = (
             inotify_simple.flags.IGNORED | inotify_simple.flags.DELETE_SELF | inotify_simple.flags.MOVE_SELF
         )
-        if any(event.mask & ended for event in self._inotify.read(timeout=0)):
+        gone = False
+        for event in self._inotify.read(timeout=0):
+            if event.wd == self._wal_watch:
+                gone |= bool(event.mask & ended)
+            elif event.mask & ended:
+                self._life_watch = None
+            else:
+                asyncio.get_running_loop().call_later(_LET_GO_S, self._died)
+        if gone:
             self._disarm()
         self.look()
+
+    def _died(self) -> None:
+        self.deaths += 1
+        self._changes.notify()
