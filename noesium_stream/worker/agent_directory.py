@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from noesium_stream.capabilities.registry import CapabilityRegistry
+from noesium_stream.capabilities.resolution import Resolution
 from noesium_stream.clock import Clock
 from noesium_stream.errors import CapabilityNotFoundError, LogUnavailableError
 from noesium_stream.event.rules.contract import Contract, contract_of
@@ -105,11 +106,13 @@ class Directory:
         """See `RunJournal.resolve`; runs are spread over equal providers."""
         begun = self._clock.monotonic()
         await self._refresh()
-        entry = self._registry.selected(asked_of_registry(wanted))
-        offset = self._registry.offset
+        entry, offset = self._registry.selected(asked_of_registry(wanted)), self._registry.offset
+        if entry is None:
+            found = await self._explained(wanted)  # reads what has been registered since
+            entry, offset = found.chosen, found.position
         self._measured(wanted.capability_id, begun, "unresolved" if entry is None else "resolved")
         if entry is None:
-            raise await self._not_found(wanted)
+            raise self._not_found(wanted, found)
         await self.learn_inbox(entry.agent_type)
         contract = contract_of(entry.capability)
         return Provider(
@@ -135,9 +138,9 @@ class Directory:
         if waited:
             self._progress(LOG_ANSWERS)
 
-    async def _not_found(self, wanted: Wanted) -> CapabilityNotFoundError:
+    async def _explained(self, wanted: Wanted) -> Resolution:
         asked = asked_of_registry(wanted)
-        found = await self._registry.resolve(
+        return await self._registry.resolve(
             asked.capability_id,
             asked.version_range,
             run_id=asked.run_id,
@@ -146,10 +149,14 @@ class Directory:
             without=asked.without,
             explain=True,
         )
+
+    def _not_found(self, wanted: Wanted, found: Resolution) -> CapabilityNotFoundError:
         why = [str(one)[:_LONGEST_REASON] for one in found.candidates]
         why = why or list(_similar(self._registry.ids(), wanted.capability_id))
         error = not_found(wanted.capability_id, wanted.version_range, why[:MOST_CONSIDERED])
-        error.denied = self._registry.selected(replace(asked, roles=None, scopes=None)) is not None
+        error.denied = (
+            self._registry.selected(replace(asked_of_registry(wanted), roles=None, scopes=None)) is not None
+        )
         return error
 
     def _measured(self, capability_id: str, begun: float, outcome: str) -> None:

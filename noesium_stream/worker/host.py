@@ -109,8 +109,8 @@ class Host(ABC):
         """The context of its agent."""
         return self._context
 
-    async def start(self) -> None:
-        """Create the topics, announce the agent, and join the group.
+    async def announce(self) -> None:
+        """Create the topics and announce the agent; it is given nothing to do before `join`.
 
         Raises the error of an agent or topic that is not valid.
         """
@@ -119,7 +119,6 @@ class Host(ABC):
             for event in one.events:
                 log.catalogue.register(event)
         self._failure = asyncio.get_running_loop().create_future()
-        self._joined = asyncio.get_running_loop().create_future()
         for one in self._agents:
             await one.start()
             self._started.append(one)
@@ -143,15 +142,19 @@ class Host(ABC):
                 capabilities=[capability.id for capability in agent.capabilities],
             )
         )
-        self._subscription = await log.subscribe(
-            topology.workers(agent.agent_type),
+
+    async def join(self) -> None:
+        """Join the group: from now on the agent is given partitions."""
+        self._joined = joined = asyncio.get_running_loop().create_future()
+        self._subscription = await self._log.subscribe(
+            self._log.topology.workers(self.agent_type),
             await self._topics(),
             self._handle,
             on_assigned=self._assigned,
             on_revoked=self._revoked,
             types=self._types,
         )
-        self._joined.set_result(self._subscription)
+        joined.set_result(self._subscription)
 
     async def wait(self) -> None:
         """Return when the host is closed; raise the error that ended it before."""

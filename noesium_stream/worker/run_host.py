@@ -74,13 +74,17 @@ class RunHost(Host):
         self._reports = OutcomeReports(log, agent.context.clock, agent.context.progress)
         self._takings: list[TaskTaking] = []
 
-    async def start(self) -> None:
-        """See `Host.start`; takes tasks from then on."""
+    async def announce(self) -> None:
+        """See `Host.announce`."""
         for agent in self._graphic:
             if agent.toolbox is not None:
                 agent.toolbox.trust(self._accepts)
                 await agent.toolbox.start()
-        await super().start()
+        await super().announce()
+
+    async def join(self) -> None:
+        """See `Host.join`; takes tasks from then on."""
+        await super().join()
         for capability_id in dict.fromkeys(self._graphic[0].tasks):
             context = self._agent.context
             taking = TaskTaking(self._log, context, capability_id, self._directory(), self._failed)

@@ -140,8 +140,11 @@ class Worker:
                 self._hosts = self._hosts_on(self._own_log)
             if self._log is not None:
                 await own_key(self._log)  # nobody would believe what it writes
+            # All first: a run may call an agent of the same worker at once.
             for host in self._hosts:
-                await host.start()
+                await host.announce()
+            for host in self._hosts:
+                await host.join()
         except BaseException:
             await self.close()
             raise

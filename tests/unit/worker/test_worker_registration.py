@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from noesium_stream import BaseGraphicAgent, CapabilityError, Client, Worker, capability, open_log
+from noesium_stream import (
+    BaseGraphicAgent,
+    CapabilityError,
+    Client,
+    Worker,
+    capability,
+    current_step,
+    open_log,
+)
+from noesium_stream.capabilities.registry import CapabilityRegistry
 
 
 class Shop(BaseGraphicAgent):
@@ -39,4 +50,50 @@ async def test_a_worker_that_would_break_callers_does_not_start(tmp_path: Path) 
         async with Worker(log, [NewShop], home=tmp_path):
             raise AssertionError("it has started")
     assert caught.value.message.endswith(": input.currency is required now.")
+    await log.close()
+
+
+class Customer(BaseGraphicAgent):
+    agent_type = "customer"
+
+    @capability
+    async def ask(self, item: str) -> int:
+        """What an item costs at the shop."""
+        return int(await current_step().invoke("shop.price", {"item": item}))
+
+
+class SlowShop(Shop):
+    async def start(self) -> None:
+        """As many turns of the event loop as a run of another agent takes, and more."""
+        for _ in range(2_000):
+            await asyncio.sleep(0)
+
+
+async def test_all_agents_of_a_worker_are_on_offer_before_one_of_them_works(tmp_path: Path) -> None:
+    log = await open_log("memory://")
+    client = Client(log)
+    run = await client.start("customer", {"item": "bread"})
+    async with Worker(log, [Customer, SlowShop], home=tmp_path):
+        assert await run.result() == 5
+    await log.close()
+
+
+async def test_a_provider_that_registers_while_it_is_looked_for_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log("memory://")
+    selected = CapabilityRegistry.selected
+    before = [True]
+
+    def not_yet(registry: CapabilityRegistry, wanted: Any) -> Any:
+        if before and wanted.capability_id == "shop.price":
+            before.clear()
+            return None
+        return selected(registry, wanted)
+
+    monkeypatch.setattr(CapabilityRegistry, "selected", not_yet)
+    async with Worker(log, [Shop, Customer], home=tmp_path), Client(log) as client:
+        run = await client.start("customer", {"item": "bread"})
+        assert await run.result() == 5
+    assert not before
     await log.close()
