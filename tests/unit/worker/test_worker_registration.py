@@ -62,18 +62,20 @@ class Customer(BaseGraphicAgent):
         return int(await current_step().invoke("shop.price", {"item": item}))
 
 
-class SlowShop(Shop):
+class LateShop(Shop):
     async def start(self) -> None:
-        """As many turns of the event loop as a run of another agent takes, and more."""
+        """Nobody of its worker has taken a partition by then."""
+        log = self.context.log
         for _ in range(2_000):
             await asyncio.sleep(0)
+        assert set((await log.end(log.topology.journal("customer"))).values()) == {0}
 
 
 async def test_all_agents_of_a_worker_are_on_offer_before_one_of_them_works(tmp_path: Path) -> None:
     log = await open_log("memory://")
     client = Client(log)
     run = await client.start("customer", {"item": "bread"})
-    async with Worker(log, [Customer, SlowShop], home=tmp_path):
+    async with Worker(log, [Customer, LateShop], home=tmp_path):
         assert await run.result() == 5
     await log.close()
 
