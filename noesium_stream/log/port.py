@@ -365,7 +365,7 @@ class EventLog(Protocol):
         """The members of a consumer group with their partitions, by name.
 
         A partition that no member lists is either changing hands or read by nobody. A killed member is listed
-        until its lease (on Kafka its session) expires: some seconds.
+        on Kafka until its session expires: some seconds.
 
         Raises `LogUnavailableError`.
         """
