@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from inspect import isasyncgenfunction, iscoroutinefunction
@@ -15,7 +16,8 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.projection.base import BaseProjection
 
-_JOURNAL: Final = ".journal"
+_JOURNALS: Final = re.compile(r"agent\.[^.]+\.journal(?:\*|\.g(?:\*|\d+))?")
+"""A pattern that only journals match. Later generations are read in any case."""
 _WILDCARDS: Final = "*?["
 
 
@@ -128,7 +130,7 @@ def _check_one_partition(handler: str, state: type[BaseProjection[Any]]) -> None
     Raises:
         ConfigError
     """
-    facts = [topic for topic in state.topics if not topic.endswith(_JOURNAL)]
+    facts = [topic for topic in state.topics if not _JOURNALS.fullmatch(topic)]
     if not state.keyed():
         why = "it declares no `key`, so there is a state per partition"
         mend = "Declare `key`, which returns the partition key"

@@ -40,7 +40,13 @@ def handler(*, keyed: bool = True, **declared: Any) -> type[BaseHandler]:
 
 
 @pytest.mark.parametrize(
-    "topics", [("events.sales",), ("agent.*.journal",), ("agent.a.journal", "agent.b.journal")]
+    "topics",
+    [
+        ("events.sales",),
+        ("agent.*.journal",),
+        ("agent.*.journal*",),
+        ("agent.a.journal", "agent.a.journal.g2", "agent.b.journal.g*"),
+    ],
 )
 def test_a_handler_of_one_topic_of_facts_or_of_journals_is_taken(topics: tuple[str, ...]) -> None:
     handler(topics=topics).check()
@@ -53,6 +59,8 @@ def test_a_handler_of_one_topic_of_facts_or_of_journals_is_taken(topics: tuple[s
         ("events.*",),
         ("events.[ab]",),
         ("agent.*.journal", "events.sales"),
+        ("agent.*.journal", "events.journal"),
+        ("agent.*",),
         BaseProjection.topics,
     ],
 )

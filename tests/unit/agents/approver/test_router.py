@@ -166,6 +166,27 @@ async def test_a_worker_that_comes_a_week_later_goes_on_and_tells_nobody_twice(o
     assert told <= len(asked)
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_people_are_asked_about_a_run_of_a_later_generation(office: Office, is_there: bool) -> None:
+    """Whether the approver was there when the clerk's topics were outgrown, or came later."""
+    async with AsyncExitStack() as stack:
+        if is_there:
+            await stack.enter_async_context(office.worker())
+            await (await office.client.start("clerk", {"cents": 9_000})).result(30)
+        else:
+            home = office.folder / "before"
+            async with Worker(office.log, [Clerk], home=home, clock=office.clock):
+                await office.client.generations(agent_type="clerk")
+        await office.client.grow("clerk", 9)
+        await stack.enter_async_context(office.worker())
+        run = await office.client.start("clerk", {"cents": 10})
+        await eventually(lambda: office.case_ended(1 + is_there))
+        assert (await answered(run))[0] == "open"
+        assert [one[0] for one in await office.asked()][-1] == "cleo"
+        clerk = office.log.topology.journal("clerk", 2)
+        assert len(await stored(office.log, clerk, types=("approval.requested",))) == 1
+
+
 async def test_about_a_question_that_is_answered_nobody_is_asked(office: Office) -> None:
     run = await office.client.start("clerk", {"cents": 9_000})
     async with Worker(office.log, [Clerk], home=office.folder / "clerk", clock=office.clock):
