@@ -112,6 +112,22 @@ async def opened(
             await log.close()
 
 
+@asynccontextmanager
+async def asking(
+    log_url: str | None, agent_type: str, waiting: str, *, make: bool = False
+) -> AsyncIterator[tuple[Client, Path]]:
+    """A client that asks an agent of this package, and the folder of projections; see `opened`.
+
+    At the end a note says that `waiting` wait, if no worker of the agent runs.
+    """
+    async with opened(log_url, make=make) as log, Client(log, agent_id=await acting_name(log)) as client:
+        loaded = settings(log_url)
+        yield client, projections_folder(loaded, None)
+        if not await log.members(log.topology.workers(agent_type)):
+            worker = f"noesium worker agents.{agent_type}{on_log(loaded)}"
+            note(f"no {agent_type} runs: {waiting} wait for `{worker}`")
+
+
 def on_log(loaded: Loaded) -> str:
     """Return the option for commands on the same log: ` --log URL` if that was given, else nothing."""
     return f" --log {shlex.quote(loaded.shown_log)}" if loaded.sources["log"] == "--log" else ""

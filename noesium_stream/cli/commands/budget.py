@@ -12,17 +12,12 @@ import click
 from noesium_stream.cli.commands.runs.given_budget import BudgetOption
 from noesium_stream.cli.output import note, out, out_json
 from noesium_stream.cli.session import (
-    acting_name,
+    asking,
     asynchronous,
     json_option,
-    on_log,
-    opened,
-    projections_folder,
-    settings,
     shared_log_option,
 )
 from noesium_stream.cli.table import table
-from noesium_stream.client import Client
 from noesium_stream.client.accounts import SLICE_PERCENT, AccountClient, AccountInfo
 from noesium_stream.event.rules.slices import TREASURER
 from noesium_stream.event.trust.budget import NANO, Budget
@@ -40,13 +35,8 @@ def budget_command() -> None:
 
 @asynccontextmanager
 async def _accounts(log_url: str | None, *, make: bool = False) -> AsyncIterator[AccountClient]:
-    async with opened(log_url, make=make) as log, Client(log, agent_id=await acting_name(log)) as client:
-        loaded = settings(log_url)
-        yield AccountClient(client, folder=projections_folder(loaded, None))
-        if not await log.members(log.topology.workers(TREASURER)):
-            where = on_log(loaded)
-            wait = f"wait for `noesium worker agents.treasurer{where}`"
-            note(f"no treasurer runs: calls that an account pays {wait}")
+    async with asking(log_url, TREASURER, "calls that an account pays", make=make) as (client, folder):
+        yield AccountClient(client, folder=folder)
 
 
 @budget_command.command("set")

@@ -14,24 +14,18 @@ from noesium_stream.agent.schedules.cron import time_zone
 from noesium_stream.cli.commands.runs.given_input import GivenInput
 from noesium_stream.cli.output import note, out, out_json
 from noesium_stream.cli.session import (
-    acting_name,
+    asking,
     asynchronous,
     json_option,
-    on_log,
-    opened,
-    projections_folder,
-    settings,
     shared_log_option,
 )
 from noesium_stream.cli.spans import Span
 from noesium_stream.cli.table import table
-from noesium_stream.client import Client
 from noesium_stream.client.schedules import CATCHUP, ScheduleClient, ScheduleInfo
 from noesium_stream.clock import to_datetime
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.standard import Overlap
 
-_SCHEDULER: Final = "scheduler"
 _POLICIES: Final = tuple(one.value for one in Overlap)
 
 
@@ -45,13 +39,8 @@ def schedule_command() -> None:
 
 @asynccontextmanager
 async def _schedules(log_url: str | None, *, make: bool = False) -> AsyncIterator[ScheduleClient]:
-    async with opened(log_url, make=make) as log, Client(log, agent_id=await acting_name(log)) as client:
-        loaded = settings(log_url)
-        yield ScheduleClient(client, folder=projections_folder(loaded, None))
-        shares = await log.members(log.topology.workers(_SCHEDULER))
-        if not shares:
-            where = on_log(loaded)
-            note(f"no scheduler runs: nothing ticks before `noesium worker agents.scheduler{where}` does")
+    async with asking(log_url, "scheduler", "schedules", make=make) as (client, folder):
+        yield ScheduleClient(client, folder=folder)
 
 
 @schedule_command.command("add")

@@ -16,7 +16,7 @@ def test_a_schedule_from_its_first_day_to_its_last(tmp_path: Path) -> None:
     assert added.returncode == OK, added.stderr
     found = json.loads(added.stdout)
     assert (found["name"], found["input"], len(found["next_ms"])) == ("report", {"text": "x"}, 3)
-    assert "no scheduler runs: nothing ticks before `noesium worker agents.scheduler`" in added.stderr
+    assert "no scheduler runs: schedules wait for `noesium worker agents.scheduler`" in added.stderr
     again = folder.run("schedule", "add", "report", "echo", *cron)
     assert (again.returncode, again.stdout) == (USAGE, "")
     assert again.stderr.startswith("error: There is a schedule report already.")
