@@ -1,7 +1,9 @@
 """A worker with a scheduler and an agent in a process of its own, which may be told where to die.
 
 `python -m tests.support.scheduling URL HOME [POINT]`: POINT is `before` or `after`, a colon and an event
-type. The process kills itself before or after it has appended or committed the second such event.
+type. The process kills itself before or after it has appended or committed the second such event. With
+`:stop` behind it stands still there instead (SIGSTOP), and says so; sessions and leases are short then. It
+says what became of the append or commit: `sent`, or the class of the error.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from noesium_stream.log.port import Outgoing, Position
 from noesium_stream.testing.hooked import Commit, HookedLog
 from noesium_stream.worker import Worker
 from tests.support.events import catalogue
+from tests.support.pausing import shorten_sessions
 from tests.support.sample_agents import Echo
 
 _NUMBER = 2
@@ -31,35 +35,57 @@ class DyingLog(HookedLog):
 
     def __init__(self, inner: Any, point: str) -> None:
         super().__init__(inner, self._commit)
-        self._when, _, self._type = point.partition(":")
+        self._when, self._type, self._end = (*point.split(":"), "", "")[:3]
         self._left = _NUMBER
+        self._over = False
 
     async def append(self, envelopes: Sequence[EventEnvelope], **options: Any) -> list[Position]:
-        hit = self._hit([one.event_type for one in envelopes])
-        self._die("before", hit)
-        positions: list[Position] = await self.inner.append(envelopes, **options)
-        self._die("after", hit)
-        return positions
+        types = [one.event_type for one in envelopes]
+        return await self._send(types, partial(self.inner.append, envelopes, **options))
 
     async def _commit(self, outgoing: Sequence[Outgoing], commit: Commit) -> list[Position]:
-        hit = self._hit([one.envelope.event_type for one in outgoing])
-        self._die("before", hit)
-        positions = await commit(outgoing)
-        self._die("after", hit)
+        return await self._send([one.envelope.event_type for one in outgoing], partial(commit, outgoing))
+
+    async def _send(self, types: Sequence[str], send: Callable[[], Any]) -> list[Position]:
+        if not self._hit(types):
+            return await _sent(send)
+        if self._when == "before":
+            self._die()
+        # To its end, also if the partition is let go meanwhile.
+        sending = asyncio.ensure_future(_sent(send))
+        sending.add_done_callback(_say)
+        positions = await asyncio.shield(sending)
+        if self._when == "after":
+            self._die()
         return positions
 
     def _hit(self, types: Sequence[str]) -> bool:
-        if self._type not in types:
+        if self._over or self._type not in types:
             return False
         self._left -= types.count(self._type)
-        return self._left <= 0
+        self._over = self._left <= 0
+        return self._over
 
-    def _die(self, when: str, hit: bool) -> None:
-        if hit and when == self._when:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def _die(self) -> None:
+        if self._end == "stop":
+            print("stopped", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP if self._end == "stop" else signal.SIGKILL)
+
+
+def _say(sending: asyncio.Task[list[Position]]) -> None:
+    error = sending.exception()
+    print("sent" if error is None else type(error).__name__, flush=True)
+
+
+async def _sent(send: Callable[[], Any]) -> list[Position]:
+    positions: list[Position] = await send()
+    return positions
 
 
 async def main(url: str, home: Path, point: str) -> None:
+    """Work until the process is killed."""
+    if point.endswith("stop"):
+        shorten_sessions()
     log: Any = DyingLog(await open_log(url, catalogue=catalogue()), point)
     async with Worker(log, [Scheduler, Echo], home=home) as worker:
         print("at work", flush=True)

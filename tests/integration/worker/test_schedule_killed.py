@@ -1,7 +1,9 @@
-"""Schedules whose owner is killed, or that have several: each tick starts one run, and none is left out."""
+"""Schedules whose owner is killed or stands still, or that have several: each tick starts one run."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -96,6 +98,51 @@ async def test_the_next_process_makes_up_what_the_killed_one_had_not_done(
 
 async def more(log: EventLog, name: str, count: int) -> bool:
     return len(await ticks(log, name)) >= count
+
+
+@pytest.mark.needs("several_processes")
+@pytest.mark.parametrize(
+    ("point", "said"),
+    [
+        ("before:schedule.woken:stop", "sent"),
+        ("before:schedule.tick.started:stop", "FencedError"),
+        ("after:schedule.tick.started:stop", "sent"),
+    ],
+)
+async def test_an_owner_that_stood_still_and_was_replaced_fires_no_tick_again(
+    backend: Backend, tmp_path: Path, point: str, said: str
+) -> None:
+    """It had told of a tick, was about to commit its run, or had done so, and finishes that when it wakes."""
+    log = await backend.open()
+    programs = []
+    async with Client(log) as client:
+        try:
+            paused = await start(backend, tmp_path / "paused", point)
+            programs.append(paused)
+            await paused.line("at work")
+            await add(client, "s")
+            await paused.line("stopped")
+            programs.append(await start(backend, tmp_path / "next", "never:any:stop"))
+            done = len(await ticks(log, "s"))
+            await eventually(lambda: more(log, "s", done + 3))
+            os.kill(paused.pid, signal.SIGCONT)
+            await paused.line(said)
+            done = len(await ticks(log, "s"))
+            await eventually(lambda: more(log, "s", done + 3))
+            await ScheduleClient(client).pause("s")
+            await eventually(lambda: all_ended(log))
+        finally:
+            for program in programs:
+                await program.kill()
+        assert len(await owners(log)) == 2
+        await check(log, ["s"])
+
+
+async def owners(log: EventLog) -> set[str]:
+    """The processes that ticks were told by."""
+    topic = log.topology.events("schedule")
+    records = await stored(log, topic, types=("schedule.tick.started",))
+    return {record.envelope.producer.instance_id for record in records}
 
 
 @pytest.mark.needs("several_processes")
