@@ -8,7 +8,7 @@
     python -m tests.bench delegation [--trips 60] [--callers 1000] [--tokens 300] [--only trip,...] [--json]
     python -m tests.bench tools [--calls 100] [--only calls,judging,choose,sandbox] [--json]
     python -m tests.bench llm [--calls 100] [--json]
-    python -m tests.bench memory [--facts 1000000] [--only reads,search,writes] [--json]
+    python -m tests.bench memory [--facts 1000000] [--only reads,search,vectors,writes,sessions] [--json]
     python -m tests.bench chat [--turns 10000] [--json]
     python -m tests.bench registry [--events 100000] [--capabilities 10000] [--only fold,...] [--json]
     python -m tests.bench peers --help

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import secrets
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, TypedDict
 
+import numpy as np
 from langgraph.graph import START, StateGraph
 
 from noesium_stream.agent import BaseGraphicAgent
@@ -18,13 +19,16 @@ from noesium_stream.client import Client
 from noesium_stream.clock import SystemClock
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log import open_log
-from noesium_stream.memory import DurableMemory, MemoryFilter, SemanticMemory
+from noesium_stream.memory import DurableMemory, MemoryFilter, SemanticMemory, semantic
 from noesium_stream.memory.compaction import Compacted, ExcerptSummarizer, compact
 from noesium_stream.memory.fact import Fact
 from noesium_stream.memory.fold import MemoryFold
 from noesium_stream.memory.item import items_of
+from noesium_stream.memory.near import NearVectors
 from noesium_stream.memory.queries import live_of_filter, live_of_key
+from noesium_stream.memory.semantic import PAGE_BYTES
 from noesium_stream.memory.store import MemoryStore
+from noesium_stream.state_file.sqlite import connect
 from noesium_stream.worker import Worker
 from tests.bench.harness import Figure, Side, interleave, percentile, progress
 
@@ -33,6 +37,10 @@ _WORDS = [
     f"{first}{second}" for first in ("ra", "so", "ti", "mu", "ke") for second in ("n", "lo", "pat", "rix")
 ]
 _BATCH = 10_000
+_NUMBERS = 256
+"""Of a vector."""
+_NEAR = 20
+"""Searches for the nearest vectors of which one value is the middle."""
 _ASKED = 300
 _OPENED = 20
 """Openings of a session of which one value is the middle."""
@@ -138,29 +146,52 @@ async def measure_reads(settings: MemorySettings) -> list[Figure]:
     ]
 
 
+class _Words:
+    """An embedder without a model: the sum of a vector for each of the words that facts have."""
+
+    name = "bench-1"
+
+    def __init__(self) -> None:
+        self._of = dict(
+            zip(_WORDS, np.random.default_rng(1).standard_normal((len(_WORDS), _NUMBERS)), strict=True)
+        )
+        self._none = np.zeros(_NUMBERS)
+
+    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        return [sum((self._of.get(word, self._none) for word in text.split()), self._none) for text in texts]
+
+
 async def measure_search(settings: MemorySettings) -> list[Figure]:
-    """Ten results by words, and the index made anew."""
+    """Ten results by words, and by words and meaning; and the index made anew."""
     store, asked = filled(settings), _asked(settings)
-    index = SemanticMemory(store)
-    begun = perf_counter()
-    count = await index.rebuild_index()
+    words, both = SemanticMemory(store), SemanticMemory(store, _Words())
+    begun, worked = perf_counter(), process_time()
+    count = await words.rebuild_index()
     per_second = count / (perf_counter() - begun)
+    of_processor = count / (process_time() - worked)
+    await both.rebuild_index()
     chance = random.Random(3)
 
-    async def search() -> float:
-        took = []
-        for scope, _ in asked[:100]:
-            text = " ".join(chance.sample(_WORDS, 2))
-            begun = perf_counter()
-            await index.search(text, 10, scopes=[scope])
-            took.append(perf_counter() - begun)
-        return percentile(took, 0.5) * 1e3
+    def searching(index: SemanticMemory) -> Callable[[], Awaitable[float]]:
+        async def search() -> float:
+            took = []
+            for scope, _ in asked[:100]:
+                text = " ".join(chance.sample(_WORDS, 2))
+                begun = perf_counter()
+                await index.search(text, 10, scopes=[scope])
+                took.append(perf_counter() - begun)
+            return percentile(took, 0.5) * 1e3
+
+        return search
 
     async def read() -> float:
         return _p50(lambda scope, key: live_of_key(store, scope, key), asked) * 1e3
 
-    values = await interleave({"search": search, "read": read}, settings.repetitions)
-    index.close()
+    values = await interleave(
+        {"words": searching(words), "both": searching(both), "read": read}, settings.repetitions
+    )
+    words.close()
+    both.close()
     store.close()
     beside = Side("read a key, ms", values["read"])
     of = f"of {settings.facts:,} facts"
@@ -169,11 +200,44 @@ async def measure_search(settings: MemorySettings) -> list[Figure]:
         f"make the index of words anew, {of}",
         "documents/s",
         Side("index", [per_second]),
-        Side("once", [1.0]),
+        Side("by the processor's time", [of_processor]),
         20_000,
         absolute=True,
     )
-    return [_figure("search", f"ten results by words {of}, p50", "ms", values["search"], beside, 30), rate]
+    return [
+        _figure("search", f"ten results by words {of}, p50", "ms", values["words"], beside, 30),
+        _figure("search", f"ten results by words and meaning {of}, p50", "ms", values["both"], beside, 30),
+        rate,
+    ]
+
+
+async def measure_vectors(settings: MemorySettings) -> list[Figure]:
+    """The nearest vectors, when all are of one scope; beside the processor's time that it takes."""
+    db = connect(settings.folder / f"{secrets.token_hex(4)}.db", PAGE_BYTES)
+    db.executescript(semantic.SCHEMA)
+    vectors, numbers = NearVectors(_Words()), np.random.default_rng(2)
+    for start in range(0, settings.facts, _BATCH):
+        some = numbers.standard_normal((_BATCH, _NUMBERS), dtype=np.float32)
+        rows = [(start + at, "mark") for at in range(_BATCH)]
+        db.execute("BEGIN")
+        places = vectors.add(db, rows, some)
+        items = ((at, "mark", "a text", some[at - start].tobytes(), places[at]) for at, _ in rows)
+        db.executemany("INSERT INTO item VALUES (?, ?, ?, ?, ?)", items)
+        db.execute("COMMIT")
+        progress(f"{start + _BATCH:,} vectors")
+    by: dict[str, list[float]] = {"wall": [], "processor": []}
+    for _ in range(settings.repetitions):
+        wall, processor = [], []
+        for one in numbers.standard_normal((_NEAR, _NUMBERS), dtype=np.float32):
+            begun, worked = perf_counter(), process_time()
+            vectors.nearest(db, one, 40, ["mark"])
+            wall.append((perf_counter() - begun) * 1e3)
+            processor.append((process_time() - worked) * 1e3)
+        by["wall"].append(percentile(wall, 0.5))
+        by["processor"].append(percentile(processor, 0.5))
+    db.close()
+    name = f"the 40 nearest of {settings.facts:,} vectors of one scope, p50"
+    return [_figure("vectors", name, "ms", by["wall"], Side("by the processor", by["processor"]), 30)]
 
 
 def _figure(group: str, name: str, unit: str, values: Any, beside: Side, target: float) -> Figure:
@@ -298,6 +362,7 @@ def _say(store: MemoryStore, session: str, count: int) -> None:
 OF_MEMORY: dict[str, Callable[[MemorySettings], Awaitable[list[Figure]]]] = {
     "reads": measure_reads,
     "search": measure_search,
+    "vectors": measure_vectors,
     "writes": measure_writes,
     "sessions": measure_sessions,
 }
