@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import sys
+import time
 import venv
 from asyncio.subprocess import PIPE, create_subprocess_exec
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -24,6 +26,7 @@ from tests.support.kafka import KafkaServer
 QUIX = "quixstreams==3.28.*"
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 1_800.0
+_SEEN_S = 60.0
 
 
 class BenchTopic:
@@ -40,6 +43,7 @@ class BenchTopic:
         self.last: dict[int, int] = {}
         """The offset of the newest event in every partition that has one."""
         self.count = 0
+        self._ends: Counter[int] = Counter()
         self._kafka = kafka
         self._log = log
 
@@ -56,13 +60,26 @@ class BenchTopic:
         while batch := list(islice(records, size)):
             produce_bare(filler, self.name, batch)
             self.count += len(batch)
+            written = Counter(record.partition for record in batch)
+            self._ends.update(written)
+            self._ends.update(written.keys())  # a marker in each
         self._look()
 
     def _look(self) -> None:
-        """Learn the newest offsets: a transaction's marker lies behind the last event of a partition."""
+        """Learn the newest offsets: a transaction's marker lies behind the last event of a partition.
+
+        Readers of committed records see a commit a moment after the producer: wait for that.
+        """
         consumer = Consumer({"bootstrap.servers": self._kafka.bootstrap, "group.id": "bench-look"})
+        deadline = time.monotonic() + _SEEN_S
         for partition in consumer.list_topics(self.name, 10).topics[self.name].partitions:
-            _, end = consumer.get_watermark_offsets(TopicPartition(self.name, partition), 10)
+            end = -1
+            while end < self._ends[partition]:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"{self.name}/{partition} ends at {end}, not at {self._ends[partition]}"
+                    )
+                _, end = consumer.get_watermark_offsets(TopicPartition(self.name, partition), 10)
             if end >= 2:
                 self.last[partition] = end - 2
         consumer.close()

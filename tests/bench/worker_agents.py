@@ -11,6 +11,7 @@ from noesium_stream.agent import BaseGraphicAgent, BaseHandler
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.kernel import current_step
+from tests.bench.events import DOMAIN
 from tests.bench.projection_folds import Sum
 
 Graph = StateGraph[Any, Any, Any, Any]
@@ -26,11 +27,17 @@ class Summed(DomainEvent, event_type=f"{HANDLED}.summed"):
     total: int
 
 
+class SumOfTopic(Sum):
+    """The sum of one topic: a key of a handler's state lies in one partition."""
+
+    topics = (f"events.{DOMAIN}",)
+
+
 class Summing(BaseHandler):
     """Adds a field of the payload up per key, and says each new sum."""
 
     agent_type = "summing"
-    state = Sum
+    state = SumOfTopic
     events = (Summed,)
 
     def handle(self, event: EventEnvelope, state: int) -> Iterable[DomainEvent]:

@@ -1,10 +1,12 @@
 """The bench of peers: this product beside the systems that a user would pick instead.
 
     python -m tests.bench peers [--rounds 3] [--only runs,takeover,...] [--peers sqlite-sync,restate,...]
-        [--quick] [--runs 2000] [--conversations 20] [--folder FOLDER] [--work FOLDER] [--json]
+        [--quick] [--runs 2000] [--conversations 20] [--events 300000] [--folder FOLDER] [--work FOLDER]
+        [--json]
 
-Prints one table: medians of rounds in which the systems take turns. The peers are installed from package
-registries, in the versions of `versions.toml`, into a folder outside the repository. One that cannot be
+Prints one table, and one of handlers beside Kafka Streams: medians of rounds in which the systems take turns.
+The peers are installed from package registries, in the versions of `versions.toml`, into a folder outside the
+repository. One that cannot be
 installed, or fails, is a line with its reason and stops nothing else. Every system does the same: two trivial
 durable steps a run, ten steps one after the other, runs in their second step when the only worker is killed,
 conversations in a state that grows.
@@ -19,21 +21,24 @@ import os
 import platform
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.bench.harness import commit, progress
+from tests.bench.peers.handler import HANDLERS, HandlerSystem, handler_bench
 from tests.bench.peers.installing import VERSIONS, Installer, NotInstalledError, default_folder
 from tests.bench.peers.rows import PARTS, Session, Values
 from tests.bench.peers.settings import QUICK, PeerSettings
 from tests.bench.peers.systems import SYSTEMS, Ground, System, remove
-from tests.bench.peers.table import COLUMNS, table
+from tests.bench.peers.table import COLUMNS, HANDLER_COLUMNS, table
 
-ROWS = ("runs", "bulk", "lone", "takeover", "disk")
+ROWS = ("runs", "bulk", "lone", "takeover", "disk", "handler")
+Side = TypeVar("Side")
 _OF_TAKEOVER = ("first", "complete")
 
 
@@ -44,10 +49,19 @@ class Measured:
         self.found: dict[str, dict[str, list[float]]] = {}
         self.failed: dict[str, str] = {}
 
-    def add(self, name: str, values: Values) -> None:
-        """Keep what a round gave."""
+    async def take(self, turn: int, name: str, part: str, once: Callable[[], Awaitable[Values]]) -> None:
+        """Measure a part of a round; keep its values or the reason. What has failed is not tried again."""
+        if name in self.failed or f"{name}, {part}" in self.failed:
+            return
+        try:
+            values = await once()
+        except Exception as error:
+            self.fail(name, part, error)
+            return
         for column, value in values.items():
             self.found.setdefault(name, {}).setdefault(column, []).append(value)
+        shown = ", ".join(f"{column} {value:.4g}" for column, value in values.items())
+        progress(f"  round {turn + 1}, {name}: {shown}")
 
     def fail(self, name: str, part: str, error: BaseException) -> None:
         """Keep the reason; a system that is not installed fails as a whole."""
@@ -59,26 +73,41 @@ class Measured:
 
 
 async def measure(
-    settings: PeerSettings, systems: Sequence[System], rows: Sequence[str], ground: Ground
+    settings: PeerSettings,
+    systems: Sequence[System],
+    rows: Sequence[str],
+    ground: Ground,
+    handlers: Sequence[HandlerSystem] = (),
 ) -> Measured:
     """All rounds; the systems take turns, in the opposite order in every other round."""
     measured = Measured()
     wanted = frozenset(rows) | (frozenset(_OF_TAKEOVER) if "takeover" in rows else frozenset())
-    for turn in range(settings.rounds):
-        for system in systems if turn % 2 == 0 else reversed(systems):
-            for part, (_, columns) in PARTS.items():
-                tried = system.name in measured.failed or f"{system.name}, {part}" in measured.failed
-                if wanted.isdisjoint(columns) or tried:
-                    continue
-                try:
-                    values = await _once(settings, system, part, wanted, ground)
-                except Exception as error:
-                    measured.fail(system.name, part, error)
-                else:
-                    measured.add(system.name, values)
-                    shown = ", ".join(f"{column} {value:.4g}" for column, value in values.items())
-                    progress(f"  round {turn + 1}/{settings.rounds}, {system.name}: {shown}")
+    for turn, system in _turns(settings.rounds, systems):
+        for part, (_, columns) in PARTS.items():
+            if not wanted.isdisjoint(columns):
+                await measured.take(
+                    turn, system.name, part, partial(_once, settings, system, part, wanted, ground)
+                )
+    if "handler" in wanted and handlers:
+        await _measure_handlers(settings, handlers, ground, measured)
     return measured
+
+
+async def _measure_handlers(
+    settings: PeerSettings, handlers: Sequence[HandlerSystem], ground: Ground, measured: Measured
+) -> None:
+    try:
+        async with handler_bench(settings, ground) as bench:
+            for turn, system in _turns(settings.rounds, handlers):
+                await measured.take(turn, system.name, "handler", partial(bench.once, system))
+    except Exception as error:
+        measured.fail("handlers", "handler", error)
+
+
+def _turns(rounds: int, sides: Sequence[Side]) -> Iterator[tuple[int, Side]]:
+    """The sides of each round, in the opposite order in every other one."""
+    for turn in range(rounds):
+        yield from ((turn, side) for side in (sides if turn % 2 == 0 else reversed(sides)))
 
 
 async def _once(
@@ -98,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = QUICK if asked.quick else PeerSettings()
     given = {name: getattr(asked, name) for name in ("rounds", "runs", "conversations", "events")}
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    settings = replace(settings, warm=min(settings.warm, settings.runs))
     measured = asyncio.run(_measured(asked, settings))
     print(_json(settings, measured) if asked.json else "\n".join(report(settings, measured)))
     return 1 if measured.failed else 0
@@ -105,16 +135,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _measured(asked: argparse.Namespace, settings: PeerSettings) -> Measured:
     systems = [system for system in SYSTEMS if system.name in asked.peers]
+    handlers = [system for system in HANDLERS if system.name in asked.peers]
     with tempfile.TemporaryDirectory(prefix="noesium-peers-", dir=asked.work) as folder:
         async with AsyncExitStack() as stack:
             ground = Ground(Path(folder), Installer(asked.folder.absolute()), stack)
-            return await measure(settings, systems, asked.only, ground)
+            return await measure(settings, systems, asked.only, ground, handlers)
 
 
 def report(settings: PeerSettings, measured: Measured) -> list[str]:
     """The tables with the machine, the versions, the date and the reasons of what is missing."""
-    systems = {system.name: (system.label, system.durability) for system in SYSTEMS}
-    lines = table("system", COLUMNS, systems, measured.found)
+    sides = {system.name: (system.label, system.durability) for system in (*SYSTEMS, *HANDLERS)}
+    lines = table("system", COLUMNS, sides, measured.found)
+    lines += ["", *table("handler, exactly once", HANDLER_COLUMNS, sides, measured.found)]
     lines += ["", *(f"- Not measured: {name}: {reason}" for name, reason in measured.failed.items())]
     return [
         *lines,
@@ -122,7 +154,7 @@ def report(settings: PeerSettings, measured: Measured) -> list[str]:
         f"- Medians of {settings.rounds} rounds, the systems in turn: {settings.runs:,} runs with "
         f"{settings.at_once} in flight, {settings.lone} runs of ten steps, {settings.open_runs} open runs, "
         f"{settings.conversations} conversations of {settings.messages} messages of "
-        f"{settings.message_bytes} bytes.",
+        f"{settings.message_bytes} bytes, {settings.events:,} events in {settings.partitions} partitions.",
         f"- Versions: {', '.join(_pinned())}",
     ]
 
@@ -149,7 +181,7 @@ def _json(settings: PeerSettings, measured: Measured) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench peers", description=__doc__)
-    names = tuple(system.name for system in SYSTEMS)
+    names = tuple(system.name for system in (*SYSTEMS, *HANDLERS))
     parser.add_argument("--rounds", type=_positive, help="of which the median counts (default: 3)")
     parser.add_argument("--only", type=_some(ROWS), default=ROWS, help=f"some of {','.join(ROWS)}")
     parser.add_argument("--peers", type=_some(names), default=names, help=f"some of {','.join(names)}")

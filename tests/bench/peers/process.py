@@ -43,6 +43,11 @@ class PeerProcess:
                         return found[name]
             raise RuntimeError(f"it ended with {await self.process.wait()}: {self._last_error()}")
 
+    def tell(self, what: Mapping[str, Any]) -> None:
+        """Write a line of JSON to its input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(what).encode() + b"\n")
+
     async def end(self) -> None:
         """Let it end by itself: its input ends.
 

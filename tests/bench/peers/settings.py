@@ -10,8 +10,8 @@ class PeerSettings:
     """Sizes of everything; the defaults are those of a full run.
 
     `runs` of two steps with `at_once` in flight, after `warm` others; `lone` runs of ten steps; `open_runs`
-    when the worker is killed; `conversations` of `messages` messages of `message_bytes`; `events` that the
-    handlers take, after `warm_events` in the same process; `rounds`, of which the median counts.
+    when the worker is killed; `conversations` of `messages` messages of `message_bytes`; `events` in as many
+    `partitions` that the handlers take; `rounds`, of which the median counts.
     """
 
     rounds: int = 3
@@ -24,8 +24,6 @@ class PeerSettings:
     messages: int = 100
     message_bytes: int = 500
     events: int = 300_000
-    warm_events: int = 100_000
-    keys: int = 1_000
     partitions: int = 4
 
 
@@ -39,8 +37,6 @@ QUICK = PeerSettings(
     conversations=2,
     messages=5,
     events=2_000,
-    warm_events=1_000,
-    keys=50,
     partitions=2,
 )
 """Small numbers, which show that everything works and say nothing about speed."""

@@ -45,7 +45,7 @@ def table(
         systems: label and durability by name, in the order of the rows.
         found: values by system and column.
     """
-    shown = [name for name in columns if any(name in values for values in found.values())]
+    shown = [name for name in columns if any(name in found.get(system, {}) for system in systems)]
     rows = [[first, *(columns[name] for name in shown), "durability"]]
     rows.append(["---", *("--:" for _ in shown), "---"])
     for name, (label, durability) in systems.items():

@@ -11,10 +11,11 @@ import pytest
 
 from tests.bench.peers import command, installing, systems
 from tests.bench.peers.command import Measured, main, measure, report
+from tests.bench.peers.handler import HANDLERS, handler_bench
 from tests.bench.peers.installing import Installer, NotInstalledError
 from tests.bench.peers.settings import QUICK
 from tests.bench.peers.systems import SYSTEMS, Ground, System
-from tests.bench.peers.table import COLUMNS, number, table
+from tests.bench.peers.table import COLUMNS, HANDLER_COLUMNS, number, table
 
 FASTEST = "sqlite-sync,langgraph-sqlite-sync"
 KNOWN = next(system for system in SYSTEMS if system.name == "langgraph-sqlite-sync")
@@ -110,6 +111,18 @@ def test_sides_take_turns_in_changing_order_and_every_round_counts(monkeypatch: 
     assert measured.found == {one: {"disk": [1.0, 4.0, 5.0]}, two: {"disk": [2.0, 3.0, 6.0]}}
 
 
+async def test_handlers_are_measured_and_their_output_is_checked(tmp_path: Path):
+    async with AsyncExitStack() as stack:
+        ground = Ground(tmp_path, Installer(tmp_path), stack)
+        bench = await stack.enter_async_context(handler_bench(QUICK, ground))
+        found = await bench.once(HANDLERS[0])
+        assert set(found) == set(HANDLER_COLUMNS)
+        assert found["count"] > 0 < found["sum"]
+        bench._expected = {"count": 1}
+        with pytest.raises(RuntimeError, match=r"2,000 records .* add up to 2,000, instead"):
+            await bench._in_mode(HANDLERS[0], "count", ground.fresh("again"))
+
+
 def test_json_has_every_round(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     async def once(*_: object) -> dict[str, float]:
         return {"disk": 2.0}
@@ -127,4 +140,5 @@ def test_every_version_is_pinned_and_every_system_says_how_durable_it_is():
     for registry in ("npm", "go"):
         assert all("@" in package[1:] for package in installing.VERSIONS[registry].values())
     assert all(one.durability and (systems.PROGRAMS / one.program).exists() for one in SYSTEMS)
-    assert len({one.name for one in SYSTEMS}) == len(SYSTEMS)
+    assert all(one.durability for one in HANDLERS)
+    assert len({one.name for one in (*SYSTEMS, *HANDLERS)}) == len(SYSTEMS) + len(HANDLERS)
