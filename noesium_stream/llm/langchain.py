@@ -15,11 +15,14 @@ from noesium_stream.llm.answer import with_instruction
 from noesium_stream.llm.base import Write
 from noesium_stream.llm.failures import as_config_error, as_model_error
 from noesium_stream.llm.message import is_broken_off, record_of
+from noesium_stream.llm.per_loop import PerLoop, close_connections, leave_open
 from noesium_stream.llm.pricing import Prices, check_prices, price_of
 from noesium_stream.llm.settings import SETTING, names_of, recordable, refuse_unknown
 from noesium_stream.llm.usage import checked_usage
 from noesium_stream.observability import llm_tokens_used
 
+_OF_USER: Final = "http_async_client"
+"""The setting with a user's own HTTP client, which is left alone; classes of `langchain_openai` have it."""
 OUTPUT_LIMITS: Final = ("max_tokens", "max_completion_tokens", "num_predict", "max_output_tokens")
 
 
@@ -64,20 +67,30 @@ class LangChainLLM:
             given["seed"] = seed
         self._more = more
         hint = f"Give it as PROVIDER:NAME, install the provider's package, and see {SETTING} "
-        with as_config_error(f"The model {model} cannot be used", more, f"{hint}({VARIABLES[SETTING]})."):
-            self._chat: Any = self._make_chat(model, {**given, **more})
-        known = names_of(type(self._chat))
+
+        def make_chat() -> Any:
+            with as_config_error(f"The model {model} cannot be used", more, f"{hint}({VARIABLES[SETTING]})."):
+                return self._make_chat(model, {**given, **more})
+
+        chat = make_chat()
+        known = names_of(type(chat))
         if known is not None:
             chosen = [name for name, value in given.items() if name != "temperature" or value != 0]
-            refuse_unknown(model, type(self._chat).__name__, known, [*chosen, *more])
+            refuse_unknown(model, type(chat).__name__, known, [*chosen, *more])
             if "temperature" not in known:
                 temperature = None  # it was not passed on
         self._parameters = ModelParameters(model, version, temperature, seed, recordable(more))
-        self._vectors: Any = None
+        close = leave_open if more.get(_OF_USER) is not None else close_connections
+        self._chats = PerLoop(make_chat, close, chat)
+        self._vectors = PerLoop(self._made_vectors, close)
 
     def _make_chat(self, model: str, settings: dict[str, Any]) -> Any:
         """LangChain's client; any error of it says that the model cannot be used."""
-        return package_of("langchain.chat_models", model, "llm").init_chat_model(model, **settings)
+        init = package_of("langchain.chat_models", model, "llm").init_chat_model
+        chat = init(model, **settings)
+        if _OF_USER not in (names_of(type(chat)) or ()):
+            return chat
+        return init(model, **unshared(settings))
 
     def _make_embeddings(self, model: str, settings: dict[str, Any]) -> Any:
         """LangChain's client for the vectors of texts."""
@@ -121,6 +134,10 @@ class LangChainLLM:
         """As `ChatClient.price`."""
         return price_of(self.model, input_tokens, output_tokens, cached_tokens, self._prices)
 
+    def _made_vectors(self) -> Any:
+        with as_config_error(f"The model {self.model} makes no vectors of texts", self._more):
+            return self._make_embeddings(self.model, dict(self._more))
+
     async def generate(
         self,
         prompt: Any,
@@ -139,7 +156,9 @@ class LangChainLLM:
         asked = prompt
         if schema is not None:
             asked, settings = self._with_schema(prompt, schema)
-        chat = self._chat if not tools else self._chat.bind_tools(list(tools))
+        chat = await self._chats.get()
+        if tools:
+            chat = chat.bind_tools(list(tools))
         if write is None:
             with as_model_error(self.model, self._more):
                 message = await chat.ainvoke(asked, **settings)
@@ -194,11 +213,9 @@ class LangChainLLM:
             ConfigError: the provider has no embeddings that LangChain knows.
             ModelError: the class of the failure.
         """
-        if self._vectors is None:
-            with as_config_error(f"The model {self.model} makes no vectors of texts", self._more):
-                self._vectors = self._make_embeddings(self.model, dict(self._more))
+        client = await self._vectors.get()
         with as_model_error(self.model, self._more):
-            vectors = await self._vectors.aembed_documents(list(texts))
+            vectors = await client.aembed_documents(list(texts))
         if len(vectors) != len(texts):
             raise ModelAnswerError(f"{self.model} gave {len(vectors)} vectors for {len(texts)} texts.")
         usage = checked_usage(None, list(texts), "", 1)
@@ -209,6 +226,19 @@ class LangChainLLM:
             "usage": {**usage.to_dict(), "output_tokens": 0},
             "cost_nano_usd": self.price(usage.input_tokens, 0),
         }
+
+
+def unshared(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by which a class of `langchain_openai` makes connections of its own.
+
+    It takes them from a cache of the process unless `timeout` has no hash, as OpenAI's `Timeout`.
+    """
+    limits = [name for name in ("timeout", "request_timeout") if settings.get(name) is not None]
+    given = settings[limits[0]] if limits else None
+    if given is not None and not isinstance(given, int | float | tuple | list):
+        return dict(settings)
+    made = importlib.import_module("openai").Timeout(tuple(given) if isinstance(given, list) else given)
+    return {**settings, limits[0] if limits else "timeout": made}
 
 
 def package_of(module: str, model: str, extra: str, package: str | None = None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from noesium_stream.llm.langchain import LangChainLLM, package_of
+from noesium_stream.llm.langchain import LangChainLLM, package_of, unshared
 
 _OF_VECTORS: Final = ("base_url", "api_key", "organization", "timeout", "default_headers", "dimensions")
 
@@ -25,7 +25,7 @@ class OpenAILLM(LangChainLLM):
 
     def _make_chat(self, model: str, settings: dict[str, Any]) -> Any:
         package = package_of("langchain_openai", model, "openai", "langchain-openai")
-        return package.ChatOpenAI(model=name_of(model), **self._settings(settings))
+        return package.ChatOpenAI(model=name_of(model), **unshared(self._settings(settings)))
 
     def _make_embeddings(self, model: str, settings: dict[str, Any]) -> Any:
         package = package_of("langchain_openai", model, "openai", "langchain-openai")

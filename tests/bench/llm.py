@@ -71,8 +71,8 @@ def _agent(client: OpenAILLM) -> Any:
 
 
 async def _bare(client: OpenAILLM, calls: int) -> float:
-    begun = perf_counter()
-    await asyncio.gather(*(client._chat.ainvoke(f"question {number}") for number in range(calls)))
+    chat, begun = await client._chats.get(), perf_counter()
+    await asyncio.gather(*(chat.ainvoke(f"question {number}") for number in range(calls)))
     return perf_counter() - begun
 
 

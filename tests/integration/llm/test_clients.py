@@ -17,7 +17,8 @@ from noesium_stream.errors import (
     ModelRateLimitError,
     ModelTimeoutError,
 )
-from noesium_stream.llm import LiteLLM, LlamaCppLLM, OllamaLLM, OpenAILLM, OpenRouterLLM
+from noesium_stream.llm import LiteLLM
+from tests.support.model_clients import CLIENTS, client_of
 from tests.support.model_server import (
     ModelServer,
     Scripted,
@@ -33,28 +34,11 @@ from tests.support.model_server import (
     said,
 )
 
-CLIENTS = ("openai", "openrouter", "llamacpp", "ollama", "litellm")
-
 
 @pytest.fixture
 def server() -> Iterator[ModelServer]:
     with model_server() as found:
         yield found
-
-
-def client_of(provider: str, server: ModelServer, **more: Any) -> Any:
-    if provider == "ollama":
-        limit = {"client_kwargs": {"timeout": more.pop("timeout")}} if "timeout" in more else {}
-        return OllamaLLM("ollama:llama3.2", base_url=server.url, **limit, **more)
-    if provider == "openrouter":
-        return OpenRouterLLM("openrouter:openai/gpt-4o-mini", base_url=server.openai, api_key="k", **more)
-    if provider == "llamacpp":
-        return LlamaCppLLM("llamacpp:qwen3", base_url=server.openai, **more)
-    if provider == "litellm":
-        limit = {"request_timeout": more.pop("timeout")} if "timeout" in more else {}
-        where = {"api_base": server.openai, "api_key": "k"}
-        return LiteLLM("litellm:openai/gpt-4o-mini", **where, **limit, **more)
-    return OpenAILLM("openai:gpt-4o-mini", base_url=server.openai, api_key="k", **more)
 
 
 async def text_of(client: Any, *, pieces: bool = False) -> dict[str, Any]:

@@ -27,13 +27,12 @@ async def test_an_error_of_who_takes_the_pieces_is_no_failure_of_the_model(error
 
 
 async def test_a_mistake_in_this_package_is_no_broken_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = openai()
-
     class Changed:
         async def ainvoke(self, prompt: Any) -> Any:
             """A client that does not take the settings of the call."""
 
-    monkeypatch.setattr(client, "_chat", Changed())
+    monkeypatch.setattr(OpenAILLM, "_make_chat", lambda *given: Changed())
+    client = openai()
     monkeypatch.setattr(client, "_with_schema", lambda prompt, schema: (prompt, {"unknown": 1}))
     with pytest.raises(TypeError, match="unknown"):
         await client.generate("why", schema={})

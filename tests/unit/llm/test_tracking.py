@@ -70,7 +70,8 @@ async def test_the_callback_counts_calls_of_langchain_in_a_plain_graph() -> None
     tracker = TokenUsageTracker()
     lie = {"prompt_tokens": 7, "completion_tokens": -3, "total_tokens": 4}
     with model_server([said("one two"), lying("three", lie)]) as server:
-        chat = openai(server)._chat
+        llm = openai(server)
+        chat = await llm._chats.get()
 
         async def ask(state: State) -> State:
             first = await chat.ainvoke("why")
