@@ -148,6 +148,7 @@ if TYPE_CHECKING:
     )
     from noesium_stream.event.domain_event import DomainEvent
     from noesium_stream.event.envelope import AgentRef, EventEnvelope
+    from noesium_stream.event.rules.goal_tree import Goal, GoalTree
     from noesium_stream.event.rules.stream_pieces import Piece
     from noesium_stream.event.standard.capability import (
         Capability,
@@ -157,7 +158,6 @@ if TYPE_CHECKING:
         SideEffectClass,
     )
     from noesium_stream.event.trust.budget import Budget
-    from noesium_stream.goals.goal import Goal, GoalTree
     from noesium_stream.goals.goals import Goals
     from noesium_stream.goals.projection import GoalProjection
     from noesium_stream.kernel.checkpointer.log_checkpointer import LogCheckpointer
@@ -475,6 +475,7 @@ _MODULES: Final = {
         "AgentRef",
         "EventEnvelope",
     ),
+    "event.rules.goal_tree": ("Goal", "GoalTree"),
     "event.rules.stream_pieces": ("Piece",),
     "event.standard.capability": (
         "Capability",
@@ -484,7 +485,6 @@ _MODULES: Final = {
         "SideEffectClass",
     ),
     "event.trust.budget": ("Budget",),
-    "goals.goal": ("Goal", "GoalTree"),
     "goals.goals": ("Goals",),
     "goals.projection": ("GoalProjection",),
     "kernel.checkpointer.log_checkpointer": ("LogCheckpointer",),

@@ -6,7 +6,8 @@
 
 `listen` waits for the next signal `message`, on the log and without a slot. What is needed for the next turn
 is in the state: the last turns, and not all of them, so that turn 10,000 costs what turn 10 does. All turns
-are on the log.
+are on the log. After each hundred of them the run goes on in a new segment, so that whoever takes it over
+reads no more than these.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class BaseHitlAgent(BaseGraphicAgent):
     """
 
     max_supersteps: ClassVar[int] = 1_000_000_000
+    segment_steps: ClassVar[int | None] = 200
     review_nodes: ClassVar[tuple[str, ...]] = ()
     reviewers: ClassVar[tuple[str, ...]] = ()
     window: ClassVar[int] = 20

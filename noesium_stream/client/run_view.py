@@ -37,10 +37,10 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.canonical import canonical_json
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.agent_calls import COMMANDS, input_of
+from noesium_stream.event.rules.goal_fold import TYPES
+from noesium_stream.event.rules.goal_tree import GoalTree
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.rules.stream_pieces import Piece
-from noesium_stream.goals.fold import TYPES
-from noesium_stream.goals.goal import GoalTree
 from noesium_stream.log.generations import generations
 from noesium_stream.log.port import EventLog, Position, Types
 from noesium_stream.log.record import Record

@@ -13,6 +13,8 @@ from typing import Any, Final
 from noesium_stream.errors import GoalError
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.payload.value import to_json
+from noesium_stream.event.rules.goal_fold import PREFIX, GoalEvent, Order, folded, goal_event, why_not
+from noesium_stream.event.rules.goal_tree import Goal, GoalTree
 from noesium_stream.event.standard import (
     GoalAbandoned,
     GoalAdded,
@@ -25,8 +27,6 @@ from noesium_stream.event.standard import (
     GoalStarted,
     GoalUnblocked,
 )
-from noesium_stream.goals.fold import PREFIX, GoalEvent, Order, folded, goal_event, why_not
-from noesium_stream.goals.goal import Goal, GoalTree
 from noesium_stream.kernel.run_history import superstep
 from noesium_stream.kernel.step.position import Place, this_step
 
@@ -169,7 +169,7 @@ def _tree(place: Place) -> GoalTree:
     ]
     # Times differ between an execution and its replay, so that no node may see them.
     plain = [GoalEvent(event.order, event.event_type, event.payload) for event in earlier]
-    return folded(GoalTree(), [*plain, *here])
+    return folded(place.history.goals_before, [*plain, *here])
 
 
 def _check(tree: GoalTree, event: DomainEvent) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.goals.fold import TYPES, RunGoals, goal_event, told
+from noesium_stream.event.rules.goal_fold import TYPES, RunGoals, goal_event, told
 from noesium_stream.projection.base import BaseProjection
 
 

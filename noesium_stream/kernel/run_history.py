@@ -19,6 +19,7 @@ from noesium_stream.event.rules.approval_answers import is_complete
 from noesium_stream.event.rules.attributes import with_attributes
 from noesium_stream.event.rules.budget import Spending, call_of_run
 from noesium_stream.event.rules.effect_ledger import EFFECT_HANDLERS, EffectLedger
+from noesium_stream.event.rules.goal_tree import GoalTree
 from noesium_stream.event.rules.model_calls import ModelCalls
 from noesium_stream.event.rules.provenance import Provenance
 from noesium_stream.event.rules.run_life import ENDINGS, RunLife, evolve
@@ -46,7 +47,8 @@ class RunHistory(EffectLedger, RunLife):
         heard: marks of signals, in order, which tell a repeated one: hashes of its producer's agent id with
             its event id, and with its idempotency key.
         taken: of the signals of a name, so many are behind those that completed steps have taken.
-        dropped: so many signals of a name came before those in `signals`.
+        dropped: so many signals of a name came before those in `signals`: in earlier segments, or in the run
+            that this one is a fork of.
         carried_ids: event ids of the signals that the run's segment began with.
         segment: the number of the run's segment; the first is 1.
         calls_before: calls of other runs in earlier segments.
@@ -63,7 +65,8 @@ class RunHistory(EffectLedger, RunLife):
         unresolved, refused, expired: ends of calls that the run itself has recorded, by call id.
         remembered: what the run has written to memory, in order.
         attributes: its search attributes by name.
-        goals: the same of its goals.
+        goals: the same of its goals, in this segment.
+        goals_before: the tree of goals that the segment began with.
         forgiven: last failures of nodes (event ids) after which a compensating graph was begun again.
         migrated: the last `run.migrated`: the graph that it names begins there, with the state in it.
         pinned: the graph that the run continues with, as `GraphRef` has it.
@@ -134,6 +137,7 @@ class RunHistory(EffectLedger, RunLife):
     remembered: list[EventEnvelope] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
     goals: list[EventEnvelope] = field(default_factory=list)
+    goals_before: GoalTree = field(default_factory=GoalTree)
 
     @property
     def open(self) -> bool:
@@ -307,6 +311,8 @@ def _started(history: RunHistory, event: EventEnvelope, payload: dict[str, Any])
     if history.started is None:
         history.started = event
         history.pinned = payload["graph"]
+        for name, taken in ((payload.get("forked_from") or {}).get("taken") or {}).items():
+            history.taken[name] = history.dropped[name] = taken
 
 
 def _migrated(history: RunHistory, event: EventEnvelope, payload: dict[str, Any]) -> None:

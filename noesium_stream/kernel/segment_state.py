@@ -10,9 +10,18 @@ import dataclasses
 from typing import Any, Final
 
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.budget import Spending
 from noesium_stream.event.rules.effect_ledger import undecided
+from noesium_stream.event.rules.goal_fold import carried_tree, folded, goal_event
+from noesium_stream.event.rules.goal_tree import GoalTree
 from noesium_stream.event.standard import Carried, CarriedSignals, CarriedSpending
-from noesium_stream.event.standard.segment import MAX_HEARD
+from noesium_stream.event.standard.segment import (
+    MAX_HEARD,
+    CarriedGoal,
+    CarriedGoals,
+    CarriedRefused,
+    CarriedSlices,
+)
 
 STARTED: Final = "run.segment.started"
 MOVES: Final = frozenset({"run.migrated", STARTED})
@@ -47,13 +56,13 @@ def is_quiet(history: History) -> bool:
         or history.spending.reserved
         or history.spending.shares
         or history.spending.pending
+        or history.spending.slices.open
         or history.sought.keys() - history.invoked.keys() - history.unresolved.keys() - history.refused.keys()
     )
 
 
 def carried(history: History) -> Carried:
     """What a new segment of the run begins with beside the state; the run is quiet."""
-    spending = history.spending
     return Carried(
         signals={
             name: CarriedSignals(
@@ -65,17 +74,40 @@ def carried(history: History) -> Carried:
             for taken in [max(history.taken.get(name, 0), before)]
         },
         heard=list(history.heard)[-MAX_HEARD:],
-        spending=CarriedSpending(
-            added=dict(sorted(spending.added.items())),
-            spent=dict(sorted(spending.spent.items())),
-            unpriced=spending.unpriced,
-        ),
+        spending=_spending(history.spending),
         labels=sorted(history.provenance.everywhere),
         said=history.provenance.said[-SAID:],
         allowed=sorted(history.tools.allowed),
         calls=history.calls_made,
         notes=history.notes_now(),
         attributes=dict(sorted(history.attributes.items())),
+        goals=_goals(history),
+    )
+
+
+def _spending(spending: Spending) -> CarriedSpending:
+    slices = spending.slices
+    return CarriedSpending(
+        added=dict(sorted(spending.added.items())),
+        spent=dict(sorted(spending.spent.items())),
+        unpriced=spending.unpriced,
+        own=dict(sorted(spending.own.items())),
+        slices={
+            account: CarriedSlices(granted=slices.granted.get(account), asked=slices.asked.get(account, 0))
+            for account in sorted(slices.asked.keys() | slices.granted.keys())
+        },
+    )
+
+
+def _goals(history: History) -> CarriedGoals:
+    found = (goal_event(event) for event in history.goals)
+    tree: GoalTree = folded(history.goals_before, (event for event in found if event is not None))
+    return CarriedGoals(
+        goals=[
+            CarriedGoal(**{name: getattr(goal, name) for name in CarriedGoal.model_fields}) for goal in tree
+        ],
+        refused=[CarriedRefused(**dataclasses.asdict(one)) for one in tree.refused],
+        refusals=tree.refusals,
     )
 
 
@@ -105,6 +137,12 @@ def _take(history: History, carried_over: dict[str, Any]) -> None:
     history.spending.added.update(spending["added"])
     history.spending.spent.update(spending["spent"])
     history.spending.unpriced = spending["unpriced"]
+    # An earlier release has carried over none of these three.
+    history.spending.own.update(spending.get("own") or {})
+    for account, slices in (spending.get("slices") or {}).items():
+        history.spending.slices.carry(account, slices["granted"], slices["asked"])
+    if "goals" in carried_over:
+        history.goals_before = carried_tree(carried_over["goals"])
     history.provenance.given = frozenset(carried_over["labels"])
     history.provenance.said = carried_over["said"]
     history.tools.allowed = set(carried_over["allowed"])

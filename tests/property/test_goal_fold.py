@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noesium_stream.goals.fold import (
+from noesium_stream.event.rules.goal_fold import (
     MAX_DEPTH,
     MAX_GOALS,
     MAX_LATEST,
@@ -22,7 +22,7 @@ from noesium_stream.goals.fold import (
     folded,
     told,
 )
-from noesium_stream.goals.goal import OPEN, GoalTree
+from noesium_stream.event.rules.goal_tree import OPEN, GoalTree
 
 IDS = [f"g{number}" for number in range(6)]
 identifiers = st.sampled_from(IDS)
@@ -135,8 +135,8 @@ def test_a_deep_tree_and_a_great_many_goals_are_bounded_and_fast() -> None:
 
 
 CODE = """
-from noesium_stream.goals.fold import GoalEvent, Order, folded
-from noesium_stream.goals.goal import GoalTree
+from noesium_stream.event.rules.goal_fold import GoalEvent, Order, folded
+from noesium_stream.event.rules.goal_tree import GoalTree
 made = [
     ("goal.added", {"goal_id": name, "title": name, "depends_on": ["a", "b"] if name > "b" else []})
     for name in "abcdefg"

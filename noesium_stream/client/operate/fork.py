@@ -19,7 +19,7 @@ from noesium_stream.errors import CheckpointError, ConfigError
 from noesium_stream.event.standard import ForkRef
 from noesium_stream.event.trust.grants import grant_in
 from noesium_stream.kernel.dry_run.dry_run import DryRun, dry_run
-from noesium_stream.kernel.recording.fork import check_questions
+from noesium_stream.kernel.recording.fork import check_questions, signals_taken
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.verify.state_at import reduced_channels, state_at
 from noesium_stream.kernel.verify.verifier import ReplayTarget
@@ -138,6 +138,7 @@ async def _branch(
         capability_id=recorded.started.payload.get("capability_id"),
         values=channels,
         reduced=sorted(reduced & channels.keys()),
+        taken=signals_taken(recorded, at),
     )
     return recorded, ref
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from noesium_stream.errors import CorruptRecordError
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.goals.fold import TYPES, GoalEvent, folded, goal_event
-from noesium_stream.goals.goal import Goal, GoalTree
+from noesium_stream.event.rules.goal_fold import TYPES, GoalEvent, folded, goal_event
+from noesium_stream.event.rules.goal_tree import Goal, GoalTree
 from noesium_stream.log.generations import open_generations
 from noesium_stream.log.port import EventLog
 

@@ -70,6 +70,18 @@ class Slices:
             else:
                 self._grant(account, payload["granted"])
 
+    def carry(self, account: str, granted: Mapping[str, int | None] | None, asked: int) -> None:
+        """Begin a segment of the run with what it has been granted of an account before.
+
+        Args:
+            account: who pays.
+            granted: by kind, as in `granted`; None: nothing.
+            asked: how often it has asked.
+        """
+        self.asked[account] = asked
+        if granted is not None:
+            self.granted[account] = {kind: granted.get(kind, 0) for kind in COUNTED}
+
     def awaits(self, request_id: str) -> bool:
         """Whether a request of this id has no answer yet."""
         return request_id in self.open.values()

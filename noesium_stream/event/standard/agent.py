@@ -238,6 +238,8 @@ class ForkRef(BaseModel, defer_build=True):
 
     `step` 0 is the start. `values` are parts of the state, by channel, that differ from there on; `reduced`
     names those whose channels have a reducer, which the value bypasses. `capability_id` is the other run's.
+    `taken`: of the signals of a name, so many the steps until there have taken; the fork hears its own from
+    there on. An earlier release counts them from 0.
     """
 
     run_id: Identifier
@@ -245,6 +247,7 @@ class ForkRef(BaseModel, defer_build=True):
     capability_id: Name | None = None
     values: Object = Field(default_factory=dict)
     reduced: Names = Field(default_factory=list)
+    taken: dict[Name, Annotated[Whole, Field(ge=0)]] = Field(default_factory=dict)
 
 
 class RunRequested(StandardEvent, event_type="run.requested"):

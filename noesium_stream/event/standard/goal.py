@@ -1,8 +1,8 @@
 """Goals (RFC-1001 §5, `goalith`): what a run has set out to do, and how far it has come.
 
 Each event is about one goal of the run whose journal has it, and commits with the step that made it. What
-follows from them is a pure function of these events (`goals/fold.py`): one that is not possible, such as a
-dependency that closes a cycle, changes nothing and is named beside the tree.
+follows from them is a pure function of these events (`event/rules/goal_fold.py`): one that is not possible,
+such as a dependency that closes a cycle, changes nothing and is named beside the tree.
 """
 
 from __future__ import annotations

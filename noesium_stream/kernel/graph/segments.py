@@ -49,11 +49,8 @@ class SegmentEnd:
     def check(self, history: RunHistory, number: int) -> None:
         """Raise `SegmentDueError` if the segment ends before this superstep, of which nothing has begun."""
         if not self.due:
-            length = number - first_step(history)
-            begun = any(key[0] >= number for key in history.entered)
-            self.due = (
-                length >= self._steps and number >= self._not_before and not begun and is_quiet(history)
-            )
+            long = number - first_step(history) >= self._steps and number >= self._not_before
+            self.due = long and not any(key[0] >= number for key in history.entered) and is_quiet(history)
         if self.due:
             raise SegmentDueError
 

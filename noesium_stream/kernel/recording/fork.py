@@ -58,6 +58,15 @@ def shared_history(
     return _with_values(events, step, values, reduced)
 
 
+def signals_taken(parent: RecordedRun, step: int) -> dict[str, int]:
+    """How many signals the parent's steps until superstep `step` have taken, by name."""
+    found = dict((parent.started.payload.get("forked_from") or {}).get("taken") or {})
+    for event in shared_history(parent, step, {}):
+        for name, taken in (event.payload.get("taken") or {}).items():
+            found[name] = max(found.get(name, 0), taken)
+    return dict(sorted(found.items()))
+
+
 def check_questions(parent: RecordedRun, step: int) -> None:
     """Refuse a fork of `parent` after superstep `step` that would pass a question to certain people.
 

@@ -18,8 +18,8 @@ from noesium_stream.client.views.goals import RunTree, goal_json
 from noesium_stream.clock import to_rfc3339
 from noesium_stream.errors import GoalError
 from noesium_stream.escapes import escaped
-from noesium_stream.goals.fold import TYPES
-from noesium_stream.goals.goal import OPEN, STATUSES, Goal, GoalTree
+from noesium_stream.event.rules.goal_fold import TYPES
+from noesium_stream.event.rules.goal_tree import OPEN, STATUSES, Goal, GoalTree
 
 _SHOWN: Final = 60
 _STYLES: Final = {

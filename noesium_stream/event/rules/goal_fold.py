@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.goals.goal import Goal, GoalStatus, GoalTree, Refused
+from noesium_stream.event.rules.goal_tree import Goal, GoalStatus, GoalTree, Refused
+from noesium_stream.event.standard.segment import MAX_GOALS, MAX_REFUSED
 
 PREFIX: Final = "goal."
 TYPES: Final = (
@@ -31,13 +32,10 @@ TYPES: Final = (
     "goal.failed",
     "goal.abandoned",
 )
-MAX_GOALS: Final = 1_000
-"""Goals of one run, closed ones included."""
 MAX_DEPTH: Final = 16
 """Levels of a tree."""
 MAX_DEPENDENCIES: Final = 2_000
 """Dependencies of all goals of a run."""
-MAX_REFUSED: Final = 20
 MAX_LATEST: Final = 2_000
 """Events of one superstep that a projection orders; further ones follow in the order of the journal."""
 
@@ -119,6 +117,31 @@ def folded(tree: GoalTree, events: Iterable[GoalEvent]) -> GoalTree:
     return GoalTree(building.goals, tuple(building.refused), building.refusals)
 
 
+def carried_tree(carried: Mapping[str, Any]) -> GoalTree:
+    """The tree that a segment of a run begins with, from a payload's `CarriedGoals`.
+
+    A goal that cannot be, because its parent does not come before it or lies too deep, is named in the tree
+    and left out; so is a dependency on a goal that there is not.
+    """
+    refused = [Refused(one["event_type"], one["goal_id"], one["why"]) for one in carried["refused"]]
+    building = _Building({}, refused, carried["refusals"])
+    for one in carried["goals"]:
+        goal, goals = Goal(**{**one, "depends_on": tuple(one["depends_on"])}), building.goals
+        parent_id = goal.parent_id
+        if parent_id is not None and parent_id not in goals:
+            building.refuse("goal.added", goal.id, "there is no goal before it of which it could be a part")
+        elif parent_id is not None and len(_with_above(goals, parent_id)) >= MAX_DEPTH:
+            building.refuse("goal.added", goal.id, f"it would lie more than {MAX_DEPTH} levels deep")
+        else:
+            goals[goal.id] = goal
+    known = building.goals
+    found = {
+        goal.id: replace(goal, depends_on=tuple(one for one in goal.depends_on if one in known))
+        for goal in known.values()
+    }
+    return GoalTree(found, tuple(building.refused), building.refusals)
+
+
 def why_not(tree: GoalTree, event_type: str, payload: Payload) -> str | None:
     """Why an event would change nothing; None: it would not be refused."""
     return _CHECKS[event_type](tree.goals, payload)
@@ -134,13 +157,17 @@ class _Building:
         payload, goal_id = event.payload, event.payload["goal_id"]
         why = _CHECKS[event.event_type](self.goals, payload)
         if why is not None:
-            self.refusals += 1
-            if len(self.refused) < MAX_REFUSED:
-                self.refused.append(Refused(event.event_type, goal_id, why))
-            return
+            return self.refuse(event.event_type, goal_id, why)
         before = self.goals.get(goal_id) or Goal(goal_id, "")
         after = _CHANGES[event.event_type](before, payload)
         self.goals[goal_id] = replace(after, changed_ms=event.at_ms)
+        return None
+
+    def refuse(self, event_type: str, goal_id: str, why: str) -> None:
+        """Name an event that changes nothing."""
+        self.refusals += 1
+        if len(self.refused) < MAX_REFUSED:
+            self.refused.append(Refused(event_type, goal_id, why))
 
 
 def _check_added(goals: dict[str, Goal], payload: Payload) -> str | None:
