@@ -26,6 +26,7 @@ def order(item: str) -> str:
 
 class Clerk(BaseHitlAgent):
     agent_type = "clerk"
+    segment_steps = 4
     tools = (order,)
     mode = Mode.ACT
 

@@ -27,22 +27,24 @@ HISTORY = [
     (3, "call Bob", "Bob", True),
     (3, "who", "You are Ada.", False),
 ]
-KINDS = {
-    "run.started": "after",
-    "kernel.signal.awaited": "after",
-    "run.signalled": "after",
-    "kernel.node.entered": "before",
-    "memory.written": "before",
-    "approval.requested": "after",
-    "approval.answered": "after",
-    "tool.invoked": "after",
-    "tool.completed": "before",
-    "effect.completed": "after",
-    "conversation.turn.completed": "before",
-    "kernel.node.completed": "after",
-    "memory.retracted": "before",
-    "conversation.turn.undone": "after",
-}
+KINDS = (
+    ("run.started", "after"),
+    ("kernel.signal.awaited", "after"),
+    ("run.signalled", "after"),
+    ("kernel.node.entered", "before"),
+    ("memory.written", "before"),
+    ("approval.requested", "after"),
+    ("approval.answered", "after"),
+    ("tool.invoked", "after"),
+    ("tool.completed", "before"),
+    ("effect.completed", "after"),
+    ("conversation.turn.completed", "before"),
+    ("kernel.node.completed", "after"),
+    ("run.segment.started", "before"),
+    ("run.segment.started", "after"),
+    ("memory.retracted", "before"),
+    ("conversation.turn.undone", "after"),
+)
 """The kinds of events, and whether the process dies before or after the commit with one."""
 
 
@@ -113,15 +115,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "when"), KINDS)
 async def test_a_chat_that_was_killed_goes_on_in_the_next_process(
-    kind: str, undisturbed: Path, tmp_path: Path
+    kind: str, when: str, undisturbed: Path, tmp_path: Path
 ) -> None:
     events, view = await read(Folder(undisturbed))
     assert told(view) == HISTORY
     number = nth_of(kind, events, last=kind in ("run.signalled", "effect.completed"))
     folder = folder_with_clerk(tmp_path)
-    killed = chat(folder, list(SAID), before=("tests.support.striking", str(number), KINDS[kind]))
+    killed = chat(folder, list(SAID), before=("tests.support.striking", str(number), when))
     assert killed.returncode == -signal.SIGKILL, (killed.returncode, killed.stderr)
     events, view = await read(folder)
     lines = left(events, view, (folder.path / "orders.txt").exists())

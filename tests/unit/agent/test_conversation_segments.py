@@ -63,6 +63,10 @@ async def events_of(conversation: Conversation) -> list[EventEnvelope]:
     return [event async for event in conversation.run.events(follow=False)]
 
 
+def segments_in(events: list[EventEnvelope]) -> list[int]:
+    return [event.payload["segment"] for event in events if event.event_type == STARTED]
+
+
 async def said(conversation: Conversation, first: int, count: int) -> list[str]:
     return [
         (await conversation.process_user_message(f"m{number}")).answer
@@ -96,7 +100,7 @@ async def test_what_a_conversation_knows_is_the_same_over_its_segments(log: Even
         assert [turn.said for turn in view.live] == ["m1", "m2", "m3", "on"]
         verdict = await verify(again.run, agent_target(Diary, log))
         assert (verdict.difference, verdict.steps) == (None, 1 + 2 * 10 + 6)
-    segments = [event.payload["segment"] for event in events if event.event_type == STARTED]
+    segments = segments_in(events)
     assert segments == list(range(2, 2 + len(segments)))
     assert len(segments) >= 6
 
@@ -201,9 +205,8 @@ async def test_a_conversation_of_an_earlier_release_goes_on_in_segments() -> Non
     async with Rehearsal(Whole, clock=SystemClock()) as rehearsal:
         conversation = await rehearsal.client.start_conversation("diary", user=USER)
         await said(conversation, 1, 4)
-        assert not [event for event in await events_of(conversation) if event.event_type == STARTED]
+        assert not segments_in(await events_of(conversation))
         Whole.segment_steps = 4
         await rehearsal.crash()
         assert await said(conversation, 5, 2) == ["5, after m4", "6, after m5"]
-        segments = [e.payload["segment"] for e in await events_of(conversation) if e.event_type == STARTED]
-        assert segments[:1] == [2]
+        assert segments_in(await events_of(conversation))[:1] == [2]
