@@ -14,6 +14,7 @@ from noesium_stream.event.rules.budget import Spending
 from noesium_stream.event.rules.effect_ledger import undecided
 from noesium_stream.event.rules.goal_fold import carried_tree, folded, goal_event
 from noesium_stream.event.rules.goal_tree import GoalTree
+from noesium_stream.event.sealing.seal import is_erased
 from noesium_stream.event.standard import Carried, CarriedSignals, CarriedSpending
 from noesium_stream.event.standard.segment import (
     MAX_HEARD,
@@ -122,7 +123,8 @@ def begin(history: History, event: EventEnvelope) -> None:
     history.agent_version = payload["agent_version"]
     history.segment = payload["segment"]
     history.last_checkpoint = f"{payload['run_id']}/{payload['step'] - 1}"
-    _take(history, payload["carried"])
+    if not is_erased(event):  # else there is nothing to go on with, and the run fails when it is executed
+        _take(history, payload["carried"])
 
 
 def _take(history: History, carried_over: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ from noesium_stream.event.payload.canonical import canonical_text
 from noesium_stream.event.payload.value import dump_json
 from noesium_stream.event.record_proofs import RecordSigner, RecordVerifier
 from noesium_stream.event.sealing.keys import SubjectKeys
-from noesium_stream.event.sealing.seal import MEMORY, SEALED, Sealer
+from noesium_stream.event.sealing.seal import IMPLYING, SEALED, Sealer
 from noesium_stream.event.signing import Signer, Verifier
 from noesium_stream.event.standard.catalogue import standard_catalogue
 
@@ -182,7 +182,7 @@ class EnvelopeCodec:
             EventValidationError: the payload violates its schema, is not JSON, or is too large.
             SubjectKeyError: it is about a person, and there is no key to seal it with.
         """
-        if envelope.metadata or envelope.event_type in MEMORY:
+        if envelope.metadata or envelope.event_type in IMPLYING:
             if SEALED not in envelope.metadata:
                 self._validate(envelope)
             envelope = self.sealer.seal(envelope)

@@ -38,6 +38,9 @@ SUBJECT: Final = "data_subject"
 SEALED: Final = "sealed"
 """The entry of an encoded envelope's metadata with the sealed fields; after decoding: of an erased event."""
 MEMORY: Final = frozenset({"memory.written", "memory.deleted", "memory.retracted"})
+SEGMENT: Final = "run.segment.started"
+IMPLYING: Final = frozenset({*MEMORY, SEGMENT})
+"""Types of events whose payloads say whom they are about."""
 MAX_SUBJECTS: Final = 8
 
 _USER: Final = "user:"
@@ -58,13 +61,34 @@ def subject_entry(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def implied_subjects(event: EventEnvelope) -> tuple[str, ...]:
-    """The data subjects that follow from what an event says: of memory, the user whose scope it is about."""
+    """The data subjects that follow from what an event says.
+
+    Of memory these are the users whose scope it is about; of the beginning of a segment those of the messages
+    that are copied into it.
+    """
+    if event.event_type == SEGMENT:
+        return subjects_of_copies(event.payload)
     if event.event_type not in MEMORY:
         return ()
     scope, about = event.payload.get("scope"), event.payload.get("about")
     found = [scope] if isinstance(scope, str) and scope.startswith(_USER) else []
     found += [one for one in about if isinstance(one, str)] if isinstance(about, list) else []
     return tuple(sorted(set(found)))
+
+
+def subjects_of_copies(payload: Mapping[str, Any]) -> tuple[str, ...]:
+    """The data subjects of the messages in a payload of `run.segment.started`, sorted."""
+    carried = payload.get("carried")
+    signals = carried.get("signals") if isinstance(carried, Mapping) else None
+    found: set[str] = set()
+    for of_name in signals.values() if isinstance(signals, Mapping) else ():
+        left = of_name.get("left") if isinstance(of_name, Mapping) else None
+        for copy in left if isinstance(left, list) else ():
+            metadata = copy.get("metadata") if isinstance(copy, Mapping) else None
+            given = metadata.get(SUBJECT) if isinstance(metadata, Mapping) else None
+            named = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+            found.update(one for one in named if isinstance(one, str))
+    return tuple(sorted(found))
 
 
 def subjects_of(event: EventEnvelope) -> tuple[str, ...]:

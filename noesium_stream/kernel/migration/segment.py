@@ -11,6 +11,7 @@ from typing import Any
 
 from noesium_stream.clock import Clock
 from noesium_stream.errors import EventValidationError, MigrationError, RecordTooLargeError, StateError
+from noesium_stream.event.sealing.seal import MAX_SUBJECTS, SUBJECT, subject_entry, subjects_of_copies
 from noesium_stream.event.standard import RunMigrated, RunSegmentStarted
 from noesium_stream.kernel.journal import RunIdentity, RunJournal
 from noesium_stream.kernel.migration.migration import Migration, Version
@@ -33,6 +34,19 @@ async def position(
     point = await stand(version, tried, identity, clock, initial_state)
     same = replace(version, leaving=Migration(of=version.graph, version=version.ref.version))
     return plan(same, version, point, tried, identity.run_id)
+
+
+def _check_subjects(history: RunHistory, payload: dict[str, Any]) -> None:
+    """Refuse a segment whose record would be about more people than one can be.
+
+    Raises:
+        EventValidationError: the run and the messages that it has not taken are about more than eight.
+    """
+    own = {} if history.started is None else subject_entry(history.started.metadata)
+    given = own.get(SUBJECT, [])
+    about = {*([given] if isinstance(given, str) else given), *subjects_of_copies(payload)}
+    if len(about) > MAX_SUBJECTS:
+        raise EventValidationError(f"metadata.{SUBJECT}", f"names more than {MAX_SUBJECTS} data subjects")
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,7 @@ class RunSegments:
         try:
             check_size(payload, "the beginning of a segment", "The run")
             journal.check(event, payload)
+            _check_subjects(history, payload)
         except (EventValidationError, RecordTooLargeError, StateError):
             return False
         # 1. The end of the step is staged already: one commit with it. 2. Sent before anything is accepted:

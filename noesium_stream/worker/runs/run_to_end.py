@@ -11,12 +11,19 @@ from langchain_core.runnables import RunnableConfig
 
 from noesium_stream.agent import BaseGraphicAgent
 from noesium_stream.clock import to_rfc3339
-from noesium_stream.errors import DeadlineExceededError, PermissionDeniedError, failure_of, hint_of
+from noesium_stream.errors import (
+    CheckpointError,
+    DeadlineExceededError,
+    PermissionDeniedError,
+    failure_of,
+    hint_of,
+)
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.agent_calls import CALLS, answer_to, input_of
 from noesium_stream.event.rules.slices import DOMAIN
+from noesium_stream.event.sealing.seal import is_erased
 from noesium_stream.event.standard import (
     Compensated,
     CompensationStarted,
@@ -126,8 +133,10 @@ async def _end_unbegun(agent: BaseGraphicAgent, session: RunSession, started: Ev
 
 async def _execute(agent: BaseGraphicAgent, session: RunSession, started: dict[str, Any]) -> Any:
     """Execute the graph from where the journal ends; return the run's result, as JSON values."""
-    initial = None  # a migrated run starts with the state that its migration recorded
-    if session.history.migrated is None:
+    initial, migrated = None, session.history.migrated
+    if migrated is not None and is_erased(migrated):
+        raise CheckpointError(f"The state of run {session.run_id} is erased: it cannot go on.")
+    if migrated is None:  # else it starts with the state that its migration recorded
         asked = input_of(session.command.payload)
         initial = agent.initial_state(asked, started.get("capability_id"))
         if started.get("forked_from") is not None:
