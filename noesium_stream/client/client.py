@@ -61,8 +61,9 @@ class Client:
             configured log.
         agent_id: permanent id of this program; idempotency keys are separate for each id.
         clock: source of time and ids.
-        index: folder in which `noesium project index` keeps its state on this machine, if there is one: runs
-            are then found without reading all journals. The answers are the same.
+        index: folder in which projections keep their states of this log on this machine. Lists of runs are
+            kept there, and the next one reads later records alone; with the state of `noesium project index`
+            a run is found without reading all journals. The answers are the same.
 
     Use it as an async context manager.
     """
@@ -431,7 +432,8 @@ class Client:
             LogUnavailableError
         """
         from_ms = None if since is None else self._past_ms(since)
-        runs = RunList(self.log, [agent_type] if agent_type else await self.agent_types(), where)
+        types = [agent_type] if agent_type else await self.agent_types()
+        runs = RunList(self.log, types, where, self._folder)
         found = [
             run
             for run in await runs.read()
@@ -475,7 +477,8 @@ class Client:
         if condition == ANY_RUN or not waiting:
             return waiting
         types = [agent_type] if agent_type else known
-        runs = {(run.agent_type, run.run_id) for run in await RunList(self.log, types, condition).read()}
+        listed = RunList(self.log, types, condition, self._folder)
+        runs = {(run.agent_type, run.run_id) for run in await listed.read()}
         return [question for question in waiting if (question.agent_type, question.run_id) in runs]
 
     async def workers(self, *, agent_type: str | None = None) -> Sequence[OwnedPartition]:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from noesium_stream.client.views.runs import RUN_TYPES, RunInfo, fold_record
-from noesium_stream.client.views.waits import Owners, Place, fold_runs_at, place_of, waits_of
-from noesium_stream.client.views.where import Conditions, condition_of, from_command, fulfils, needs_status
+from noesium_stream.client.views.run_file import RunFile
+from noesium_stream.client.views.run_fold import RunFold
+from noesium_stream.client.views.runs import RUN_TYPES, RunInfo
+from noesium_stream.client.views.waits import Owners, Place, fold_runs_at, waits_of
+from noesium_stream.client.views.where import (
+    Conditions,
+    asked_of,
+    condition_of,
+    from_command,
+    fulfils,
+    needs_status,
+)
 from noesium_stream.client.views.where_expression import ANY_RUN, Expression
-from noesium_stream.errors import CorruptRecordError
-from noesium_stream.event.rules.agent_calls import COMMANDS
+from noesium_stream.errors import ProjectionError
+from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log.generations import open_generations
 from noesium_stream.log.port import EventLog
-from noesium_stream.log.record import Record
 
 OPEN: Final = ("requested", "running")
 """Statuses of runs that may wait for what `Wait` names; a deferred or stranded run has a reason."""
@@ -34,18 +43,25 @@ class RunList:
         agent_types: the agent types.
         where: a condition that a run has to fulfil (see `views.where`); to it a run whose command is not on
             the log any more has no input.
+        folder: where projections keep their states of this log on this machine: the runs are then kept there,
+            and later records alone are read. None: all are read.
 
     Raises:
         ConfigError: it is no condition.
     """
 
     def __init__(
-        self, log: EventLog, agent_types: Iterable[str], where: Conditions | Expression | None = None
+        self,
+        log: EventLog,
+        agent_types: Iterable[str],
+        where: Conditions | Expression | None = None,
+        folder: Path | None = None,
     ) -> None:
         self._log = log
         self._agent_types = tuple(agent_types)
         self._where = condition_of(where)
         self._names = self._where.names
+        self._folder = folder
         self._places: dict[tuple[str, str], Place] = {}
         self._of_command: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -57,32 +73,43 @@ class RunList:
         """
         found: list[RunInfo] = []
         for kind in self._agent_types:
-            runs: dict[str, RunInfo] = {}
-            for generation in await open_generations(self._log, kind):
-                for topic in (generation.inbox, generation.journal):
-                    until, start = await self._log.end(topic), (starts or {}).get(topic, {})
-                    async for record in self._log.read(topic, start, until=until, types=RUN_TYPES):
-                        fold_record(runs, record, kind)
-                        at = kind, record.key
-                        self._places[at] = place_of(self._places.get(at), generation, record)
-                        self._note_command(runs, record, kind)
-            found += runs.values()
+            fold = None if starts is not None else await self._kept(kind)
+            if fold is None:
+                fold = await self._fold(kind, starts or {})
+            found += fold.runs.values()
+            self._places |= {(kind, run_id): place for run_id, place in fold.places.items()}
+            self._of_command |= {(kind, run_id): noted for run_id, noted in fold.noted.items()}
         if self._where == ANY_RUN:
             return found
         if needs_status(self._where):
             await self.add_waits(found)
         return [run for run in found if self._is_wanted(run)]
 
-    def _note_command(self, runs: Mapping[str, RunInfo], record: Record, kind: str) -> None:
-        """Keep what the condition asks of a run's first command, which is the one that counts."""
-        at = kind, record.key
-        if not self._names or at in self._of_command or record.key not in runs:
-            return
+    async def _kept(self, kind: str) -> RunFold | None:
+        """The runs as they are kept on this machine; None: they are not, or the file cannot be used now."""
+        if self._folder is None:
+            return None
+        generations = await open_generations(self._log, kind)
         try:
-            if record.event_type in COMMANDS and record.unchecked.payload.get("run_id") == record.key:
-                self._of_command[at] = from_command(self._names, record.unchecked)
-        except CorruptRecordError:
-            return  # the fold of the run has passed it over, too
+            fold = await RunFile(self._log, self._folder, kind).fold(generations, asked=bool(self._names))
+        except (ProjectionError, OSError):
+            return None  # the log says the same
+        fold.noted = {
+            run_id: from_command(self._names, asked) for run_id, asked in fold.noted.items() if self._names
+        }
+        return fold
+
+    async def _fold(self, kind: str, starts: Mapping[str, Mapping[int, int]]) -> RunFold:
+        fold = RunFold(kind, self._noted if self._names else None)
+        for generation in await open_generations(self._log, kind):
+            for topic in (generation.inbox, generation.journal):
+                until, start = await self._log.end(topic), starts.get(topic, {})
+                async for record in self._log.read(topic, start, until=until, types=RUN_TYPES):
+                    fold.take(record, generation)
+        return fold
+
+    def _noted(self, command: EventEnvelope) -> dict[str, Any]:
+        return from_command(self._names, asked_of(command))
 
     def _is_wanted(self, run: RunInfo) -> bool:
         return fulfils(self._where, run, self._of_command.get((run.agent_type, run.run_id), {}))

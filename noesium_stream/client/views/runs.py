@@ -54,10 +54,11 @@ class RunInfo(RunLife):
     attributes: dict[str, Any] = field(default_factory=dict)
 
 
-def fold_record(runs: dict[str, RunInfo], record: Record, agent_type: str) -> None:
-    """Fold a record as `fold_runs` does; skip an unreadable inbox record, which becomes a dead letter.
+def fold_record(runs: dict[str, RunInfo], record: Record, agent_type: str) -> bool:
+    """Fold a record as `fold_runs` does; return whether it could be read.
 
-    So is a journal record that is wrong.
+    An unreadable inbox record, which becomes a dead letter, is passed over, and so is a journal record that
+    is wrong. An inbox is written by anyone: its commands count, and nothing else that it says of runs.
     """
     if record.topic.split(".")[3] != TopicKind.INBOX.value:
         try:
@@ -66,15 +67,17 @@ def fold_record(runs: dict[str, RunInfo], record: Record, agent_type: str) -> No
                 fold_runs(runs, event, agent_type)  # else it is the caller's own record of its call
         except WRONG as error:
             pass_over(record, error)
-        return
+            return False
+        return True
     try:
         event = record.unchecked
     except CorruptRecordError:
-        return
+        return False
     payload = event.payload
     asked = payload.get("input", payload.get("arguments", payload.get("payload")))
-    if isinstance(payload.get("run_id"), str) and isinstance(asked, dict):
+    if event.event_type in COMMANDS and isinstance(payload.get("run_id"), str) and isinstance(asked, dict):
         fold_runs(runs, event, agent_type)
+    return True
 
 
 def fold_runs(runs: dict[str, RunInfo], event: EventEnvelope, agent_type: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from noesium_stream.client.views.runs import RunInfo
 from noesium_stream.client.views.where_expression import (
@@ -137,9 +137,23 @@ def needs_status(expression: Expression) -> bool:
     return _STATUS in expression.names
 
 
-def from_command(names: Iterable[str], command: EventEnvelope) -> dict[str, Any]:
+class Asked(NamedTuple):
+    """What a command says: who asked for the run, in whose turn it starts, and its input."""
+
+    by: str
+    fairness_key: Any
+    input: dict[str, Any]
+
+
+def asked_of(command: EventEnvelope) -> Asked:
+    """What the command of a run says."""
+    fairness_key = (command.metadata or {}).get(FAIRNESS_KEY, command.producer.agent_id)
+    return Asked(principal_of(command.producer), fairness_key, input_of(command.payload))
+
+
+def from_command(names: Iterable[str], asked: Asked) -> dict[str, Any]:
     """The values of those names that the command of a run answers: of `by`, and of fields of its input."""
-    return {name: _of_command(command, name) for name in names if name not in _OF_INFO}
+    return {name: _of_command(asked, name) for name in names if name not in _OF_INFO}
 
 
 def fulfils(expression: Expression, info: RunInfo, of_command: Mapping[str, Any]) -> bool:
@@ -180,12 +194,12 @@ def _value(value: Any) -> Any:
     return value if isinstance(value, str | bool | int | float) else None
 
 
-def _of_command(command: EventEnvelope, name: str) -> Any:
+def _of_command(asked: Asked, name: str) -> Any:
     if name == "by":
-        return principal_of(command.producer)
+        return asked.by
     if name == FAIRNESS_KEY:
-        return (command.metadata or {}).get(FAIRNESS_KEY, command.producer.agent_id)
-    found: Any = input_of(command.payload)
+        return asked.fairness_key
+    found: Any = asked.input
     name = name.removeprefix(_INPUT)
     if name in found:
         return _plain(found[name])

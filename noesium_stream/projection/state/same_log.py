@@ -7,11 +7,20 @@ reveal the restore either.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from noesium_stream.errors import LogTruncatedError, StateFileError
 from noesium_stream.log.port import EventLog
 from noesium_stream.projection.event_headers import id_if_told
 from noesium_stream.projection.state.manifest import Manifest
+
+
+class Folded(NamedTuple):
+    """The last record that a state has folded of a partition; None: it has folded none."""
+
+    partition: int
+    last_offset: int | None
+    last_event_id: str | None
 
 
 async def other_logs(log: EventLog, topic: str, states: Iterable[Manifest]) -> dict[int, StateFileError]:
@@ -22,12 +31,20 @@ async def other_logs(log: EventLog, topic: str, states: Iterable[Manifest]) -> d
     Raises:
         TopicNotFoundError, LogUnavailableError
     """
+    return await other_events(
+        log,
+        topic,
+        [Folded(one.identity.partition, one.last_offset, one.last_event_id) for one in states],
+    )
+
+
+async def other_events(log: EventLog, topic: str, folded: Iterable[Folded]) -> dict[int, StateFileError]:
+    """As `other_logs`, for states that say themselves what they have folded last."""
     first, end = await log.beginning(topic), await log.end(topic)
     last = {
-        state.identity.partition: (state.last_offset, state.last_event_id)
-        for state in states
-        if state.last_offset is not None
-        and first.get(state.identity.partition, 0) <= state.last_offset < end.get(state.identity.partition, 0)
+        partition: (offset, event_id)
+        for partition, offset, event_id in folded
+        if offset is not None and first.get(partition, 0) <= offset < end.get(partition, 0)
     }
     if not last:
         return {}

@@ -15,6 +15,7 @@ from noesium_stream.cli.session import (
     log_option,
     on_log,
     opened,
+    projections_folder,
     settings,
     where_option,
 )
@@ -61,7 +62,8 @@ async def runs_command(
     another agent, its next attempt, its turn, a worker. `--status waiting` lists these.
     """
     conditions = parse_where(where)
-    async with opened(log_url) as log, Client(log) as client:
+    folder = projections_folder(settings(log_url), None)
+    async with opened(log_url) as log, Client(log, index=folder) as client:
         runs = await client.list_runs(
             agent_type=agent_type,
             status=status,
