@@ -55,6 +55,15 @@ _KEY_LENGTH: Final = 80
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
+def copied(recorded: Any) -> Any:
+    """A copy of a recorded value that shares nothing that can be changed with it."""
+    if type(recorded) is dict:
+        return {key: copied(item) for key, item in recorded.items()}
+    if type(recorded) is list:
+        return [copied(item) for item in recorded]
+    return recorded
+
+
 def to_json(value: Any, path: str, depth: int = 0) -> Any:
     """A deep copy of `value` with JSON types only (tuples become lists, models their fields).
 

@@ -15,7 +15,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from noesium_stream.errors import ConfigError, EventValidationError, KernelError, StateError
 from noesium_stream.event.payload.schema import refuse_remote_references
-from noesium_stream.event.payload.value import to_json
+from noesium_stream.event.payload.value import copied, to_json
 from noesium_stream.event.rules.approval_answers import answer_value, check_schema
 
 APPROVE: Final = "approve"
@@ -111,7 +111,7 @@ class AnswerType:
 
     def _instance(self, value: Any) -> Any:
         if self._adapter is None or value is None:
-            return value
+            return copied(value)
         try:
             return self._adapter.validate_json(json.dumps(value))
         except ValidationError as error:

@@ -30,7 +30,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
-from noesium_stream.event.payload.value import to_json
+from noesium_stream.event.payload.value import copied, to_json
 from noesium_stream.event.rules.effect_ledger import awaits_decision
 from noesium_stream.event.standard import (
     EffectCompleted,
@@ -125,14 +125,14 @@ class Effect:
                 await self._make(effect_id, call, tried + 1, refused)
             elif known.event_type == "effect.completed":
                 self._tell(effect_id, known)
-                return known.payload.get("result")
+                return copied(known.payload.get("result"))  # the node may change it
             elif awaits_decision(known):
                 decided = await self._decision(effect_id, known, tried + 1)
                 if decided is None:
                     continue
                 decision = decided.payload
                 if decision["decision"] == "result":
-                    return self.from_person(decision.get("result"))
+                    return self.from_person(copied(decision.get("result")))
                 if self._repeats(known, decision):
                     await self._perform(effect_id, call, tried + 1, intend=True)
                     continue

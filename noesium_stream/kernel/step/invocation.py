@@ -31,6 +31,7 @@ from noesium_stream.errors import (
 )
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.payload.value import copied
 from noesium_stream.event.rules.agent_calls import output_of
 from noesium_stream.event.rules.contract import Contract
 from noesium_stream.event.standard import (
@@ -284,7 +285,7 @@ class Invocation:
         payload = answer.payload
         if payload.get("error") is not None:
             return None, self._failure(payload), payload.get("began") is not False
-        output = output_of(payload)
+        output = copied(output_of(payload))
         refused = history.refused.get(call_id)
         if refused is not None:
             return None, _refusal(refused), True

@@ -19,7 +19,7 @@ from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import ApprovalExpiredError, KernelError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.payload.canonical import canonical_json
-from noesium_stream.event.payload.value import to_json
+from noesium_stream.event.payload.value import copied, to_json
 from noesium_stream.event.standard import (
     ApprovalExpired,
     ApprovalRequested,
@@ -138,7 +138,7 @@ class Waits:
         self._place.check_open()
         before = self._place.history.dropped.get(name, 0)
         index = before + self._place.occurrence(f"signal:{name}")
-        return (await self._signal(name, index)).payload.get("value")
+        return copied((await self._signal(name, index)).payload.get("value"))
 
     async def nth_signal(self, name: str, number: int) -> Signal:
         """See `Step.nth_signal`."""
@@ -146,7 +146,7 @@ class Waits:
         if number < 0:
             raise KernelError(f"The node {self._place.node} waits for signal {number}: they count from 0.")
         event = await self._signal(name, number)
-        value = event.payload.get("value")
+        value = copied(event.payload.get("value"))
         return Signal(value, event.event_id, event.producer.agent_id, event.timestamp_ms)
 
     async def _signal(self, name: str, index: int) -> EventEnvelope:
