@@ -370,6 +370,17 @@ class EventLog(Protocol):
         Raises `LogUnavailableError`.
         """
 
+    async def dismiss(self, group: str, members: Collection[str]) -> None:
+        """Tell a group that the processes of these members have died: it need not wait for their leases.
+
+        Whoever is no member is passed over. A member that lives after all joins again; what it does with its
+        partitions until then is void, as after the end of its lease.
+
+        Raises:
+            LogUnavailableError: nobody answers.
+            LogForbiddenError: this client may not read in the group.
+        """
+
     async def ensure_topics(self, specs: Sequence[TopicSpec]) -> None:
         """Create the missing topics; check the existing ones.
 

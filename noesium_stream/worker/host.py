@@ -29,6 +29,7 @@ from noesium_stream.worker.context import PartitionContext
 from noesium_stream.worker.failure_lines import WIDTH, FailureLines
 from noesium_stream.worker.own_tools import OwnTools
 from noesium_stream.worker.ownership.assignment import Assignment
+from noesium_stream.worker.ownership.member_marks import MemberMark
 from noesium_stream.worker.ownership.owner import PartitionOwner
 from noesium_stream.worker.ownership.takeovers import takeover_lines
 from noesium_stream.worker.progress_lines import LOG_ANSWERS, STILL_ANSWERS, waiting_for
@@ -98,6 +99,10 @@ class Host(ABC):
         self._joined: asyncio.Future[Subscription] | None = None
         self.agent_type = agent.agent_type
         self._started: list[BaseAgent] = []
+        self._mark = None
+        if not log.url.startswith("memory:"):
+            group = log.topology.workers(agent.agent_type)
+            self._mark = MemberMark(context.home, log, group, context.progress)
         self._answered = True
         self.leaving = ""
         self._moved = asyncio.Event()
@@ -155,6 +160,9 @@ class Host(ABC):
             types=self._types,
         )
         joined.set_result(self._subscription)
+        if self._mark is not None:
+            self._mark.hold(self._subscription.member)
+            await self._mark.dismiss_the_dead()
 
     async def wait(self) -> None:
         """Return when the host is closed; raise the error that ended it before."""
@@ -269,6 +277,8 @@ class Host(ABC):
             self.leaving = f"giving up its partitions on {self._log.url}"
             await self._subscription.close()
             self._subscription = None
+            if self._mark is not None:
+                self._mark.let_go()
             await self._say_if_possible(
                 AgentStopped(
                     agent_id=self._context.agent_ref.agent_id,

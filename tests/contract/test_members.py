@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from noesium_stream.errors import TopicNotFoundError
+from noesium_stream.errors import TenureEndedError, TopicNotFoundError
 from noesium_stream.log.port import EventLog, Subscription, TopicPartition, process_of
 from noesium_stream.log.record import Record
 from tests.support.backends import PARTITIONS, Backend, Open
-from tests.support.events import counted, sold
+from tests.support.events import counted, outgoing, sold
 from tests.support.processes import Program
 from tests.support.reading import PATIENCE_S, GroupMember, eventually, numbers
 
@@ -73,6 +73,32 @@ async def test_a_member_that_was_killed_is_no_member_any_more(backend: Backend) 
         return await log.members("group") == []
 
     await eventually(gone)
+
+
+async def test_who_is_dismissed_while_it_lives_loses_its_partitions_and_joins_again(
+    log_factory: Open,
+) -> None:
+    log, other = await log_factory(), await log_factory()
+    topic = log.topology.events("demo")
+    await log.append([counted(1, "k")])
+    member = GroupMember()
+    subscription = await log.subscribe(
+        "group", [topic], member.handle, on_assigned=member.on_assigned, on_revoked=member.on_revoked
+    )
+    await eventually(lambda: subscription.assignment == all_of(topic))
+    await other.dismiss("group", ["somebody else"])
+    await other.dismiss("nobody", [subscription.member])
+    assert member.revoked == []
+    tenure = await subscription.tenure(TopicPartition(topic, 0))
+    await other.dismiss("group", {subscription.member, "somebody else"})
+    journal = log.topology.journal("someone")
+    await log.ensure_topics([log.topology.spec(journal)])
+    with pytest.raises(TenureEndedError):  # when it is opened, or at its first commit
+        await (await log.writer("writer", tenure=tenure)).commit(outgoing([counted(2, "k")], journal, 0))
+    await eventually(lambda: member.revoked and subscription.assignment == all_of(topic))
+    assert await held(other) == {subscription.member: all_of(topic)}
+    await log.append([counted(3, "k")])
+    await eventually(lambda: 3 in numbers(member.records))
 
 
 async def test_a_member_goes_on_where_it_is_told_to(log: EventLog) -> None:

@@ -1,11 +1,11 @@
 """A worker, as a process of its own, that stops itself (SIGSTOP) at a named instant.
 
-    python -m tests.support.pausing URL FOLDER NAME never|acquire|intent|result
+    python -m tests.support.pausing URL FOLDER NAME never|acquire|intent|result [SESSION_S]
 
 Its agent pays, and says so in FOLDER/ledger as `NAME KEY`. It stops when a partition is assigned to it and
 it has not opened the writer (`acquire`), when the intent is on the log and nothing is paid (`intent`), or
 when it is paid and nothing of that is on the log (`result`). Sessions and leases are short, so that others
-take over soon.
+take over soon, or as long as it is told.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from noesium_stream.worker.ownership.owner import PartitionOwner
 SESSION_S = 2.0
 
 
-def shorten_sessions() -> None:
+def change_sessions(session_s: float) -> None:
     """For this process."""
     vars(writing).update(PROOF_S=SESSION_S / 4)
-    vars(member_config).update(SESSION_MS=round(SESSION_S * 1000), HEARTBEAT_MS=300)
-    vars(sqlite_group).update(LEASE_S=SESSION_S)
+    vars(member_config).update(SESSION_MS=round(session_s * 1000), HEARTBEAT_MS=300)
+    vars(sqlite_group).update(LEASE_S=session_s)
     sqlite_group.SqliteCoordinator.beat_s = 0.3
 
 
@@ -75,9 +75,9 @@ def tell_of_it(when: str) -> None:
     setattr(PartitionOwner, "_end", gone)  # noqa: B010
 
 
-async def main(url: str, folder: Path, name: str, when: str) -> None:
+async def main(url: str, folder: Path, name: str, when: str, session_s: float = SESSION_S) -> None:
     """Work until the process is killed."""
-    shorten_sessions()
+    change_sessions(session_s)
     tell_of_it(when)
 
     async def pay(*, idempotency_key: str) -> str:
@@ -101,4 +101,4 @@ async def main(url: str, folder: Path, name: str, when: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4]))
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4], *map(float, sys.argv[5:])))

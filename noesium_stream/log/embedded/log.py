@@ -254,6 +254,11 @@ class EmbeddedLog:
         self._check_open()
         return await self._store.members(group)
 
+    async def dismiss(self, group: str, members: Collection[str]) -> None:
+        """See `EventLog.dismiss`."""
+        await self._begin()
+        await self._store.dismiss(group, members)
+
     async def ensure_topics(self, specs: Sequence[TopicSpec]) -> None:
         """See `EventLog.ensure_topics`."""
         await self._begin()

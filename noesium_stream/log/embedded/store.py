@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from noesium_stream.errors import TopicConfigError
@@ -77,6 +77,9 @@ class Store(Protocol):
 
     async def members(self, group: str) -> list[GroupShare]:
         """See `EventLog.members`."""
+
+    async def dismiss(self, group: str, members: Collection[str]) -> None:
+        """See `EventLog.dismiss`."""
 
     def watch(self) -> None:
         """Start to report other processes' commits through `changes`."""

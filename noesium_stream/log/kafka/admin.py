@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from noesium_stream.errors import TopicNotFoundError
 from noesium_stream.log.kafka.admin_connection import REQUEST_S, AdminConnection
-from noesium_stream.log.kafka.coordinator import group_members
+from noesium_stream.log.kafka.coordinator import group_members, leave_group
 from noesium_stream.log.kafka.errors import PATIENCE_S, translated, unavailable
 from noesium_stream.log.kafka.offsets import list_offsets
 from noesium_stream.log.kafka.settings import KafkaSettings
@@ -188,11 +188,23 @@ class KafkaAdmin:
                 client_id if "/" in client_id else f"{client_id} at {host}",
                 frozenset(Partition(topic, number) for topic, numbers in partitions for number in numbers),
             )
-            for client_id, host, partitions in await group_members(
+            for _, client_id, host, partitions in await group_members(
                 self._settings, group, f"the members of {group}"
             )
         ]
         return sorted(shares, key=lambda share: share.member)
+
+    async def dismiss(self, group: str, members: Collection[str]) -> None:
+        """Leave a consumer group in the name of members that have died; see `EventLog.dismiss`.
+
+        Raises:
+            LogUnavailableError: no broker answers.
+            LogForbiddenError: it refuses the request.
+        """
+        what = f"the members of {group}"
+        for member_id, client_id, _, _ in await group_members(self._settings, group, what):
+            if client_id in members:
+                await leave_group(self._settings, group, member_id, what)
 
     async def infos(self, prefix: str) -> list[TopicInfo]:
         """All topics whose names begin with `prefix`, by name; with sizes if the brokers report them.

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from aiokafka.client import AIOKafkaClient, ConnectionGroup, CoordinationType
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from aiokafka.errors import KafkaError, MetadataEmptyBrokerList, NoError, for_code
+from aiokafka.errors import KafkaError, MetadataEmptyBrokerList, NoError, UnknownMemberIdError, for_code
 from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.group import LeaveGroupRequest
 from aiokafka.protocol.types import (
     CompactArray,
     CompactString,
@@ -85,6 +87,7 @@ class _DescribeTransactions(Request[_Question]):
 class Member(NamedTuple):
     """A member of a consumer group, and its partitions by topic."""
 
+    member_id: str
     client_id: str
     host: str
     partitions: list[tuple[str, list[int]]]
@@ -101,7 +104,14 @@ async def producer_epoch(settings: KafkaSettings, transactional_id: str, what: s
         LogForbiddenError, LogUnsupportedError: it refuses the request, or is older than Kafka 3.0.
     """
     question = _DescribeTransactions(transactional_id)
-    answer = await _asked(settings, CoordinationType.TRANSACTION, transactional_id, question, what)
+    answer = await _asked(
+        settings,
+        CoordinationType.TRANSACTION,
+        transactional_id,
+        question,
+        what,
+        lambda answer: answer.transaction_states[0][0],
+    )
     _, _, _, _, _, producer_id, epoch, _, _ = answer.transaction_states[0]
     return int(producer_id) << 16 | int(epoch)
 
@@ -113,9 +123,27 @@ async def group_members(settings: KafkaSettings, group: str, what: str) -> list[
         LogUnavailableError: no coordinator answers, or it refuses this client.
         LogForbiddenError: it refuses the request.
     """
-    answer = await _asked(settings, CoordinationType.GROUP, group, DescribeGroupsRequest([group]), what)
+    question = DescribeGroupsRequest([group])
+    answer = await _asked(
+        settings, CoordinationType.GROUP, group, question, what, lambda answer: answer.groups[0][0]
+    )
     members = answer.groups[0][5]
-    return [Member(one[1], one[2], _assigned(one[4])) for one in members]
+    return [Member(one[0], one[1], one[2], _assigned(one[4])) for one in members]
+
+
+async def leave_group(settings: KafkaSettings, group: str, member_id: str, what: str) -> None:
+    """Leave a consumer group in the name of a member; one that has left by now is no error.
+
+    Raises:
+        LogUnavailableError: no coordinator answers, or it refuses this client.
+        LogForbiddenError: it refuses the request.
+    """
+
+    def code(answer: Any) -> int:
+        found = int(answer.error_code)
+        return NoError.errno if found == UnknownMemberIdError.errno else found
+
+    await _asked(settings, CoordinationType.GROUP, group, LeaveGroupRequest(group, member_id), what, code)
 
 
 def _assigned(assignment: bytes) -> list[tuple[str, list[int]]]:
@@ -124,13 +152,29 @@ def _assigned(assignment: bytes) -> list[tuple[str, list[int]]]:
     return list(ConsumerProtocolMemberAssignment.decode(assignment).assignment)
 
 
-async def _asked(settings: KafkaSettings, kind: CoordinationType, key: str, question: Any, what: str) -> Any:
-    """The answer to a request about one group or id; repeated while its coordinator is not available."""
+async def _asked(
+    settings: KafkaSettings,
+    kind: CoordinationType,
+    key: str,
+    question: Any,
+    what: str,
+    code: Callable[[Any], int],
+) -> Any:
+    """The answer to a request about one group or id; repeated while its coordinator is not available.
+
+    Args:
+        settings: of the log.
+        kind: of the coordinator.
+        key: the group or the id.
+        question: the request.
+        what: for errors.
+        code: finds the error's code in an answer.
+    """
     deadline = time.monotonic() + PATIENCE_S
     while True:
         client = AIOKafkaClient(**settings.aiokafka(), request_timeout_ms=round(_REQUEST_S * 1000))
         try:
-            return await _answered(client, kind, key, question)
+            return await _answered(client, kind, key, question, code)
         except KafkaError as error:
             if not error.retriable or time.monotonic() > deadline:
                 raise translated_aio(error, settings.bootstrap, what) from error
@@ -139,14 +183,15 @@ async def _asked(settings: KafkaSettings, kind: CoordinationType, key: str, ques
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _answered(client: AIOKafkaClient, kind: CoordinationType, key: str, question: Any) -> Any:
+async def _answered(
+    client: AIOKafkaClient, kind: CoordinationType, key: str, question: Any, code: Callable[[Any], int]
+) -> Any:
     await client.bootstrap()
     if not client.cluster.brokers():
         raise MetadataEmptyBrokerList  # a broker that has just started
     coordinator = await client.coordinator_lookup(kind, key)
     answer: Any = await client.send(coordinator, question, group=ConnectionGroup.COORDINATION)
-    field = "transaction_states" if kind is CoordinationType.TRANSACTION else "groups"
-    error = for_code(getattr(answer, field)[0][0])
+    error = for_code(code(answer))
     if error is not NoError:
         raise error(key)
     return answer

@@ -7,7 +7,7 @@ event loop, for single envelopes and live tails. Blocking calls run on threads o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Final
@@ -281,6 +281,11 @@ class KafkaLog:
         """See `EventLog.members`."""
         self._check_open()
         return await self.admin.members(f"{self._topology.namespace}.{group}")
+
+    async def dismiss(self, group: str, members: Collection[str]) -> None:
+        """See `EventLog.dismiss`."""
+        self._check_open()
+        await self.admin.dismiss(f"{self._topology.namespace}.{group}", members)
 
     async def ensure_topics(self, specs: Sequence[TopicSpec]) -> None:
         """See `EventLog.ensure_topics`."""

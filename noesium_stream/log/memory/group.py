@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from noesium_stream.log.embedded.group import Claim, Plan, assign
 from noesium_stream.log.embedded.store import Topic
@@ -24,6 +24,14 @@ class GroupTable:
         """Whether this member still holds a partition, in this epoch."""
         return self.owners.get(tp) == member and self.epochs[tp] == epoch
 
+    def drop(self, members: Collection[str]) -> None:
+        """Free what these members hold; whoever is no member is passed over."""
+        for member in members:
+            self.members.pop(member, None)
+        for tp in [tp for tp, owner in self.owners.items() if owner in members]:
+            del self.owners[tp]
+        self.generation += 1
+
 
 class MemoryCoordinator:
     """A member of a group in this process; it cannot vanish, so there are no leases."""
@@ -38,6 +46,7 @@ class MemoryCoordinator:
 
     def _join(self, topics: Mapping[str, int]) -> None:
         table = self._table
+        self._topics = topics
         table.members[self._member] = frozenset(topics)
         table.partitions.update(
             TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)
@@ -52,8 +61,10 @@ class MemoryCoordinator:
         return self._seen != self._table.generation
 
     async def poll(self) -> Plan:
-        """Take free partitions; report those to release."""
+        """Take free partitions; report those to release. Who was dismissed joins again."""
         table = self._table
+        if self._member not in table.members:
+            self._join(self._topics)
         target = assign(table.members, table.partitions, table.owners)
         for tp, member in target.items():
             if member == self._member and tp not in table.owners:
@@ -93,5 +104,4 @@ class MemoryCoordinator:
 
     async def leave(self) -> None:
         """Release everything."""
-        self._table.members.pop(self._member, None)
-        await self.release([tp for tp, owner in self._table.owners.items() if owner == self._member])
+        self._table.drop([self._member])

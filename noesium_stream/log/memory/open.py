@@ -3,7 +3,7 @@ interleave. `memory://name` is shared by all that open this name, until the last
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from noesium_stream.clock import Clock
@@ -91,6 +91,12 @@ class _Opened:
     async def members(self, group: str) -> list[GroupShare]:
         table = self.shared.groups.get(group) or GroupTable()
         return shares(table.members, table.owners)
+
+    async def dismiss(self, group: str, members: Collection[str]) -> None:
+        table = self.shared.groups.get(group)
+        if table is not None:
+            table.drop(members)
+            self.changes.notify()
 
     async def close(self) -> None:
         await self.shared.markers_written()

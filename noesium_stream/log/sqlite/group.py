@@ -59,6 +59,24 @@ def group_shares(path: Path, connection: sqlite3.Connection, group: str, now_ms:
     )
 
 
+def drop_members(connection: sqlite3.Connection, group: str, members: Iterable[str]) -> None:
+    """Free what these members of a group hold; runs within the caller's transaction."""
+    for member in members:
+        connection.execute("DELETE FROM grp_member WHERE grp = ? AND member = ?", (group, member))
+        connection.execute(
+            "UPDATE grp_partition SET owner = NULL WHERE grp = ? AND owner = ?", (group, member)
+        )
+    _count_up(connection, group)
+
+
+def _count_up(connection: sqlite3.Connection, group: str) -> None:
+    connection.execute(
+        "INSERT INTO grp(name, generation) VALUES(?, 1) "
+        "ON CONFLICT(name) DO UPDATE SET generation = generation + 1",
+        (group,),
+    )
+
+
 def is_held(connection: sqlite3.Connection, tenure: MemberTenure) -> bool:
     """Whether the group still leaves a partition to the member; runs within the caller's transaction."""
     group, member, tp, epoch = tenure
@@ -213,7 +231,7 @@ class SqliteCoordinator:
     async def leave(self) -> None:
         """Release everything."""
         try:
-            await self._transact(lambda: self._drop(self._member))
+            await self._transact(lambda: drop_members(self._connection, self._group, [self._member]))
         finally:
             self._life.let_go()
         self._tell()
@@ -232,8 +250,8 @@ class SqliteCoordinator:
         ).fetchall()
         late = set(self._leases.expired(leases, now_ms, self._clock.monotonic(), LEASE_S))
         late.update(member for member, _ in leases if self._life.has_died(member))
-        for member in sorted(late):
-            self._drop(member)
+        if late:
+            drop_members(self._connection, self._group, sorted(late))
         self._others = [member for member, _ in leases if member not in late]
         lease_ms = now_ms + round(LEASE_S * 1000)
         renewed = execute(
@@ -247,12 +265,6 @@ class SqliteCoordinator:
             )
             self._count_up()
         return bool(late) or not renewed
-
-    def _drop(self, member: str) -> None:
-        execute = self._connection.execute
-        execute("DELETE FROM grp_member WHERE grp = ? AND member = ?", (self._group, member))
-        execute("UPDATE grp_partition SET owner = NULL WHERE grp = ? AND owner = ?", (self._group, member))
-        self._count_up()
 
     def _take(self, tp: TopicPartition) -> Claim:
         [(epoch, offset)] = self._connection.execute(
@@ -279,11 +291,7 @@ class SqliteCoordinator:
         return int(row[0]) if row else 0
 
     def _count_up(self) -> None:
-        self._connection.execute(
-            "INSERT INTO grp(name, generation) VALUES(?, 1) "
-            "ON CONFLICT(name) DO UPDATE SET generation = generation + 1",
-            (self._group,),
-        )
+        _count_up(self._connection, self._group)
 
     async def _transact(self, work: Callable[[], T]) -> T:
         def whole() -> T:

@@ -28,7 +28,7 @@ from noesium_stream.log.port import GroupShare, LogWriter, Position
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.log.sqlite.chunk import pack, pack_one
 from noesium_stream.log.sqlite.file import connect, corrupt, is_busy, patiently, translate
-from noesium_stream.log.sqlite.group import SqliteCoordinator, group_shares, is_held
+from noesium_stream.log.sqlite.group import SqliteCoordinator, drop_members, group_shares, is_held
 from noesium_stream.log.sqlite.read import Partitions, Tail, statements
 from noesium_stream.log.sqlite.wake import OpenFile, Waker
 from noesium_stream.log.sqlite.writer import SqliteWriter, WriterFencedError
@@ -378,6 +378,11 @@ class SqliteStore:
         """See `EventLog.members`."""
         now_ms = self.clock.now_ms()
         return await patiently(self.path, lambda: group_shares(self.path, self._groups, group, now_ms))
+
+    async def dismiss(self, group: str, members: Collection[str]) -> None:
+        """See `EventLog.dismiss`."""
+        await self.transact(lambda: drop_members(self.connection, group, members))
+        self.tell()
 
     async def close(self) -> None:
         """Close the file."""
