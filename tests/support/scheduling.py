@@ -24,7 +24,7 @@ from noesium_stream.log.port import Outgoing, Position
 from noesium_stream.testing.hooked import Commit, HookedLog
 from noesium_stream.worker import Worker
 from tests.support.events import catalogue
-from tests.support.pausing import shorten_sessions
+from tests.support.pausing import SESSION_S, change_sessions
 from tests.support.sample_agents import Echo
 
 _NUMBER = 2
@@ -85,7 +85,7 @@ async def _sent(send: Callable[[], Any]) -> list[Position]:
 async def main(url: str, home: Path, point: str) -> None:
     """Work until the process is killed."""
     if point.endswith("stop"):
-        shorten_sessions()
+        change_sessions(SESSION_S)
     log: Any = DyingLog(await open_log(url, catalogue=catalogue()), point)
     async with Worker(log, [Scheduler, Echo], home=home) as worker:
         print("at work", flush=True)
