@@ -60,7 +60,7 @@ async def restate(modules: Path, folder: Path) -> AsyncIterator[dict[str, Any]]:
         "RESTATE_ADVERTISED_ADDRESS": f"http://127.0.0.1:{node}",
         "RESTATE_LISTEN_MODE": "tcp",
         "RESTATE_LOG_FILTER": "warn",
-        "DO_NOT_TRACK": "1",
+        "RESTATE_DISABLE_TELEMETRY": "true",
     }
     command = [found[0], "--no-logo", "--base-dir", folder / "data", "--node-name", "bench"]
     async with running(command, folder.parent / f"{folder.name}.server", settings) as server:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
+import string
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -84,8 +86,9 @@ async def talk(asked: Asked, conversation: One) -> None:
 
 
 def text(asked: Asked, number: int) -> str:
-    """The message with this number: unlike the others, and of the wanted length."""
-    return f"{number} ".ljust(asked["bytes"], "abcdefghijklmnopqrstuvwxyz"[number % 26])
+    """The message with this number, of the wanted length: random letters, which hardly compress."""
+    letters = random.Random(number).choices(string.ascii_letters + " ", k=asked["bytes"])
+    return "".join(letters)
 
 
 def main(worker: Callable[[Asked], Awaitable[None]], client: Callable[[Asked], Awaitable[None]]) -> None:
