@@ -165,7 +165,13 @@ class HandlerBench:
         java = shutil.which("java")
         if java is None:
             raise NotInstalledError("java is not installed")
-        command = [java, "-cp", f"{built / 'target' / 'classes'}:{built / 'lib'}/*", "bench.Handle"]
+        command = [
+            java,
+            f"-Djava.io.tmpdir={folder}",
+            "-cp",
+            f"{built / 'target' / 'classes'}:{built / 'lib'}/*",
+            "bench.Handle",
+        ]
         jvm = await stack.enter_async_context(running(command, errors))
         await jvm.said("ready")
         stack.push_async_callback(asyncio.to_thread, remove_topics, self._bootstrap, f"-{system.name}-")
