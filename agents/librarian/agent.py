@@ -1,4 +1,9 @@
-"""The librarian as an agent: indexes its folder when it starts, then answers `corpus.search`."""
+"""The librarian as an agent: indexes its folder when it starts, then answers `corpus.search`.
+
+A search is a tool call: judged, and on the log with what it found. With `--remember` it keeps in its memory
+what was asked and which passages of which documents it answered with, and says of a query that comes again
+since when it is known, and whether it finds the same as then.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +21,23 @@ from agents.documents.listing import checked_root, corpus_id
 from agents.librarian.capability import CORPUS_SEARCH, DEFAULT_LIMIT, MOST_PASSAGES
 from agents.librarian.index import CorpusIndex, is_damage
 from agents.librarian.indexing import Summary, bring_up_to_date, count_of_files, skipped_lines
+from agents.librarian.toolkit import CORPUS_ID, LibrarianToolkit
 from noesium_stream.agent import AgentContext, BaseGraphicAgent
+from noesium_stream.agent.findings import Findings, places_of
 from noesium_stream.errors import CapabilityError, LogFullError
-from noesium_stream.kernel import kernel_node
+from noesium_stream.kernel import current_step, kernel_node
 from noesium_stream.private_files import make_folder
 
-_CORPUS_ID = re.compile(r"[a-z0-9-]{1,64}")
+_CORPUS_ID = re.compile(CORPUS_ID)
 
 
 class LibrarianOptions(BaseModel):
     """What the librarian can be told."""
 
     docs: Path = Field(default=Path("."), description="Folder with the documents.")
+    remember: bool = Field(
+        default=False, description="Remember answers with their passages, and say what was answered before."
+    )
 
 
 class SearchState(TypedDict, total=False):
@@ -43,16 +53,19 @@ class Librarian(BaseGraphicAgent):
     """Finds passages in documents; serves its own folder and what was indexed under its home before."""
 
     agent_type = "librarian"
-    version = "2.0.0"
+    version = "2.1.0"
     Options = LibrarianOptions
     capabilities = (CORPUS_SEARCH,)
+    permissions = ("documents:read",)
 
     def __init__(self, options: BaseModel, context: AgentContext) -> None:
         super().__init__(options, context)
         self.options = LibrarianOptions.model_validate(options.model_dump())
         self._root = checked_root(self.options.docs)
-        self._corpus = corpus_id(self._root)
+        self.corpus = corpus_id(self._root)
         self._folder = context.home.expanduser().resolve() / "corpora"
+        # Of the instance: it searches this worker's indexes.
+        self.tools = (LibrarianToolkit(self.find),)  # type: ignore[misc]
 
     async def start(self) -> None:
         """Bring the index of the folder up to date.
@@ -101,18 +114,48 @@ class Librarian(BaseGraphicAgent):
     @kernel_node(deterministic=False, entropy_sources=["index"])
     async def search(self, state: SearchState) -> dict[str, Any]:
         """Look the query up in the corpus."""
-        corpus = state.get("corpus") or self._corpus
-        index = self._index(corpus)
         query, limit = state["query"], state.get("limit", DEFAULT_LIMIT)
+        corpus = state.get("corpus") or self.corpus
+        self._check(corpus)
+        output = await current_step().tool("search_corpus", query=query, limit=limit, corpus=corpus)
+        return {"output": await self._known(query, corpus, output) if self.options.remember else output}
+
+    async def find(self, query: str, limit: int, corpus: str) -> dict[str, Any]:
+        """The output of `corpus.search`, from the index of the corpus.
+
+        Raises:
+            CapabilityError: there is none of this id under this home.
+        """
+        index = self._index(corpus)
         try:
             output = await asyncio.to_thread(index.search, query, limit)
         except sqlite3.DatabaseError as error:
-            if not is_damage(error) or corpus != self._corpus:
+            if not is_damage(error) or corpus != self.corpus:
                 raise
             self.context.progress(f"the index {index.path} is damaged and is made anew")
             await self._bring_up_to_date()
             output = await asyncio.to_thread(index.search, query, limit)
-        return {"output": {"corpus": corpus, **output}}
+        return {"corpus": corpus, **output}
+
+    async def _known(self, query: str, corpus: str, output: dict[str, Any]) -> dict[str, Any]:
+        """The output with what is remembered of the query; what is found now is remembered if it is new."""
+        findings, passages = Findings(self.memory), output["passages"]
+        before = await findings.recall(query, corpus)
+        same = before is not None and before["citations"] == places_of(passages)
+        if passages and not same:
+            await findings.remember(query, passages[0]["text"], passages, corpus)
+        if before is None:
+            return output
+        return {**output, "earlier": {"since": before["since"], "same": same}}
+
+    def _check(self, corpus: str) -> None:
+        """Refuse what is no id of a corpus: it comes from outside, and must not lead out of the folder.
+
+        Raises:
+            CapabilityError
+        """
+        if not _CORPUS_ID.fullmatch(corpus):
+            raise self._no_corpus(corpus)
 
     def _index(self, corpus: str) -> CorpusIndex:
         """The index of a corpus.
@@ -120,14 +163,17 @@ class Librarian(BaseGraphicAgent):
         Raises:
             CapabilityError: there is none of this id under this home.
         """
+        self._check(corpus)
         path = self._folder / f"{corpus}.db"
-        # the id comes from outside: it must not lead out of the folder
-        if not _CORPUS_ID.fullmatch(corpus) or (corpus != self._corpus and not path.is_file()):
-            raise CapabilityError(
-                f"There is no corpus {corpus!r} at this librarian, whose documents are in {self._root}.",
-                hint=f"Its own is {self._corpus!r}. For another folder start a librarian with --docs DIR.",
-            )
+        if corpus != self.corpus and not path.is_file():
+            raise self._no_corpus(corpus)
         return CorpusIndex(path)
+
+    def _no_corpus(self, corpus: str) -> CapabilityError:
+        return CapabilityError(
+            f"There is no corpus {corpus!r} at this librarian, whose documents are in {self._root}.",
+            hint=f"Its own is {self.corpus!r}. For another folder start a librarian with --docs DIR.",
+        )
 
     async def _bring_up_to_date(self) -> Summary:
         loop = asyncio.get_running_loop()
@@ -141,7 +187,7 @@ class Librarian(BaseGraphicAgent):
             asyncio.to_thread(
                 bring_up_to_date,
                 self._root,
-                CorpusIndex(self._folder / f"{self._corpus}.db"),
+                CorpusIndex(self._folder / f"{self.corpus}.db"),
                 clock=self.context.clock,
                 progress=progress,
                 stop=stop,

@@ -63,9 +63,19 @@ _PASSAGE: Final[dict[str, Any]] = {
     },
 }
 
+_EARLIER: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["since", "same"],
+    "properties": {
+        "since": {"type": "string", "format": "date", "description": "When this was answered last."},
+        "same": {"type": "boolean", "description": "Whether by the same passages."},
+    },
+    "description": "Of a librarian that remembers, if it has answered this query before.",
+}
+
 CORPUS_SEARCH: Final = Capability(
     id="corpus.search",
-    version="2.0.0",
+    version="2.1.0",
     description="Finds the passages of a folder of documents for a query, by its words and by its meaning.",
     capability_type=CapabilityType.SUBAGENT,
     input_schema={
@@ -98,6 +108,7 @@ CORPUS_SEARCH: Final = Capability(
                 "description": "In how many passages each word or phrase of the query occurs.",
             },
             "passages": {"type": "array", "items": _PASSAGE, "description": "Best first."},
+            "earlier": _EARLIER,
         },
     },
     side_effects=SideEffectClass.PURE,

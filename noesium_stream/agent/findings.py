@@ -1,4 +1,4 @@
-"""`Findings`: what a researcher has found, remembered across runs, with the passages that it rests on."""
+"""`Findings`: what an agent has found, remembered across runs, with the passages that it rests on."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Findings:
             citations: the passages, each with its `path` and, if known, `start_line` and `end_line`.
             corpus: in which documents.
         """
-        named = [_place(one) for one in citations[:MAX_CITATIONS] if isinstance(one.get("path"), str)]
+        named = places_of(citations)
         documents = [place.partition("#")[0] for place in named]
         return await self.memory.write(
             key_of(question, corpus),
@@ -72,6 +72,11 @@ def key_of(question: str, corpus: str | None) -> str:
     """The key of a question in a corpus."""
     plain = " ".join(question.lower().split())
     return PREFIX + sha256(f"{corpus or ''}\n{plain}".encode()).hexdigest()[:24]
+
+
+def places_of(citations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Citations as a finding keeps them: `PATH#FIRST-LAST`, or `PATH`, `MAX_CITATIONS` at most."""
+    return [_place(one) for one in citations[:MAX_CITATIONS] if isinstance(one.get("path"), str)]
 
 
 def _place(citation: Mapping[str, Any]) -> str:

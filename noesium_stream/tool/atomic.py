@@ -85,6 +85,8 @@ class AtomicTool:
         max_concurrency: calls at the same time in one process; None: as many as there are.
         max_retries: how often the executor repeats a failed call of a tool that is not external.
         version: semantic version of the definition.
+        whole: its result stays in the event, however large: for a node, which needs all of it. Otherwise a
+            large one is set aside, and a model reads on where it wants to.
         function: serves it; None: it cannot be called here (a definition that was read).
         find_needs: finds what a call needs beside `permissions`; None: nothing.
     """
@@ -104,6 +106,7 @@ class AtomicTool:
     max_concurrency: int | None = None
     max_retries: int = 0
     version: str = "1.0.0"
+    whole: bool = field(default=False, compare=False)
     function: ToolFunction | None = field(default=None, compare=False, repr=False)
     find_needs: NeedsFinder | None = field(default=None, compare=False, repr=False)
 

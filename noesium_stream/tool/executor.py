@@ -274,10 +274,11 @@ class ToolExecutor:
         return leg_record(value if unfinished else await self._recordable(tool, value))
 
     async def _recordable(self, tool: AtomicTool, value: Any) -> Any:
-        """A result in the form in which it is recorded, without secrets, large ones set aside."""
+        """A result in the form in which it is recorded: without secrets, a large one set aside or `whole`."""
         result = _json_of(tool, value, checked=True)
         try:
-            return await self.set_aside(redacted(result, tool.output_schema))
+            shown = redacted(result, tool.output_schema)
+            return shown if tool.whole else await self.set_aside(shown)
         except ToolError as error:
             if tool.side_effect_class is SideEffectClass.EXTERNAL:
                 raise OutcomeUnknownError(f"it was done, and its result is lost: {error.message}") from error

@@ -75,7 +75,7 @@ def test_they_are_found_where_nothing_else_is(place: Path) -> None:
     said = load(place, {}, "agents.researcher", "agents.librarian")
     assert said == [
         "agents.researcher agents.researcher.agent 2.0.0",
-        "agents.librarian agents.librarian.agent 2.0.0",
+        "agents.librarian agents.librarian.agent 2.1.0",
     ]
 
 

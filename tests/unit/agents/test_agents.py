@@ -27,6 +27,7 @@ from noesium_stream.errors import CapabilityError, ConfigError, RunFailedError
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.llm import JournaledLLM, ModelParameters
 from noesium_stream.log import EventLog, open_log
+from noesium_stream.tool.content.set_aside import LIMIT_BYTES
 from noesium_stream.worker import Worker
 from tests.support.corpora import BRACKWATER, write_files
 from tests.support.reading import PATIENCE_S
@@ -87,9 +88,8 @@ def librarian(docs: Path, home: Path, lines: list[str] | None = None) -> Librari
 
 
 async def search(agent: Librarian, **input: Any) -> dict[str, Any]:
-    state = await agent.graph.ainvoke(agent.initial_state(input, "corpus.search"))
-    output: dict[str, Any] = agent.result(state)
-    return output
+    asked = agent.initial_state(input, "corpus.search")
+    return await agent.find(asked["query"], asked["limit"], asked["corpus"] or agent.corpus)
 
 
 @pytest.mark.parametrize("agent", ["agents.researcher", "agents.librarian"])
@@ -167,6 +167,25 @@ async def test_a_model_that_obeys_a_document_is_not_believed(log: EventLog, tmp_
     assert "money" not in result["answer"]
     assert "2 sentences of the model were left out" in result["answer"]
     assert result["citations"][0]["path"] == "a.md"
+
+
+async def test_a_search_is_a_tool_call_that_is_judged_and_stays_whole(log: EventLog, tmp_path: Path) -> None:
+    async with worker(log, tmp_path), Client(log) as client:
+        run = await client.start("librarian", {"query": "station sensor battery", "limit": 100})
+        result = await run.result(timeout=PATIENCE_S)
+        events = [event async for event in run.events() if event.event_type.startswith("tool.")]
+        refused = await client.start("librarian", {"query": "x"}, permissions=["documents:read:other"])
+        with pytest.raises(RunFailedError, match="search_corpus needs 'documents:read:brackwater-"):
+            await refused.result(timeout=PATIENCE_S)
+        denied = [
+            event.event_type async for event in refused.events() if event.event_type.startswith("tool.")
+        ]
+    assert [event.event_type for event in events] == ["tool.invoked", "tool.completed"]
+    assert events[0].payload["tool_name"] == "search_corpus"
+    assert events[0].payload["input"]["corpus"] == corpus_id(BRACKWATER)
+    assert len(json.dumps(result)) > LIMIT_BYTES, "larger than what is set aside for a model"
+    assert len(result["passages"]) > 12
+    assert "tool.invoked" not in denied
 
 
 async def test_an_unknown_corpus_fails_the_run_with_one_clear_line(log: EventLog, tmp_path: Path) -> None:

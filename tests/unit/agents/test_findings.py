@@ -1,4 +1,4 @@
-"""A researcher that remembers: across runs, with passages as sources, and nothing else where it does not."""
+"""Researcher and librarian that remember, across runs, with passages as sources."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 from agents.librarian import Librarian, LibrarianOptions
 from agents.researcher import Researcher, ResearcherOptions
 from noesium_stream.client import Client
+from noesium_stream.clock import to_datetime
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log import open_log
 from noesium_stream.memory import memory_of
+from noesium_stream.memory.queries import why
 from noesium_stream.worker import Worker
-from tests.support.corpora import BRACKWATER
+from tests.support.corpora import BRACKWATER, write_files
 from tests.support.reading import PATIENCE_S
 
 QUESTION = "What does SQLite survive?"
@@ -43,4 +45,42 @@ async def test_an_answer_is_remembered_with_its_passages_and_gone_with_one_of_th
         await memory.retract("document:docs/architecture.md")
         assert "earlier" not in await ask(QUESTION)
         memory.close()
+    await log.close()
+
+
+async def test_a_librarian_says_since_when_it_knows_a_query_and_from_which_documents(tmp_path: Path) -> None:
+    docs = write_files(
+        tmp_path / "docs",
+        {"a.md": "# Tide\n\nThe tide turns twice a day.\n", "b.md": "# Rain\n\nIt rains.\n"},
+    )
+    log = await open_log("memory://")
+
+    async def ask(query: str, *, remember: bool = True) -> dict[str, object]:
+        options = LibrarianOptions(docs=docs, remember=remember)
+        async with Worker(log, [(Librarian, options)], home=tmp_path / "home"), Client(log) as client:
+            run = await client.start("librarian", {"query": query})
+            result: dict[str, object] = await run.result(timeout=PATIENCE_S)
+            return result
+
+    memory = memory_of(log, tmp_path, AgentRef("test", "client", "local", "1"), "agent:librarian")
+    assert "earlier" not in await ask("tide", remember=False)
+    assert await memory.query() == []
+    assert "earlier" not in await ask("tide")
+    (item,) = await memory.query()
+    # The label of the tool's result came by itself.
+    assert {"document:a.md", "document:a.md#3-3", "label:document"} <= set(item.sources)
+    assert (item.value["question"], item.value["answer"]) == ("tide", "The tide turns twice a day.")
+    (because,) = why(memory.durable.store, "agent:librarian", item.key)
+    assert (because.fact.id, because.role, because.status) == (item.id, "is", "live")
+    again = await ask("Tide")
+    assert again["earlier"] == {"since": to_datetime(item.at_ms).date().isoformat(), "same": True}
+    assert [one.id for one in await memory.query()] == [item.id], "the same is not written again"
+
+    write_files(docs, {"c.md": "# Mill\n\nThe mill follows the tide.\n"})
+    assert (await ask("tide"))["earlier"] == {**again["earlier"], "same": False}  # type: ignore[dict-item]
+    (newer,) = await memory.query()
+    assert {"document:a.md", "document:c.md"} <= set(newer.sources)
+    await memory.retract("document:a.md")
+    assert "earlier" not in await ask("tide")
+    memory.close()
     await log.close()
