@@ -43,5 +43,5 @@ def test_the_guide_works_as_it_is_written(tmp_path: Path) -> None:
     found = reader.bash("found")
     assert found.stdout.count("The tide at Brackwater turns every six hours") >= 2
     assert found.stdout.count("Answered like this on ") == 1
-    assert "1 facts are gone" in found.stderr
+    assert "2 facts are gone" in found.stderr
     reader.end()
