@@ -7,7 +7,6 @@ when it does not match, and no fold reads it.
 from __future__ import annotations
 
 import asyncio
-import re
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from noesium_stream.memory.fact import Fact
 from noesium_stream.memory.fold import COLUMNS, fact_of
 from noesium_stream.memory.item import MemoryItem, items_of
 from noesium_stream.memory.store import MemoryStore
+from noesium_stream.memory.words import WORD, by_words
 from noesium_stream.private_files import make_folder
 from noesium_stream.projection.builtin.semantic import Embedder
 from noesium_stream.projection.fold_guard import Nondeterministic, refuse_in_fold
@@ -47,7 +47,6 @@ _WIDE: Final = 4
 _BATCH: Final = 5_000
 _MAX_TEXT: Final = 20_000
 _PLAIN: Final = frozenset({str, int, float})
-_WORD: Final = re.compile(r"\w+")
 PAGE_BYTES: Final = 16_384
 """Of the file: with SQLite's usual 4,096 a search reads the signs of its vectors at half the speed."""
 SCHEMA: Final = """
@@ -142,9 +141,9 @@ class SemanticMemory(Nondeterministic):
     def _search(self, text: str, top_k: int, scopes: tuple[str, ...]) -> list[SearchResult]:
         wide = min(MAX_TOP, _WIDE * top_k)
         with self._lock, Translating(self.path):
-            ranked = [self._by_words(text, wide, scopes)]
+            marks = [_mark(scope) for scope in scopes]
+            ranked = [by_words(self._opened(), text, wide, marks)]
             if self._near is not None:
-                marks = map(_mark, scopes)
                 ranked.append(self._near.nearest(self._opened(), self._near.embed([text])[0], wide, marks))
         scores: dict[int, float] = {}
         for numbers in ranked:
@@ -168,18 +167,6 @@ class SemanticMemory(Nondeterministic):
                 if len(found) == top_k:
                     break
         return found
-
-    def _by_words(self, text: str, limit: int, scopes: Iterable[str]) -> list[int]:
-        words = list(dict.fromkeys(_WORD.findall(text)))
-        marks = " OR ".join(f'mark : "{_mark(scope)}"' for scope in scopes)
-        if not words or not marks:
-            return []
-        asked = " OR ".join(f'body : "{word}"' for word in words[:64])
-        rows = self._opened().execute(
-            "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank, rowid LIMIT ?",
-            (f"({marks}) AND ({asked})", limit),
-        )
-        return [row[0] for row in rows]
 
     def _refresh(self) -> int:
         with self._lock, Translating(self.path):
@@ -280,7 +267,7 @@ def text_of(fact: Fact) -> str:
     alone = (fact.metadata or {}).get(SEARCHED)
     if isinstance(alone, str) and isinstance(fact.value, Mapping):
         return str(fact.value.get(alone, ""))[:_MAX_TEXT]
-    found = [" ".join(_WORD.findall(fact.key.replace("_", " ")))]
+    found = [" ".join(WORD.findall(fact.key.replace("_", " ")))]
     waiting: list[Any] = [fact.value]
     size = 0
     while waiting and size < _MAX_TEXT:
