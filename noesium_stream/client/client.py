@@ -17,7 +17,7 @@ from noesium_stream.client.shared.tail import shared_tails
 from noesium_stream.client.views.approvals import Approval
 from noesium_stream.client.views.goals import RunTree, all_goals
 from noesium_stream.client.views.nested_approvals import waiting_questions
-from noesium_stream.client.views.run_list import OPEN, WAITING, RunList, is_status
+from noesium_stream.client.views.run_list.run_list import OPEN, WAITING, RunList, is_status
 from noesium_stream.client.views.run_reader import Since
 from noesium_stream.client.views.runs import RunInfo
 from noesium_stream.client.views.unresolved_effects import UnresolvedEffect, open_ledgers, unresolved_effects

@@ -13,7 +13,7 @@ from noesium_stream.client.views.goals import tree_of
 from noesium_stream.client.views.nested_approvals import APPROVAL_TYPES, questions_below
 from noesium_stream.client.views.piece_reader import LIFE, PieceReader
 from noesium_stream.client.views.refused_records import refused_records
-from noesium_stream.client.views.run_list import WAITING
+from noesium_stream.client.views.run_list.run_list import WAITING
 from noesium_stream.client.views.run_outcome import outcome_of
 from noesium_stream.client.views.run_reader import RunReader, Since
 from noesium_stream.client.views.runs import DEFERRAL_TYPES, RUN_TYPES, RunInfo, fold_record

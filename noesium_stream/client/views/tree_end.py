@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from noesium_stream.client.views.refused_records import refused_records
-from noesium_stream.client.views.run_list import RunList
+from noesium_stream.client.views.run_list.run_list import RunList
 from noesium_stream.client.views.runs import RunInfo
 from noesium_stream.client.views.tree_reader import TreeMember, TreeReader, TreeRecord
 from noesium_stream.client.views.waits import Wait, fold_event, waits_of

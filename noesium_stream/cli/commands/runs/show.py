@@ -25,7 +25,7 @@ from noesium_stream.cli.session import (
 )
 from noesium_stream.client import Client, Run
 from noesium_stream.client.views.causal_tree import RunTree, causal_tree
-from noesium_stream.client.views.run_list import WAITING
+from noesium_stream.client.views.run_list.run_list import WAITING
 from noesium_stream.client.views.runs import DEFERRED
 from noesium_stream.client.views.tree_questions import Allowed, allowed_by
 from noesium_stream.client.views.waits import MOST_REASONS, wait_for_worker

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from noesium_stream.client.views.run_file import RunFile
-from noesium_stream.client.views.run_fold import RunFold
+from noesium_stream.client.views.run_list.run_file import RunFile
+from noesium_stream.client.views.run_list.run_fold import RunFold
 from noesium_stream.client.views.runs import RUN_TYPES, RunInfo
 from noesium_stream.client.views.waits import Owners, Place, fold_runs_at, waits_of
 from noesium_stream.client.views.where import (

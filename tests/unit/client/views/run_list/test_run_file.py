@@ -14,8 +14,8 @@ from langgraph.graph import START, StateGraph
 
 from noesium_stream import agent_from_graph
 from noesium_stream.client import Client
-from noesium_stream.client.views import run_file
-from noesium_stream.client.views.run_file import FOLDER, RunFile
+from noesium_stream.client.views.run_list import run_file
+from noesium_stream.client.views.run_list.run_file import FOLDER, RunFile
 from noesium_stream.event.envelope import AgentRef, TraceContext
 from noesium_stream.event.standard import RunFailed, RunRequested
 from noesium_stream.kernel import current_step
@@ -132,7 +132,7 @@ KILLED = """
 import asyncio, os, sys
 from pathlib import Path
 from noesium_stream.client import Client
-from noesium_stream.client.views import run_file
+from noesium_stream.client.views.run_list import run_file
 from noesium_stream.log import open_log
 
 class Dying:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from noesium_stream.client.views.run_fold import RunFold
+from noesium_stream.client.views.run_list.run_fold import RunFold
 from noesium_stream.client.views.runs import RUN_TYPES, RunInfo
 from noesium_stream.client.views.waits import Place
 from noesium_stream.client.views.where import Asked, asked_of

@@ -1,0 +1,1 @@
+"""The list of runs, and the file in which a machine keeps it."""
