@@ -7,7 +7,7 @@ import errno
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from noesium_stream.errors import EventStoreError, LogCorruptError, LogFullError, LogUnavailableError
 from noesium_stream.private_files import make_file, make_folder
@@ -41,6 +41,26 @@ CREATE TABLE grp_partition(
 """
 
 T = TypeVar("T")
+
+
+class Unsynced:
+    """Commits of pieces of answers, which do not wait for the disk.
+
+    They survive the end of the process. After a power cut the last ones are missing, as the log may lose any
+    piece; the next commit of anything else syncs them, too.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        (self._safety,) = connection.execute("PRAGMA synchronous").fetchone()
+
+    def execute(self, sql: str, row: tuple[Any, ...]) -> sqlite3.Cursor:
+        """Execute one statement that is a whole commit."""
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        try:
+            return self._connection.execute(sql, row)
+        finally:
+            self._connection.execute(f"PRAGMA synchronous={self._safety}")
 
 
 def connect(path: Path, synchronous: str) -> sqlite3.Connection:

@@ -27,7 +27,7 @@ from noesium_stream.log.members import tenure_ended
 from noesium_stream.log.port import GroupShare, LogWriter, Position
 from noesium_stream.log.prepare import Prepared
 from noesium_stream.log.sqlite.chunk import pack, pack_one
-from noesium_stream.log.sqlite.file import connect, corrupt, is_busy, patiently, translate
+from noesium_stream.log.sqlite.file import Unsynced, connect, corrupt, is_busy, patiently, translate
 from noesium_stream.log.sqlite.group import SqliteCoordinator, drop_members, group_shares, is_held
 from noesium_stream.log.sqlite.read import Partitions, Tail, statements
 from noesium_stream.log.sqlite.wake import OpenFile, Waker
@@ -125,6 +125,7 @@ class SqliteStore:
         self.watch = self._waker.start
         self._order = asyncio.Lock()
         self._now_ms = self._retain_at_ms = 0
+        self._pieces = Unsynced(connection)
 
     def _look_for_file(self) -> None:
         """Check that the file still exists; if not, tell all readers, because nothing would ever come."""
@@ -213,7 +214,9 @@ class SqliteStore:
             now_ms = self._now_ms = self.clock.now_ms()
             row = (offset, now_ms if now_ms > last_ms else last_ms, 1, data)
             try:
-                if writer is None:
+                if topic == self.topology.stream:
+                    self._pieces.execute(statements(slot).append, row)
+                elif writer is None:
                     self.connection.execute(statements(slot).append, row)
                 elif self.connection.execute(statements(slot).commit, row + writer).rowcount != 1:
                     raise WriterFencedError
@@ -270,7 +273,8 @@ class SqliteStore:
             rows, tails = self._place(chunks, now_ms, writer)
             try:
                 if len(rows) == 1 and tenure is None:
-                    written = await self._execute(*rows[0])
+                    pieces = all(topic == self.topology.stream for topic, _ in places)
+                    written = await self._execute(*rows[0], pieces)
                 else:
                     written = await self.transact(partial(self._execute_all, rows, tenure))
             except sqlite3.IntegrityError:
@@ -298,11 +302,12 @@ class SqliteStore:
             tails[slot] = Tail(offset + n, timestamp_ms)
         return rows, tails
 
-    async def _execute(self, sql: str, row: tuple[Any, ...]) -> bool:
+    async def _execute(self, sql: str, row: tuple[Any, ...], pieces: bool) -> bool:
         """Run one statement that is a whole commit; it waits only while another process writes."""
         if not self._order.locked():
             try:
-                return self.connection.execute(sql, row).rowcount == 1
+                execute = self._pieces.execute if pieces else self.connection.execute
+                return execute(sql, row).rowcount == 1
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise translate(self.path, error) from error

@@ -251,3 +251,31 @@ async def test_a_file_that_was_removed_is_neither_read_nor_written_any_more(
         await log.topics()
     await group.close()
     await log.close()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_pieces_alone_do_not_wait_for_the_disk(tmp_path: Path, count: int) -> None:
+    log = await opened(tmp_path)
+    assert isinstance(log, EmbeddedLog)
+    store = log._store
+    assert isinstance(store, SqliteStore)
+    event = counted(0, "k")
+    await log.append([event])
+    await log.append([event], topic=log.topology.stream)
+    levels: list[int] = []
+
+    def traced(sql: str) -> None:
+        if sql.startswith("INSERT"):
+            levels.append(level[-1])
+        elif sql.startswith("PRAGMA synchronous="):
+            level.append({"NORMAL": 1, "2": 2}[sql.partition("=")[2]])
+
+    level = [store.connection.execute("PRAGMA synchronous").fetchone()[0]]
+    assert level == [2], "FULL"
+    store.connection.set_trace_callback(traced)
+    await log.append([counted(n, "k") for n in range(count)], topic=log.topology.stream)
+    await log.append([counted(n, "k") for n in range(count)])
+    store.connection.set_trace_callback(None)
+    assert list(dict.fromkeys(levels)) == [1, 2]
+    assert store.connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+    await log.close()
