@@ -156,3 +156,25 @@ async def test_a_function_that_takes_an_idempotency_key_is_given_the_effect_s(tm
     assert keys == [payload["idempotency_key"] for payload in requested]
     assert len(set(keys)) == 2
     assert requested[0]["arguments"] == {"args": [7], "kwargs": {}}
+
+
+@pytest.mark.parametrize("effect_class", list(SideEffectClass))
+async def test_an_outcome_is_on_the_log_while_its_node_goes_on(
+    effect_class: SideEffectClass, tmp_path: Path
+) -> None:
+    seen = asyncio.Event()
+
+    async def node(state: dict[str, Any]) -> dict[str, Any]:
+        result = await current_step().effect("call", str, 7, effect_class=effect_class)
+        await seen.wait()
+        return {"result": result}
+
+    log = await open_log("memory://?partitions=1")
+    agent = agent_from_graph(single(node), agent_type="patient")
+    async with Worker(log, [agent], home=tmp_path), Client(log) as client:
+        run = await client.start("patient", {})
+        async for event in run.events():
+            if event.event_type == "effect.completed":
+                seen.set()
+        assert (await run.result(timeout=PATIENCE_S))["result"] == "7"
+    await log.close()
