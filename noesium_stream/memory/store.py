@@ -50,6 +50,8 @@ CREATE TABLE refused (topic TEXT NOT NULL, partition INTEGER NOT NULL, position 
     reason TEXT NOT NULL, PRIMARY KEY (topic, partition, position)) WITHOUT ROWID;
 """
 _BUSY_MS: Final = 10_000
+_ADVANCE: Final = 2_000
+"""Offsets without a fact after which the file notes how far the log was read."""
 
 
 def store_path(home: Path, log_url: str) -> Path:
@@ -71,6 +73,8 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
         self._catching_up: asyncio.Lock | None = None
+        self._looked: dict[tuple[str, str, str], dict[int, int]] = {}
+        """How far this process has read behind the file's cursors, by the file's id, topic and topic id."""
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -167,7 +171,8 @@ class MemoryStore:
             self._start_over(f"{self.path} is the memory of another log: the events are folded again.")
             await self._catch_up(log)
             return
-        behind = {partition: cursors.get(partition, 0) for partition in until}
+        looked = self._looked.get((self.identity(), topic, topic_id), {})
+        behind = {partition: max(cursors.get(partition, 0), looked.get(partition, 0)) for partition in until}
         behind = {partition: at for partition, at in behind.items() if at < until[partition]}
         if not behind:
             return
@@ -177,9 +182,15 @@ class MemoryStore:
                 raise LogTruncatedError(topic, partition, at, first[partition])
         starts = {partition: max(at, first.get(partition, 0)) for partition, at in behind.items()}
         ends = {partition: until[partition] for partition in starts}
+        has_facts = False
         async for batch in log.read_batches(topic, starts, until=ends, types=TYPES, partitions=list(starts)):
+            has_facts = True
             await asyncio.to_thread(self._take, topic, topic_id, list(batch))
-        await asyncio.to_thread(self._advance, topic, topic_id, ends)
+        # A conversation looks things up in each turn: most of its records say nothing to memory.
+        if has_facts or any(end - cursors.get(partition, 0) >= _ADVANCE for partition, end in ends.items()):
+            await asyncio.to_thread(self._advance, topic, topic_id, ends)
+        else:
+            self._looked[self.identity(), topic, topic_id] = {**looked, **ends}
 
     def _cursors(self, topic: str, topic_id: str, until: Mapping[int, int]) -> dict[int, int] | None:
         """The next offset of each partition; None: the file is of another log."""

@@ -14,7 +14,7 @@ from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import LogTruncatedError
 from noesium_stream.event.domain_event import root_event
 from noesium_stream.event.envelope import AgentRef
-from noesium_stream.event.standard import MemoryWritten
+from noesium_stream.event.standard import MemoryWritten, SubjectErased
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.memory import MemoryManager, memory_of
@@ -151,4 +151,35 @@ async def test_of_two_facts_with_one_id_the_first_counts(tmp_path: Path) -> None
     await memory.write("also good", 2)
     found = await memory.query()
     assert [(item.key, item.value) for item in found] == [("also good", 2), ("good", 1), ("k", 1)]
+    await log.close()
+
+
+def commits(store: MemoryStore) -> int:
+    with store.reading() as db:
+        found: int = db.execute("SELECT tick FROM about").fetchone()[0]
+        return found
+
+
+async def test_records_without_facts_are_read_once_and_cost_no_commit(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    log = await open_log("memory://", clock=clock)
+    memory = client(log, tmp_path, clock)
+    await memory.write("a", 1)
+    store = memory.durable.store
+    await store.catch_up(log)
+    before = commits(store)
+    producer = AgentRef("p", "client", "local", "i")
+    other = SubjectErased(subject="user:zoe", keys=[], records=0, erased_by="p", reason=None)
+    for _ in range(3):
+        await log.append([root_event(other, producer, clock, partition_key=SCOPES[0])], topic=TOPIC)
+        await store.catch_up(log)
+    assert commits(store) == before
+    await memory.write("b", 2)
+    assert [item.key for item in await memory.query()] == ["a", "b"]
+    assert commits(store) > before
+    # Another process empties the file: what this one has read of the log does not count any more.
+    await log.append([root_event(other, producer, clock, partition_key=SCOPES[0])], topic=TOPIC)
+    await store.catch_up(log)
+    MemoryStore(store.path).wipe()
+    assert [item.key for item in await memory.query()] == ["a", "b"]
     await log.close()
