@@ -214,10 +214,9 @@ class SqliteStore:
             now_ms = self._now_ms = self.clock.now_ms()
             row = (offset, now_ms if now_ms > last_ms else last_ms, 1, data)
             try:
-                if topic == self.topology.stream:
-                    self._pieces.execute(statements(slot).append, row)
-                elif writer is None:
-                    self.connection.execute(statements(slot).append, row)
+                if writer is None:
+                    target = self._pieces if topic == self.topology.stream else self.connection
+                    target.execute(statements(slot).append, row)
                 elif self.connection.execute(statements(slot).commit, row + writer).rowcount != 1:
                     raise WriterFencedError
             except sqlite3.Error as error:
@@ -306,8 +305,7 @@ class SqliteStore:
         """Run one statement that is a whole commit; it waits only while another process writes."""
         if not self._order.locked():
             try:
-                execute = self._pieces.execute if pieces else self.connection.execute
-                return execute(sql, row).rowcount == 1
+                return (self._pieces if pieces else self.connection).execute(sql, row).rowcount == 1
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise translate(self.path, error) from error
