@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from noesium_stream.cli.session import (
     settings,
     shared_log_option,
 )
+from noesium_stream.cli.supervise import FLAG, supervise
 from noesium_stream.clock import SystemClock
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError
@@ -82,6 +84,12 @@ if TYPE_CHECKING:
     help="Post the same JSON there. [better: NOESIUM_APPROVAL_WEBHOOK, which nobody sees in a list of "
     "processes]",
 )
+@click.option(
+    FLAG,
+    "restart",
+    is_flag=True,
+    help="Run in a child process, and start it again when it dies.",
+)
 @click.pass_obj
 @asynchronous
 async def worker_command(
@@ -94,6 +102,7 @@ async def worker_command(
     health: tuple[str, int] | None,
     on_approval: str | None,
     approval_webhook: str | None,
+    restart: bool,
 ) -> None:
     """Run agents until Ctrl-C or SIGTERM.
 
@@ -108,6 +117,8 @@ async def worker_command(
     for name in agent:
         if agent.count(name) > 1:
             raise click.UsageError(f"{name} is given twice: one worker runs an agent once.")
+    if restart:
+        raise click.exceptions.Exit(await supervise(sys.argv[1:]))
     loaded = settings(
         log_url,
         partitions=partitions,
