@@ -252,7 +252,9 @@ def _dealt_with(event: EventEnvelope, run: Sequence[EventEnvelope]) -> bool:
     name = next((name for name in ("call_id", "approval_id", "outcome_id") if name in event.payload), None)
     alike = [other for other in run if other.event_type == event.event_type]
     if event.event_type == "run.cancel.requested":
-        return bool(alike) or any(other.event_type == "run.compensation.started" for other in run)
+        # Not for a run that is ending already.
+        ending = ("run.compensation.started", "run.deadline.passed")
+        return bool(alike) or any(other.event_type in ending for other in run)
     if event.event_type in ANSWERS:
         alike = [other for other in run if other.event_type in (event.event_type, "capability.expired")]
     if event.event_type == "approval.answered":
