@@ -36,6 +36,7 @@ class Costs:
         calls: calls that were made.
         failed: of these, the ones that failed.
         denied: calls that a budget has refused.
+        cached: answers that were given again from a cache; no call was made for them.
         lost: calls that were repeated after a crash; what the first one cost is not known.
         input_tokens, output_tokens: of the answered calls.
         nano_usd: of those whose price is known.
@@ -47,6 +48,7 @@ class Costs:
     calls: int = 0
     failed: int = 0
     denied: int = 0
+    cached: int = 0
     lost: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -61,6 +63,9 @@ class Costs:
         self.failed += event_type == "model.failed"
         self.denied += event_type == "model.denied"
         if event_type == "model.completed":
+            cached = payload.get("repeats") is not None
+            self.cached += cached
+            self.calls -= cached  # its `model.invoked` was counted
             self.input_tokens += payload["input_tokens"]
             self.output_tokens += payload["output_tokens"]
             self.estimated += payload["estimated"]

@@ -29,7 +29,7 @@ async def costs_command(run_id: str | None, by: By, log_url: str | None, as_json
     branch is the chain of agents from the first run to the one that calls.
 
     A price that is not known is never counted as zero: `+ 2 unpriced` says how many calls the sum lacks. `~`
-    marks tokens that are partly an estimate, as the provider did not say them.
+    marks tokens that are partly an estimate, as the provider did not say them. Answers from a cache are no calls.
     """
     async with opened(log_url) as log, Client(log) as client:
         run = None if run_id is None else await find_run(client, run_id)
@@ -41,10 +41,12 @@ async def costs_command(run_id: str | None, by: By, log_url: str | None, as_json
         note("No model was called." if run is None else f"Run {run.id} has called no model.")
     else:
         shown = [*rows, total(rows)] if len(rows) > 1 else rows
+        cached = ("cached",) if any(row.cached for row in rows) else ()
+        columns = (by, "calls", "failed", "denied", *cached, "input", "output", "cost")
         table(
-            (by, "calls", "failed", "denied", "input", "output", "cost"),
-            map(_row, shown),
-            right=frozenset({1, 2, 3, 4, 5, 6}),
+            columns,
+            (_row(one, cached=bool(cached)) for one in shown),
+            right=frozenset(range(1, len(columns))),
         )
 
 
@@ -52,13 +54,14 @@ def _total(rows: list[Costs]) -> dict[str, Any]:
     return {name: value for name, value in asdict(total(rows)).items() if name != "name"}
 
 
-def _row(one: Costs) -> tuple[str, ...]:
+def _row(one: Costs, *, cached: bool) -> tuple[str, ...]:
     about = "~" if one.estimated else ""
     return (
         one.name,
         f"{one.calls:,}",
         f"{one.failed:,}",
         f"{one.denied:,}",
+        *((f"{one.cached:,}",) if cached else ()),
         f"{about}{one.input_tokens:,}",
         f"{about}{one.output_tokens:,}",
         _money(one),

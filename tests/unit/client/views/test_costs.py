@@ -76,3 +76,23 @@ def test_costs_by_agent_run_model_and_branch() -> None:
     assert {row.name for row in fold.costs("run", "r1")} == {"r1", "r2"}
     assert total(fold.costs("model", "r1")).nano_usd == 1_000
     assert total(fold.costs("run")).unpriced == 1
+
+
+def test_an_answer_from_a_cache_is_no_call_and_costs_nothing() -> None:
+    fold = CostFold()
+    again = ModelCompleted(
+        call_id="2",
+        run_id="r1",
+        model="m",
+        input_tokens=0,
+        output_tokens=0,
+        estimated=False,
+        cost_nano_usd=0,
+        duration_ms=0,
+        repeats="1",
+    )
+    asked = event(ModelInvoked(call_id="2", run_id="r1", model="m"))
+    for one in [started("r1", "boss"), *answered("r1", "m", 100, "1"), asked, event(again)]:
+        fold.apply(one)
+    [row] = fold.costs("model")
+    assert (row.calls, row.cached, row.nano_usd, row.input_tokens) == (1, 1, 100, 10)
