@@ -67,6 +67,12 @@ class Run(RunView):
         """As `signal`; return the id of the event that was sent."""
         return await self._send(RunSignalled(run_id=self.id, name=name, value=value), key=idempotency_key)
 
+    def about(self, metadata: Mapping[str, Any]) -> Run:
+        """Make another handle of the run, whose requests have these further fields of metadata."""
+        made = self.reading_since(self.since)
+        made._about = metadata
+        return made
+
     def reading_since(self, since: Since | None) -> Run:
         """Make another handle of the run, which reads its journal from these offsets on; None: all of it."""
         return Run(

@@ -34,6 +34,7 @@ from noesium_stream.clock import to_rfc3339
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError, RunEndedError, RunNotFoundError
 from noesium_stream.event.rules.run_life import ENDINGS
+from noesium_stream.event.sealing.keys import checked_subject
 from noesium_stream.event.trust.permission import MODES, check_limits
 
 if TYPE_CHECKING:
@@ -101,6 +102,13 @@ def _is_run(text: str) -> bool:
     metavar="PERMISSION",
     help="Limit the agent's tools in a new conversation to this permission; may be given several times.",
 )
+@click.option(
+    "--subject",
+    "subjects",
+    multiple=True,
+    metavar="SUBJECT",
+    help="The person whom a new conversation is about (user:NAME): all of it is sealed, and can be erased.",
+)
 @click.pass_obj
 @asynchronous
 async def chat_command(
@@ -114,6 +122,7 @@ async def chat_command(
     title: str | None,
     mode: str | None,
     permissions: tuple[str, ...],
+    subjects: tuple[str, ...],
 ) -> None:
     """Talk to an agent that remembers, and asks before it writes.
 
@@ -126,8 +135,8 @@ async def chat_command(
     Type /help for what can be asked beside talking: /memory, /why, /undo and others. Answers go to standard
     output, all else to standard error. Lines may come from a pipe.
     """
-    if resumed is not None and (title is not None or mode is not None or permissions):
-        raise click.UsageError("A conversation keeps its title and limits: they are for a new one.")
+    if resumed is not None and (title is not None or mode is not None or permissions or subjects):
+        raise click.UsageError("A conversation keeps its title, limits and subject: they are for a new one.")
     if as_json and not lists:
         raise click.UsageError("--json is for --list.")
     check_limits(permissions, mode)
@@ -158,6 +167,7 @@ async def chat_command(
                     title=title,
                     mode=mode,
                     permissions=permissions or None,
+                    subject=[checked_subject(subject) for subject in subjects] or None,
                 )
                 commands = WorkerCommands(choice, agent, loaded.shown_log)
                 patience = await stack.enter_async_context(Patience(found.id, commands))

@@ -29,7 +29,8 @@ async def costs_command(run_id: str | None, by: By, log_url: str | None, as_json
     branch is the chain of agents from the first run to the one that calls.
 
     A price that is not known is never counted as zero: `+ 2 unpriced` says how many calls the sum lacks. `~`
-    marks tokens that are partly an estimate, as the provider did not say them. Answers from a cache are no calls.
+    marks tokens that are partly an estimate, as the provider did not say them. Answers from a cache are no
+    calls.
     """
     async with opened(log_url) as log, Client(log) as client:
         run = None if run_id is None else await find_run(client, run_id)

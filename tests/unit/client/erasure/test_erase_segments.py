@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from noesium_stream.client import Client
 from noesium_stream.client.erasure import erase
 from noesium_stream.client.erasure.survey import records_of
 from noesium_stream.client.operate.replay import verify
@@ -67,6 +68,21 @@ async def test_a_conversation_in_segments_is_erased_and_nothing_of_it_is_readabl
         assert done.scanned is not None
         assert done.scanned.found == []
         assert (await run.info()).status == "completed"
+
+
+async def test_who_goes_on_with_a_conversation_about_a_person_sends_sealed_messages() -> None:
+    async with Rehearsal(Clerk) as rehearsal:
+        begun = await rehearsal.client.start_conversation("clerk", user="ada", subject="user:ada")
+        await begun.process_user_message(f"call me {WORDS[0]}")
+        async with Client(rehearsal.log, agent_id="another") as client:
+            resumed = await client.conversation(begun.id)
+            await resumed.process_user_message(f"call me {WORDS[1]}")
+            again = await client.conversation(begun.id)
+            await again.undo()
+            assert [turn.said for turn in again.view.turns] == [f"call me {word}" for word in WORDS[:2]]
+            await again.close()
+        await begun.run.result()
+        assert await readable(rehearsal.log) == []
 
 
 async def sent_by(rehearsal: Rehearsal, run: Any, word: str, subject: str) -> None:
