@@ -77,7 +77,8 @@ async def survey(log: EventLog, subject: str, keys: Collection[str]) -> Survey:
         ):
             found.readable.append(f"{place_of(record)} {record.event_type}")
     found.open_runs = sorted(run_id for run_id, ended in runs.items() if not ended)
-    texts.discard(subject)  # its name is no secret: it is in the event that says that it is erased
+    # Its name is no secret, it is in the event that says that it is erased; those of agents are in topics.
+    texts -= {subject, *await _agent_types(log)}
     found.all_texts = len(texts)
     found.texts = _longest(texts)
     return found
@@ -93,6 +94,11 @@ async def records_of(log: EventLog) -> AsyncIterator[Record]:
         async for batch in log.read_batches(topic, begin, until=until):
             for record in batch:
                 yield record
+
+
+async def _agent_types(log: EventLog) -> set[str]:
+    prefix = f"{log.topology.namespace}.agent."
+    return {name.removeprefix(prefix).split(".")[0] for name in await log.layout() if name.startswith(prefix)}
 
 
 def place_of(record: Record) -> str:

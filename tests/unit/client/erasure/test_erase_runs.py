@@ -81,6 +81,26 @@ async def readable(log: EventLog) -> list[str]:
     return found
 
 
+class Secretary(Planner):
+    """An agent whose name, long enough to be looked for, is in what it keeps about a person."""
+
+    agent_type = "secretary"
+
+    def result(self, state: dict[str, Any]) -> Any:
+        return {"answer": "stay", "by": "secretary"}
+
+
+async def test_the_name_of_an_agent_is_no_text_of_a_person(tmp_path: Path) -> None:
+    async with Rehearsal(Secretary) as rehearsal:
+        run = await rehearsal.start({"place": "nowhere"}, subject="user:ada")
+        assert (await run.result())["by"] == "secretary"
+        done = await erase(
+            rehearsal.log, tmp_path, "user:ada", OPERATOR, SystemClock(), prove=True, words=WORDS
+        )
+        assert done.scanned is not None
+        assert done.scanned.found == []
+
+
 async def planned(rehearsal: Rehearsal) -> Any:
     run = await rehearsal.start({"place": WORDS[0]}, subject="user:ada")
     await run.wait_for("approval.requested")
