@@ -28,6 +28,10 @@ def test_the_guide_works_as_it_is_written(tmp_path: Path) -> None:
     assert "  in turn 1 of this conversation: My favourite colour is green.\n  event:" in back
     retracted = reader.bash("retracted").stdout
     assert "I do not know that yet." in retracted
+    forgotten = reader.bash("forgotten")
+    assert "I will remember: Your birthday is the third of May." in forgotten.stdout
+    assert "user:bo is erased: " in forgotten.stderr
+    assert "None of them was found." in forgotten.stderr
     written = reader.bash("written")
     assert written.stdout.endswith("I have written list.txt (5 bytes).\nmilk\nmilk\n")
     assert '? write_file(path="list.txt", text="milk\\n")' in written.stderr
