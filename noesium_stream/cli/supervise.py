@@ -1,9 +1,8 @@
-"""A command that starts itself again when its process dies: `noesium worker --restart`.
+"""A command in a child, which is started again after a kill or a fault: `noesium worker --restart`.
 
-The command runs in a child process, and this process waits for its end. A child that was killed, or ended by
-a fault or by a log that is away, is started again: at once if it had worked for a while, else after a pause
-that doubles. Its partitions are not waited for (`worker.ownership.member_marks`). A user's mistake (exit code
-2) and an end in order are ends.
+This process waits for the child's end. A child that was killed, or ended by a fault or by a log that is away,
+is started again: at once if it had worked for a while, else after a pause that doubles. Its partitions are
+not waited for (`worker.ownership.member_marks`). A user's mistake (exit code 2) and an end in order are ends.
 """
 
 from __future__ import annotations

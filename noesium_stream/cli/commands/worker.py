@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     FLAG,
     "restart",
     is_flag=True,
-    help="Run in a child process, and start it again when it dies.",
+    help="Run in a child process, and start it again after a kill or a fault.",
 )
 @click.pass_obj
 @asynchronous

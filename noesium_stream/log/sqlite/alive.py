@@ -1,4 +1,4 @@
-"""How the members of groups on one machine know at once that another one's process has died.
+"""Locks by which members of groups on one machine see that another one has ended.
 
 Each member holds a lock on one byte of the file `PATH-alive`, far beyond its end, from before it joins until
 it has left. The system lets go of the lock when the process ends, however it ends, and tells those who watch
@@ -94,7 +94,7 @@ class LifeLock:
             os.close(held)
 
     def has_died(self, member: str) -> bool:
-        """Whether another member of the group, which has joined, is known to live no more."""
+        """Whether another member of the group, which has joined, has ended, as far as is known."""
         return self._file is not None and _is_free(self._file, self._group, member)
 
     def _is_there(self) -> bool:
@@ -109,7 +109,7 @@ class LifeLock:
 
 
 def dead_members(path: Path, group: str, members: Iterable[str]) -> set[str]:
-    """Those of the members that have joined who are known to live no more; none where that is not known."""
+    """Those of the members that have joined who have ended; none where that is not known."""
     if fcntl is None:
         return set()
     try:

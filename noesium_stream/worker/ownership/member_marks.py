@@ -1,4 +1,4 @@
-"""Which members of groups have died on this machine: a log elsewhere hears of that only after a session.
+"""Marks of group members on this machine: a log elsewhere hears of a member's end only after a session.
 
 A worker's process keeps a file in its home for each group that it has joined (`members/`), and holds a lock
 on it for as long as it lives. Whoever joins the group later, with the same home on the same machine, and gets
