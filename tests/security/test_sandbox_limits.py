@@ -34,10 +34,9 @@ def mark() -> str:
 
 
 async def test_a_fork_bomb_ends(sandbox: Sandbox, tmp_path: Path) -> None:
-    limits = Limits(wall_s=20, processes=20)
-    result = await shell(sandbox, tmp_path, "f() { f | f & }; f; f; sleep 30", limits=limits)
-    assert result.ended in (Ended.PROCESSES, Ended.EXIT, Ended.SIGNAL)
-    assert result.duration_s < 20
+    limits = Limits(wall_s=120, processes=20)
+    result = await shell(sandbox, tmp_path, "f() { f | f & }; f; f; sleep 300", limits=limits)
+    assert result.ended in (Ended.PROCESSES, Ended.EXIT, Ended.SIGNAL), "not by the clock"
 
 
 async def test_memory_is_bounded(sandbox: Sandbox, tmp_path: Path) -> None:
