@@ -54,8 +54,6 @@ NOT_BEGUN = "its owner gave the partition up before the call began"
 
 _NOT_BEGUN_TYPE = "NotBegun"
 _NO_LONGER_OWNER = (FencedError, CommitUnknownError, LogClosedError)
-_SOON_S = 0.002
-"""How long the outcome of a call that may be repeated waits for what joins its commit."""
 
 
 def as_it_is(value: Any) -> Any:
@@ -320,12 +318,8 @@ class Effect:
             duration_ms=self.site.since(begun),
         )
         self._tell(effect_id, self.site.stage(done, self._cause(effect_id)))
-        # Send it soon: the node may go on for hours, and only the record says that it was done. A call that
-        # may be repeated lets the end of its node join the commit, if that comes at once.
-        if self.effect_class is SideEffectClass.EXTERNAL:
-            self.site.journal.flush()
-        else:
-            asyncio.get_running_loop().call_later(_SOON_S, self.site.journal.flush)
+        # Send it at once: the node may go on for hours, and only the record says that it was done.
+        self.site.journal.flush()
 
     def _fail(
         self,
