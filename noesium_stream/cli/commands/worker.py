@@ -15,6 +15,7 @@ import click
 from noesium_stream import agent as agent_layer
 from noesium_stream import worker as worker_layer
 from noesium_stream.cli.agents import AgentChoice, AgentClass, AgentCommand
+from noesium_stream.cli.commands.supervise import FLAG, supervise
 from noesium_stream.cli.exits import FAILED, OK, UNAVAILABLE
 from noesium_stream.cli.last_call import LEAVE_S, LastCall
 from noesium_stream.cli.output import note
@@ -26,7 +27,6 @@ from noesium_stream.cli.session import (
     settings,
     shared_log_option,
 )
-from noesium_stream.cli.supervise import FLAG, supervise
 from noesium_stream.clock import SystemClock
 from noesium_stream.config import Loaded
 from noesium_stream.errors import ConfigError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noesium_stream.cli.supervise import pause_after
+from noesium_stream.cli.commands.supervise import pause_after
 
 
 @pytest.mark.parametrize(
