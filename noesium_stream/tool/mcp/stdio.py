@@ -120,13 +120,13 @@ class StdioTransport:
             spawn = partial(self._spawn, inherited=fds)
             process, guard = await launch(program, path, spawn, prefix=_PREFIX)
         try:
-            await released(process, sandbox.name)
+            group = await released(process, sandbox.name, walls.limits)
         except BaseException:
             guard.kill()
             await guard.clear()
             raise
         self._process, self._guard = process, guard
-        self._running = Running(process, walls.limits, guard.kill, look_s=LOOK_S)
+        self._running = Running(process, walls.limits, guard.kill, look_s=LOOK_S, group=group)
 
     async def _spawn(
         self, *words: str, inherited: tuple[int, ...] = (), **surroundings: Any
@@ -154,6 +154,8 @@ class StdioTransport:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await guard.clear()
+        if self._running is not None and self._running.group is not None:
+            self._running.group.remove()
 
     async def _read(self, inbound: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         """Hand on its messages; behind a line that is too long, or the end, there are none."""

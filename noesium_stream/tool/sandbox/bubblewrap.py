@@ -25,6 +25,7 @@ from noesium_stream.errors import SandboxError
 from noesium_stream.tool.sandbox.mounts import mounts_of
 from noesium_stream.tool.sandbox.result import SandboxResult
 from noesium_stream.tool.sandbox.running import (
+    OWN_PROCESSES,
     Running,
     first_line,
     handles_of_children,
@@ -51,8 +52,6 @@ ENVIRONMENT: Final = {
 _SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS: Final = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/ssl/certs")
 _NETWORK_SETTINGS: Final = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf")
-_OWN_PROCESSES: Final = 3
-"""Processes of bwrap itself that count as the program's."""
 _VIRTUAL: Final = 4
 """Times the memory limit is the address space of one process: programs reserve much that they never use."""
 _WAITING: Final = "printf r; read -r go || exit; "
@@ -89,9 +88,10 @@ class Bubblewrap:
     async def _started(self, command: Sequence[str], walls: Walls) -> Running:
         with ExitStack() as opened:
             process = await spawned(self.walled(command, walls, opened))
-        await released(process, "bubblewrap")
+        group = await released(process, "bubblewrap", walls.limits)
         # bwrap ends with the program; its child, the first process inside, ends after all that are inside.
-        return Running(process, walls.limits, partial(_kill, process), handles_of_children(process.pid))
+        inside = handles_of_children(process.pid)
+        return Running(process, walls.limits, partial(_kill, process), inside, group=group)
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
@@ -136,7 +136,7 @@ def arguments_of(walls: Walls, opened: ExitStack) -> tuple[list[str], list[int]]
 def limiting(limits: Limits) -> str:
     """The script of `sh` that sets the limits of `setrlimit`, and then becomes the program."""
     memory = _VIRTUAL * limits.memory_bytes // 1024
-    processes = limits.processes + _OWN_PROCESSES
+    processes = limits.processes + OWN_PROCESSES
     seconds = int(limits.cpu_s) + 2 if math.isfinite(limits.cpu_s) else "unlimited"
     return (
         f"ulimit -c 0; ulimit -v {memory}; ulimit -f {max(1, limits.file_bytes // 512)}; "

@@ -2,6 +2,7 @@
 
 The kernel's own limits (`setrlimit`) count per process, and some not at all for the user root. So what a
 program uses with all that it has started is read every 10 to 50 ms, and the whole of it is killed at a limit.
+How many processes root may have is bounded by a group, where that is possible (`process_group`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from noesium_stream.errors import SandboxError
+from noesium_stream.tool.sandbox.process_group import ProcessGroup
 from noesium_stream.tool.sandbox.result import Ended, SandboxResult
 from noesium_stream.tool.sandbox.usage import Usage, children_of, tree_of, usage_of
 from noesium_stream.tool.sandbox.walled import WalledCommand
@@ -26,6 +28,8 @@ _CHUNK: Final = 1 << 16
 _FLOOD: Final = 16
 """A program that writes this many times the bytes that are kept is killed."""
 _BUILDING_S: Final = 20
+OWN_PROCESSES: Final = 3
+"""Processes of the sandbox itself that count as the program's."""
 _SIGNALS: Final = range(129, 193)
 
 
@@ -35,6 +39,7 @@ class Running:
     Attributes:
         process: what the sandbox was started by, with pipes to the program.
         over: the limit that it has reached; None: none.
+        group: that all of it is in; None: there is none.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Running:
         kill: Callable[[], None],
         inside: Sequence[int] = (),
         look_s: float = _LOOK_S,
+        group: ProcessGroup | None = None,
     ) -> None:
         """Take a process that was just started.
 
@@ -54,12 +60,14 @@ class Running:
             inside: pidfds, closed by `end`, of processes that the kernel lets end only after all that is
                 inside; `process` itself may end before them.
             look_s: seconds between two looks at what it uses.
+            group: that all of it is in, removed by `end`.
         """
         self.process = process
         self.over: Ended | None = None
         self._limits = limits
         self._kill = kill
         self._inside = tuple(inside)
+        self.group = group
         self._look_s = look_s
         self._begun = time.monotonic()
 
@@ -77,6 +85,8 @@ class Running:
         handles, self._inside = self._inside, ()
         for handle in handles:
             await _killed(handle)
+        if self.group is not None:
+            self.group.remove()
 
     async def watch(self) -> None:
         """Kill it at the first limit that it reaches; returns then."""
@@ -226,8 +236,13 @@ async def spawned(command: WalledCommand) -> asyncio.subprocess.Process:
         raise SandboxError(f"{command.words[0]} cannot be started: {error}.") from None
 
 
-async def released(process: asyncio.subprocess.Process, sandbox: str) -> None:
+async def released(process: asyncio.subprocess.Process, sandbox: str, limits: Limits) -> ProcessGroup | None:
     """Wait until the walls around a program stand, which it says by one byte, and let it go by one line.
+
+    Args:
+        process: that builds the walls.
+        sandbox: what it is, for errors.
+        limits: of the program, whose group is returned, if it is in one.
 
     Raises:
         SandboxError: they cannot be built. Nothing was executed.
@@ -239,8 +254,9 @@ async def released(process: asyncio.subprocess.Process, sandbox: str) -> None:
     try:
         async with asyncio.timeout(_BUILDING_S):
             await process.stdout.readexactly(1)
+            group = _grouped(process, limits)
             process.stdin.write(b"\n")
-            return
+            return group
     except asyncio.IncompleteReadError:
         said = await process.stderr.read(_CHUNK)
     except TimeoutError:
@@ -251,6 +267,15 @@ async def released(process: asyncio.subprocess.Process, sandbox: str) -> None:
         f"{sandbox} cannot build the walls: {first_line(said)}.",
         hint="Nothing was executed. Try `bwrap --unshare-all --ro-bind / / true`.",
     )
+
+
+def _grouped(process: asyncio.subprocess.Process, limits: Limits) -> ProcessGroup | None:
+    # With the process itself: one that is too many for the limit is seen, too.
+    group = ProcessGroup.make(limits.processes + OWN_PROCESSES + 1)
+    if group is not None:
+        with contextlib.suppress(OSError):  # then it is only looked at
+            group.take([process.pid, *tree_of(process.pid, limits.processes)])
+    return group
 
 
 @contextlib.asynccontextmanager
