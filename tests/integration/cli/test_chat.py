@@ -147,7 +147,7 @@ def test_a_conversation_that_was_closed_is_not_gone_on_with(folder: Folder) -> N
     ("arguments", "message"),
     [
         (("chat", "agents.librarian"), "agents.librarian is no agent to talk to"),
-        (("chat", "clerk", "--resume", "--title", "x"), "A conversation keeps its title and limits"),
+        (("chat", "clerk", "--resume", "--title", "x"), "A conversation keeps its title, limits and subject"),
         (("chat", "clerk", "--json"), "--json is for --list"),
         (("chat", "clerk", "--resume"), "There is no log at"),
         (("run", "clerk", "Hello"), "takes no single question"),
