@@ -54,12 +54,12 @@ class Translating:
             raise StateFileError(f"{self._path}: SQLite cannot read it: its schema is damaged.") from error
 
 
-def connect(path: Path, page_bytes: int = PAGE_BYTES) -> sqlite3.Connection:
+def connect(path: Path, page_bytes: int | None = None) -> sqlite3.Connection:
     """Connect for writing; the file may be missing. Call `keep_order` once it exists.
 
     Args:
         path: the file.
-        page_bytes: page size of a new file.
+        page_bytes: page size of a new file; None: `PAGE_BYTES`.
 
     Raises:
         StateFileError: it is not a database.
@@ -70,7 +70,7 @@ def connect(path: Path, page_bytes: int = PAGE_BYTES) -> sqlite3.Connection:
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         with Translating(path):
-            db.execute(f"PRAGMA page_size = {page_bytes}")
+            db.execute(f"PRAGMA page_size = {page_bytes or PAGE_BYTES}")
             # A new file has no content to lose, so it need not be synced yet. Its WAL is new as well, so no
             # stale frames could be taken for its first pages.
             db.execute("PRAGMA synchronous = OFF")

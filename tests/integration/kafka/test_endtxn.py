@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from noesium_stream.errors import EventStoreError, FencedError
+from noesium_stream.errors import BrokerError, EventStoreError, FencedError
 from noesium_stream.log.broker.local import LocalBroker, free_port
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, LogWriter
@@ -28,16 +28,33 @@ OLD_PROTOCOL = 4
 """The last version of EndTxn that names no transaction."""
 
 
+async def started(folder: Path) -> tuple[LocalBroker, LateEndTxnProxy]:
+    """A broker, and the proxy before it; with other ports where a program beside has taken one of these."""
+    for number in range(5):
+        outside = free_port()
+        inside = free_port(but=outside)
+        settings = {**LOCAL_SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{outside}"}
+        broker, proxy = LocalBroker(folder / str(number), inside, settings=settings), LateEndTxnProxy(inside)
+        try:
+            await proxy.listen(outside)
+        except OSError:
+            continue
+        try:
+            await asyncio.to_thread(broker.up)
+        except BrokerError as error:
+            await proxy.close()
+            if "is taken by another program" not in str(error):
+                raise
+            continue
+        return broker, proxy
+    raise AssertionError("no free ports on this machine")
+
+
 @pytest.fixture
 async def proxy(tmp_path: Path) -> AsyncIterator[LateEndTxnProxy]:
     """A broker whose clients all come through the proxy."""
-    outside, inside = free_port(), free_port()
-    settings = {**LOCAL_SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{outside}"}
-    broker = LocalBroker(tmp_path, inside, settings=settings)
-    proxy = LateEndTxnProxy(inside)
-    await proxy.listen(outside)
+    broker, proxy = await started(tmp_path)
     try:
-        await asyncio.to_thread(broker.up)
         yield proxy
     finally:
         await proxy.close()
