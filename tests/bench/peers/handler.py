@@ -34,7 +34,7 @@ from tests.bench.by_hand.consume import decode
 from tests.bench.events import DOMAIN, envelopes
 from tests.bench.harness import progress
 from tests.bench.peers.installing import NotInstalledError
-from tests.bench.peers.process import PeerProcess, running
+from tests.bench.peers.process import ROOT, PeerProcess, running
 from tests.bench.peers.settings import PeerSettings
 from tests.bench.peers.systems import PROGRAMS, Ground, remove
 from tests.bench.place import kafka_log
@@ -154,7 +154,10 @@ class HandlerBench:
         for number in range(PROCESSES):
             told = json.dumps({**asked, "home": str(folder / str(number))})
             command = [sys.executable, PROGRAMS / "noesium_handler.py", "worker", told]
-            started.append(await stack.enter_async_context(running(command, errors)))
+            # A program's own folder is what Python looks in first: it imports this package from the root.
+            started.append(
+                await stack.enter_async_context(running(command, errors, {"PYTHONPATH": str(ROOT)}))
+            )
         await asyncio.gather(*(process.said("ready") for process in started))
         return _Workers(started, mode, set(self._topic.last))
 
@@ -242,10 +245,11 @@ class _Workers:
 
         async def follow(process: PeerProcess) -> None:
             nonlocal last
-            first.append(await process.said("first"))
             while left:
-                partition, at = await process.said("done")
-                if partition in left:
+                partition, at = await process.said("handled")
+                if partition is None:
+                    first.append(at)
+                elif partition in left:
                     left.discard(partition)
                     last = max(last, at)
 

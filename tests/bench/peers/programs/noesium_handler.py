@@ -3,9 +3,9 @@
     PROGRAM worker '{"url": …, "home": …, "until": {…}, "topic": …}'
 
 Each line of standard input is a JSON object with the `mode` (`count`: the payload is not looked at; `sum`: a
-field of it is added up) and the agent's `name`. It says `first` when it handles its first event, and `done`
-for each partition whose last event is handled and committed (by the machine's monotonic clock), until the
-line `end`.
+field of it is added up) and the agent's `name`. It says `handled` with null when it handles its first event,
+and with the number of each partition whose last event is handled and committed, each with the time (of the
+machine's monotonic clock), until the line `end`.
 """
 
 from __future__ import annotations
@@ -80,18 +80,17 @@ class Watch:
         self._until = until
         self._begun = False
         self._done: set[TopicPartition] = set()
-        self.worker: Worker | None = None
         take, on_log = HandlerHost._handle, HandlerTenure._on_log
 
         async def taken(host: HandlerHost, records: Sequence[Any]) -> None:
             if not self._begun:
                 self._begun = True
-                common.say(first=time.monotonic())
+                common.say(handled=[None, time.monotonic()])
             await take(host, records)
 
         def landed(tenure: HandlerTenure, *given: Any) -> None:
             on_log(tenure, *given)
-            asyncio.get_running_loop().call_soon(self._look)
+            self._look(tenure)  # this one: the worker may be giving it up
 
         HandlerHost._handle = taken  # type: ignore[method-assign]
         HandlerTenure._on_log = landed  # type: ignore[method-assign]
@@ -101,16 +100,20 @@ class Watch:
         self._begun = False
         self._done.clear()
 
-    def _look(self) -> None:
-        if self.worker is None:
-            return
-        for tenure in self.worker.tenures():
-            status = tenure.status(None)
-            place = TopicPartition(status.topic, status.partition)
-            last = self._until.get(place)
-            if last is not None and place not in self._done and status.next_offset > last:
-                self._done.add(place)
-                common.say(done=[place.partition, time.monotonic()])
+    def _look(self, tenure: HandlerTenure) -> None:
+        status = tenure.status(None)
+        place = TopicPartition(status.topic, status.partition)
+        last = self._until.get(place)
+        if last is not None and place not in self._done and status.next_offset > last:
+            self._done.add(place)
+            common.say(handled=[place.partition, time.monotonic()])
+
+    async def partitions(self, worker: Worker) -> None:
+        """Look at the partitions of a worker, for those that it took when all of them was handled already."""
+        while True:
+            for tenure in worker.tenures():
+                self._look(tenure)
+            await asyncio.sleep(0.1)
 
 
 def agent(mode: str, name: str) -> type[BaseHandler]:
@@ -137,9 +140,9 @@ async def _handle(log: EventLog, asked: common.Asked, wanted: Any, watch: Watch)
     handler = agent(wanted["mode"], wanted["name"])
     async with Worker(log, [handler], home=Path(asked["home"]) / wanted["name"]) as worker:
         spare_what_is_loaded()  # as `noesium worker` does
-        watch.worker = worker
+        looking = asyncio.create_task(watch.partitions(worker))
         await asyncio.to_thread(sys.stdin.readline)  # `end`
-        watch.worker = None
+        looking.cancel()
     common.say(ended=True)
     return await asyncio.to_thread(sys.stdin.readline)
 
