@@ -35,6 +35,7 @@ class ListJournal:
         self.commits = 0
         self.limits: CallLimits | None = CallLimits()
         self._dies_at, self._reaches_log = dies_at, reaches_log
+        self._dead = False
         self._staged: list[EventEnvelope] = []
         self.identity = RunIdentity(
             RUN_ID, AgentRef("sample", "sample", "1"), TraceContext("1" * 32, "2" * 16), RUN_ID, "start"
@@ -78,8 +79,7 @@ class ListJournal:
         if not dead or (self._reaches_log and self.commits == self._dies_at):
             self.log.extend(self._staged)
         self._staged = []
-        if dead:
-            raise CommitUnknownError("the process died")
+        self._dead = self._dead or dead
 
     def savepoint(self) -> int:
         return len(self._staged)
@@ -89,6 +89,8 @@ class ListJournal:
 
     async def commit(self) -> None:
         self.flush()
+        if self._dead:
+            raise CommitUnknownError("the process died")
 
     async def resolve(self, wanted: Wanted) -> Provider:
         raise NotImplementedError(wanted.capability_id)

@@ -1,9 +1,10 @@
 """A graph's node behind the run's journal (RFC-0003 §7).
 
 On entry it looks for the node's `kernel.node.completed` on the log and returns the recorded delta without
-running the body. Otherwise it runs the body and returns after entered, events and completed are staged, and
-committed as far as the run's durability promises. Failures and retries are on the log as well, so that
-attempts are counted across crashes. Outside a run the node behaves as in plain LangGraph.
+running the body. Otherwise it runs the body and returns after entered, events and completed are staged; they
+are committed as the run's durability promises, with SYNC before the next node begins. Failures and retries
+are on the log as well, so that attempts are counted across crashes. Outside a run the node behaves as in
+plain LangGraph.
 """
 
 from __future__ import annotations
@@ -139,6 +140,7 @@ class DurableNode(Runnable[Any, Any]):
         key, call_hash = _step_key(config, outer, input, run.within)
         if outer is None:
             run.superstep(key[0], config)
+        await run.paid()
         while True:
             done = run.journal.history.completed.get(key)
             if done is not None:

@@ -317,6 +317,8 @@ async def _end(
     children = await _open_children(session)
     if _is_to_stop(session):
         return await _stop(agent, session)
+    # Where the end is refused, its last step is not: two submissions, which share a commit.
+    session.flush()
     # No run ends before those that it has called are told: one commit, nothing of the run comes between.
     _cancel(session, children, event.event_type(), terminal_cause)
     if reply_to is not None:

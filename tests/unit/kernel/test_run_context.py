@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import time
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, TypedDict
 
@@ -78,7 +79,7 @@ async def test_steps_that_cause_nothing_share_commits_as_the_durability_says(nod
         journal = ListJournal()
         assert await run(loop_of(node), {"n": 0}, journal, durability) == {"n": 20, "items": []}
         commits[durability] = journal.commits
-    assert commits[Durability.SYNC] == 20
+    assert commits[Durability.SYNC] == 20, "one for each step, the last one's with the end of the run"
     assert commits[Durability.ASYNC] < 10
     assert commits[Durability.EXIT] == 0, "the end of the run takes it along"
 
@@ -177,3 +178,39 @@ async def test_a_crash_repeats_the_step_under_way_or_all_since_the_last_one_that
     result = await run(build(), {"items": []}, ListJournal(journal.log), durability)
     assert bodies == ["last", *repeated]
     assert result["items"] == ["a", "b", "c", "d", "last"]
+
+
+def one_step_and_a_slow_edge(edge: Callable[[State], Awaitable[str]]) -> Graph:
+    graph = StateGraph(State)
+    graph.add_node("step", add_one)
+    graph.add_edge(START, "step")
+    graph.add_conditional_edges("step", edge, [END])
+    return graph
+
+
+async def test_a_step_is_sent_while_an_edge_decides_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_context, "HOLD_S", 0.0)
+    journal = ListJournal()
+
+    async def edge(state: State) -> str:
+        async with asyncio.timeout(PATIENCE_S):
+            while "kernel.node.completed" not in journal.types():
+                await asyncio.sleep(0)
+        return END
+
+    assert (await run(one_step_and_a_slow_edge(edge), {"n": 0}, journal, Durability.SYNC))["n"] == 1
+
+
+async def test_a_step_is_sent_when_its_run_is_stopped_before_the_next_one() -> None:
+    journal, stands = ListJournal(), asyncio.Event()
+
+    async def edge(state: State) -> str:
+        stands.set()
+        return await asyncio.Event().wait() and END
+
+    stopping = asyncio.create_task(run(one_step_and_a_slow_edge(edge), {"n": 0}, journal, Durability.SYNC))
+    await asyncio.wait_for(stands.wait(), PATIENCE_S)
+    assert journal.types() == [], "it waits for what follows at once"
+    stopping.cancel()
+    await asyncio.wait([stopping])
+    assert "kernel.node.completed" in journal.types()

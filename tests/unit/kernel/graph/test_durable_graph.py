@@ -41,8 +41,10 @@ class State(TypedDict, total=False):
 
 
 async def run(graph: Graph, state: Any, log: ListJournal | None = None, **options: Any) -> Any:
-    config = {"recursion_limit": 1000}
-    return await DurableGraph(graph.compile(), **options).execute(log or ListJournal(), state, config)
+    config, journal = {"recursion_limit": 1000}, log or ListJournal()
+    result = await DurableGraph(graph.compile(), **options).execute(journal, state, config)
+    await journal.commit()  # as with the end of a run
+    return result
 
 
 @pytest.fixture(autouse=True)

@@ -137,6 +137,7 @@ async def execute(kind: str, journal: ListJournal, **options: Any) -> dict[int, 
     state, node, initial = KINDS[kind]
     await DurableGraph(loop(state, node).compile(), **options).execute(journal, deepcopy(initial))
     await journal.commit()
+    await journal.commit()
     return hashes(journal)
 
 
@@ -169,6 +170,11 @@ class Changed(TypedDict, total=False):
     groups: Annotated[dict[str, list[Any]], extend]
 
 
+async def whole_run(graph: Any, journal: ListJournal) -> None:
+    await DurableGraph(graph, durability=Durability.SYNC).execute(journal, {"groups": {"0": []}})
+    await journal.commit()
+
+
 async def test_a_reducer_that_changes_what_it_is_given_makes_no_difference() -> None:
     # Without conditional edges: LangGraph reads the state for those by calling reducers once more.
     graph: Graph = StateGraph(Changed)
@@ -179,13 +185,12 @@ async def test_a_reducer_that_changes_what_it_is_given_makes_no_difference() -> 
         before = f"n{number}"
     compiled = graph.compile()
     whole = ListJournal()
-    await DurableGraph(compiled, durability=Durability.SYNC).execute(whole, {"groups": {"0": []}})
-    await whole.commit()
+    await whole_run(compiled, whole)
     assert len(set(hashes(whole).values())) == LAST
     for dies_at in range(1, whole.commits):
         dying = ListJournal(dies_at=dies_at, reaches_log=True)
         with pytest.raises(CommitUnknownError):
-            await DurableGraph(compiled, durability=Durability.SYNC).execute(dying, {"groups": {"0": []}})
+            await whole_run(compiled, dying)
         resumed = ListJournal(dying.log)
         await DurableGraph(compiled, walk_steps=1).execute(resumed, {"groups": {"0": []}})
         await resumed.commit()

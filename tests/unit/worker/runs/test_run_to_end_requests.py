@@ -174,6 +174,7 @@ async def test_a_cancel_that_came_while_a_result_was_on_its_way_is_too_late_what
         assert await stage.letters() == []
     assert "run.cancel.requested" not in types
     assert types[-1] == ("run.completed" if error is None else "run.failed")
+    assert types.count("kernel.node.completed") == 2, "the steps are not refused with the end"
     assert ([] if error is None else ["pay 1"]) == UNDONE
 
 
