@@ -28,7 +28,7 @@ async def gated(n: int) -> int:
 
 @DBOS.step()
 async def message(number: int) -> str:
-    return common.text(ASKED, number)
+    return common.text(ASKED)
 
 
 @DBOS.workflow()

@@ -39,7 +39,7 @@ def chain(steps: int, last: Any = plus_one) -> StateGraph[Any, Any, Any, Any]:
 
 def talking(asked: common.Asked) -> StateGraph[Any, Any, Any, Any]:
     async def turn(state: Talk) -> Talk:
-        return {"n": state["n"] + 1, "messages": [common.text(asked, state["n"])]}
+        return {"n": state["n"] + 1, "messages": [common.text(asked)]}
 
     graph: StateGraph[Any, Any, Any, Any] = StateGraph(Talk)
     graph.add_node("turn", turn)

@@ -50,7 +50,7 @@ def chain(steps: int, last: Any = plus_one) -> Graph:
 
 def talking(asked: common.Asked) -> Graph:
     async def turn(state: Talk) -> Talk:
-        return {"n": state["n"] + 1, "messages": [common.text(asked, state["n"])]}
+        return {"n": state["n"] + 1, "messages": [common.text(asked)]}
 
     graph: Graph = StateGraph(Talk)
     graph.add_node("turn", turn)

@@ -85,10 +85,9 @@ async def talk(asked: Asked, conversation: One) -> None:
     say(seconds=await in_flight(asked["count"], 8, conversation))
 
 
-def text(asked: Asked, number: int) -> str:
-    """The message with this number, of the wanted length: random letters, which hardly compress."""
-    letters = random.Random(number).choices(string.ascii_letters + " ", k=asked["bytes"])
-    return "".join(letters)
+def text(asked: Asked) -> str:
+    """A message of the wanted length: random letters, which hardly compress, and no two messages alike."""
+    return "".join(random.SystemRandom().choices(string.ascii_letters + " ", k=asked["bytes"]))
 
 
 def main(worker: Callable[[Asked], Awaitable[None]], client: Callable[[Asked], Awaitable[None]]) -> None:

@@ -96,7 +96,7 @@ async def client(asked: common.Asked) -> None:
 
         async def conversation(number: int) -> None:
             for turned in range(asked["messages"]):
-                found = await call(f"/talks/{asked['name']}-{number}/turn", common.text(asked, turned))
+                found = await call(f"/talks/{asked['name']}-{number}/turn", common.text(asked))
                 common.expect(found, turned + 1)
 
         async def started(number: int) -> Any:

@@ -40,7 +40,7 @@ async def _beat() -> None:
 
 @activity.defn
 async def message(number: int) -> str:
-    return common.text(ASKED, number)
+    return common.text(ASKED)
 
 
 @workflow.defn
