@@ -33,7 +33,10 @@ _START: Final = _CRC.size + _HEAD.size
 
 
 class ChunkDamagedError(Exception):
-    """A chunk's checksum is wrong; the store adds the chunk's position to the error."""
+    """A chunk's checksum is wrong; the store adds the chunk's position to the error.
+
+    Its argument, if any, is what is wrong instead.
+    """
 
 
 class Chunk(NamedTuple):
@@ -53,6 +56,22 @@ class _Columns(NamedTuple):
     texts: list[int]
     extras: list[int]
     values: list[int]
+
+
+def by_partition(
+    records: Sequence[Prepared], partitions: Sequence[int]
+) -> dict[tuple[str, int], Sequence[int]]:
+    """The indices of the records for each topic and partition."""
+    if len(set(partitions)) == 1 and len({record[0] for record in records}) == 1:
+        return {(records[0][0], partitions[0]): range(len(records))}
+    parts: dict[tuple[str, int], list[int]] = {}
+    for index, (record, partition) in enumerate(zip(records, partitions, strict=True)):
+        place = (record[0], partition)
+        indices = parts.get(place)
+        if indices is None:
+            indices = parts[place] = []
+        indices.append(index)
+    return {**parts}
 
 
 def pack(records: Sequence[Prepared], commit_id: bytes = b"") -> list[Chunk]:
@@ -103,13 +122,14 @@ def _pack(records: Sequence[Prepared], commit_id: bytes, start: int, total: int)
         [_pack_headers(extra) if extra else b"" for extra in extras],
         values,
     ]
-    return _join(commit_id, start, total, columns)
+    body = _join(commit_id, start, total, columns)
+    return _CRC.pack(crc32(body)) + body
 
 
 def _join(commit_id: bytes, start: int, total: int, columns: Sequence[Sequence[bytes]]) -> bytes:
     count = len(columns[0])
     lengths = [length for column in columns for length in map(len, column)]
-    body = b"".join(
+    return b"".join(
         (
             _HEAD.pack(len(commit_id), start, total, count),
             commit_id,
@@ -117,27 +137,40 @@ def _join(commit_id: bytes, start: int, total: int, columns: Sequence[Sequence[b
             *(b"".join(column) for column in columns),
         )
     )
-    return _CRC.pack(crc32(body)) + body
 
 
-def _columns(data: bytes) -> _Columns:
-    """The columns of a chunk.
+def check(data: bytes) -> None:
+    """Check a chunk's checksum.
 
     Raises:
-        ChunkDamagedError: the checksum is wrong.
+        ChunkDamagedError: it is wrong.
     """
     if len(data) < _START or _CRC.unpack_from(data)[0] != crc32(memoryview(data)[_CRC.size :]):
         raise ChunkDamagedError
-    commit_length, first, total, count = _HEAD.unpack_from(data, _CRC.size)
-    at = _START + commit_length
-    lengths = struct.unpack_from(f"<{4 * count}I", data, at)
+
+
+def _columns(data: bytes, start: int = _CRC.size) -> _Columns:
+    """The columns of a chunk whose body begins at `start`.
+
+    Raises:
+        ChunkDamagedError: it has another length than its columns say.
+    """
+    try:
+        commit_length, first, total, count = _HEAD.unpack_from(data, start)
+        start += _HEAD.size
+        at = start + commit_length
+        lengths = struct.unpack_from(f"<{4 * count}I", data, at)
+    except struct.error as error:
+        raise ChunkDamagedError from error
     place = at + 16 * count
     starts = []
     for column in range(4):
         edges = list(accumulate(lengths[column * count : (column + 1) * count], initial=place))
         place = edges[-1]
         starts.append(edges)
-    return _Columns(data[_START:at], first, total, *starts)
+    if place != len(data):
+        raise ChunkDamagedError
+    return _Columns(data[start:at], first, total, *starts)
 
 
 def unpack(
@@ -149,17 +182,35 @@ def unpack(
 ) -> list[Record]:
     """The records of a chunk after the first `skip`, without those that `keep` rejects.
 
+    Raises:
+        ChunkDamagedError: the checksum is wrong.
+    """
+    check(data)
+    return unpack_body(data, place, skip, keep, decoder, _CRC.size)
+
+
+def unpack_body(
+    data: bytes,
+    place: tuple[str, int, int, int],
+    skip: int,
+    keep: TypeFilter | None,
+    decoder: Decoder,
+    start: int = 0,
+) -> list[Record]:
+    """The records of a chunk, whose checksum is checked, after the first `skip`.
+
     Args:
-        data: the chunk.
+        data: the chunk's body, without the checksum.
         place: topic, partition, offset of the first record, append time.
         skip: the number of records to skip at the beginning.
         keep: judges the type in the header.
         decoder: given to the records.
+        start: where the body begins in `data`.
 
     Raises:
-        ChunkDamagedError: the checksum is wrong.
+        ChunkDamagedError: it has another length than its columns say.
     """
-    columns = _columns(data)
+    columns = _columns(data, start)
     topic, partition, offset, timestamp_ms = place
     keys, values = columns.keys, columns.values
     records = []
@@ -181,8 +232,28 @@ def unpack(
 
 
 def repack(data: bytes, drop: int) -> bytes:
-    """The chunk without its first `drop` records; for truncation."""
-    columns = _columns(data)
+    """The chunk without its first `drop` records; for truncation.
+
+    Raises:
+        ChunkDamagedError: the checksum is wrong.
+    """
+    check(data)
+    body = repack_body(data, drop, _CRC.size)
+    return _CRC.pack(crc32(body)) + body
+
+
+def repack_body(data: bytes, drop: int, start: int = 0) -> bytes:
+    """The body of a chunk, whose checksum is checked, without its first `drop` records.
+
+    Args:
+        data: the chunk's body, without the checksum.
+        drop: number of records.
+        start: where the body begins in `data`.
+
+    Raises:
+        ChunkDamagedError: it has another length than its columns say.
+    """
+    columns = _columns(data, start)
     kept = range(drop, len(columns.keys) - 1)
     parts = [
         [data[edges[index] : edges[index + 1]] for index in kept]

@@ -16,6 +16,9 @@ APPLICATION_ID: Final = 0x6E6F6573
 """`noes`: marks the file as a log of this package."""
 
 SCHEMA_VERSION: Final = 2
+PACKED_VERSION: Final = 3
+"""Version of a file that has blocks (`packing`); it is 2 until the first one."""
+
 BUSY_S: Final = 0.02
 """How long a statement waits for another process's lock before it yields to the event loop."""
 
@@ -44,10 +47,10 @@ T = TypeVar("T")
 
 
 class Unsynced:
-    """Commits of pieces of answers, which do not wait for the disk.
+    """Commits of pieces of answers, and of blocks, which do not wait for the disk.
 
-    They survive the end of the process. After a power cut the last ones are missing, as the log may lose any
-    piece; the next commit of anything else syncs them, too.
+    They survive the end of the process. After a power cut the last ones are missing: the log may lose any
+    piece, and what was in a block is in its chunks. The next commit of anything else syncs them, too.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -61,6 +64,25 @@ class Unsynced:
             return self._connection.execute(sql, row)
         finally:
             self._connection.execute(f"PRAGMA synchronous={self._safety}")
+
+    def transact(self, work: Callable[[], T]) -> T:
+        """Call `work` in one transaction; what it loses in a power cut can be done again.
+
+        Raises:
+            sqlite3.Error: nothing was changed; another process may hold the lock (`is_busy`).
+        """
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        try:
+            self._connection.execute("BEGIN")
+            result = work()
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        finally:
+            self._connection.execute(f"PRAGMA synchronous={self._safety}")
+        return result
 
 
 def connect(path: Path, synchronous: str) -> sqlite3.Connection:
@@ -81,6 +103,8 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={synchronous}")
         connection.execute(f"PRAGMA journal_size_limit={64 << 20}")
+        # What was removed is not left in free pages, where a search could not read it if it was compressed.
+        connection.execute("PRAGMA secure_delete=ON")
         _make_schema(path, connection)
     except sqlite3.Error as error:
         _close(connection)
@@ -226,15 +250,15 @@ def _refuse_foreign(path: Path, connection: sqlite3.Connection) -> None:
         return
     if application != APPLICATION_ID:
         raise corrupt(path, "it is a SQLite database of another program")
-    if version != SCHEMA_VERSION:
+    if version not in (SCHEMA_VERSION, PACKED_VERSION):
         raise LogCorruptError(
-            f"{path} has version {version}, this program knows {SCHEMA_VERSION}.",
+            f"{path} has version {version}, this program knows {SCHEMA_VERSION} and {PACKED_VERSION}.",
             hint="Use the version of noesium that made it, or a newer one.",
         )
 
 
 def _make_schema(path: Path, connection: sqlite3.Connection) -> None:
-    if connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
+    if connection.execute("PRAGMA user_version").fetchone()[0]:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:

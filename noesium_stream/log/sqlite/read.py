@@ -4,7 +4,8 @@ Decision record: every partition has a table, whose key is the offset of a chunk
 offset follows from the last key and its count, so no row has to be kept for it. If two processes place their
 chunks at the same offset, one violates the key, or, if the conflicting chunk was truncated meanwhile, the
 trigger. A chunk without data was removed, but keeps its place. With all partitions in one table a commit
-would insert into the middle of a tree: it wrote 13 KB to the `-wal` file, at the end 5.
+would insert into the middle of a tree: it wrote 13 KB to the `-wal` file, at the end 5. A row's data is a
+chunk or, later, a block of chunks, whose time is that of the last one (`packing`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from noesium_stream.errors import EventStoreError, LogTruncatedError
+from noesium_stream.errors import EventStoreError, LogCorruptError, LogTruncatedError
 from noesium_stream.log.embedded.store import Bounds, Topic
 from noesium_stream.log.headers import TypeFilter
 from noesium_stream.log.port import TopicPartition
 from noesium_stream.log.record import Decoder, Record
-from noesium_stream.log.sqlite.chunk import ChunkDamagedError, repack, unpack
+from noesium_stream.log.sqlite.block import Part, cut_row, is_block, unpack_block
+from noesium_stream.log.sqlite.chunk import ChunkDamagedError, unpack, unpack_body
 from noesium_stream.log.sqlite.file import corrupt, translate
 
 MAX_OFFSET: Final = (1 << 63) - 1
@@ -43,6 +45,8 @@ class Statements(NamedTuple):
     clear: str
     cut: str
     remove: str
+    block: str
+    between: str
 
 
 @cache
@@ -68,6 +72,8 @@ def statements(slot: int) -> Statements:
         clear=f"UPDATE {table} SET data = x'' WHERE id = ?",
         cut=f"UPDATE {table} SET id = ?, n = ?, data = ? WHERE id = ?",
         remove=f"DELETE FROM {table} WHERE id < ?",
+        block=f"UPDATE {table} SET ts = ?, n = ?, data = ? WHERE id = ?",
+        between=f"DELETE FROM {table} WHERE id > ? AND id < ?",
     )
 
 
@@ -145,8 +151,7 @@ class Partitions:
                     return records, offset
                 tail = Tail(offset, timestamp_ms)
         except ChunkDamagedError as error:
-            place_name = f"{topic.name}/{partition} at {start}"
-            raise corrupt(self._path, f"the records of {place_name} are damaged") from error
+            raise self._damaged(f"{topic.name}/{partition} at {start}", error) from error
         except sqlite3.Error as error:
             raise translate(self._path, error) from error
         if tail is None and offset == 0:
@@ -167,8 +172,29 @@ class Partitions:
         first = start if data else start + n
         if first > offset:
             raise LogTruncatedError(topic.name, partition, offset, first)
+        if data and is_block(data):
+            return self._records_of_block(topic, partition, row, offset, keep)
         origin = (topic.name, partition, start, timestamp_ms)
         return unpack(data, origin, offset - start, keep, self._decoder) if data else []
+
+    def _records_of_block(
+        self, topic: Topic, partition: int, row: tuple[Any, ...], offset: int, keep: TypeFilter | None
+    ) -> list[Record]:
+        """The wanted records of a block from `offset` on, chunk by chunk."""
+        start, _, n, data = row
+        end, records = start + n, list[Record]()
+        for timestamp_ms, count, body in unpack_block(data):
+            if start + count > offset:
+                origin = (topic.name, partition, start, timestamp_ms)
+                records += unpack_body(body, origin, offset - start, keep, self._decoder)
+            start += count
+        if start != end:
+            raise ChunkDamagedError
+        return records
+
+    def _damaged(self, place_name: str, error: ChunkDamagedError) -> LogCorruptError:
+        what = error.args[0] if error.args else "are damaged"
+        return corrupt(self._path, f"the records of {place_name} {what}")
 
     def _rows(self, topic: Topic, partition: int, offset: int) -> Iterator[tuple[Any, ...]]:
         """The rows of the chunks, from the one that holds `offset` on."""
@@ -221,9 +247,25 @@ class Partitions:
         while rows := self._chunks(statements(slot).oldest, after):
             for start, timestamp_ms, n in rows:
                 if timestamp_ms >= limit_ms:
-                    return after
+                    return self._younger_in(slot, start, limit_ms)
                 after = start + n
         return after
+
+    def _younger_in(self, slot: int, start: int, limit_ms: int) -> int:
+        """As `younger`, within the row at `start`, whose last chunk is not older."""
+        for (data,) in self._chunks(statements(slot).data, start):
+            if is_block(data):
+                for timestamp_ms, n, _ in self._parts_of(slot, start, data):
+                    if timestamp_ms >= limit_ms:
+                        break
+                    start += n
+        return start
+
+    def _parts_of(self, slot: int, start: int, data: bytes) -> list[Part]:
+        try:
+            return unpack_block(data)
+        except ChunkDamagedError as error:
+            raise self._damaged(f"chunk_{slot} at {start}", error) from error
 
     def truncate(self, slot: int, before: int) -> None:
         """Remove the records below `before`; part of a transaction that the caller has begun."""
@@ -243,9 +285,15 @@ class Partitions:
             # Lay out the chunk that holds the boundary anew, from the boundary on.
             data = execute(sql.data, (start,)).fetchone()[0]
             rest = n - (before - start)
-            execute(sql.cut, (before, rest, repack(data, before - start), start))
+            execute(sql.cut, (before, rest, self._cut(slot, start, data, before - start), start))
             kept = before
         execute(sql.remove, (kept,))
+
+    def _cut(self, slot: int, start: int, data: bytes, drop: int) -> bytes:
+        try:
+            return cut_row(data, drop)
+        except ChunkDamagedError as error:
+            raise self._damaged(f"chunk_{slot} at {start}", error) from error
 
     def all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """All rows of a query; translates SQLite's errors."""

@@ -26,9 +26,10 @@ from noesium_stream.log.embedded.wakeup import Place, Signal
 from noesium_stream.log.members import tenure_ended
 from noesium_stream.log.port import GroupShare, LogWriter, Position
 from noesium_stream.log.prepare import Prepared
-from noesium_stream.log.sqlite.chunk import pack, pack_one
+from noesium_stream.log.sqlite.chunk import by_partition, pack, pack_one
 from noesium_stream.log.sqlite.file import Unsynced, connect, corrupt, is_busy, patiently, translate
 from noesium_stream.log.sqlite.group import SqliteCoordinator, drop_members, group_shares, is_held
+from noesium_stream.log.sqlite.packing import Packer
 from noesium_stream.log.sqlite.read import Partitions, Tail, statements
 from noesium_stream.log.sqlite.wake import OpenFile, Waker
 from noesium_stream.log.sqlite.writer import SqliteWriter, WriterFencedError
@@ -65,22 +66,6 @@ async def open_sqlite(url: LogUrl, topology: Topology, codec: EnvelopeCodec, clo
     store = SqliteStore(path, connection, groups, codec, clock, topology)
     await store.retain()
     return EmbeddedLog(str(url), topology, store, codec, clock)
-
-
-def _by_partition(
-    records: Sequence[Prepared], partitions: Sequence[int]
-) -> dict[tuple[str, int], Sequence[int]]:
-    """The indices of the records for each topic and partition."""
-    if len(set(partitions)) == 1 and len({record[0] for record in records}) == 1:
-        return {(records[0][0], partitions[0]): range(len(records))}
-    parts: dict[tuple[str, int], list[int]] = {}
-    for index, (record, partition) in enumerate(zip(records, partitions, strict=True)):
-        place = (record[0], partition)
-        indices = parts.get(place)
-        if indices is None:
-            indices = parts[place] = []
-        indices.append(index)
-    return {**parts}
 
 
 def keys_of(path: Path) -> Path:
@@ -126,6 +111,7 @@ class SqliteStore:
         self._order = asyncio.Lock()
         self._now_ms = self._retain_at_ms = 0
         self._pieces = Unsynced(connection)
+        self._packer = Packer(connection, self._pieces, clock)
 
     def _look_for_file(self) -> None:
         """Check that the file still exists; if not, tell all readers, because nothing would ever come."""
@@ -225,6 +211,7 @@ class SqliteStore:
                     raise translate(self.path, error) from error
             else:
                 self._parts.tails[slot] = Tail(offset + 1, row[1])
+                self._packer.wrote(slot, len(data))
                 self.tell(((topic, partition),))
                 return Position(topic, partition, offset)
         [offset] = await self._insert([(slot, 1, data)], writer, ((topic, partition),))
@@ -239,7 +226,7 @@ class SqliteStore:
         tenure: MemberTenure | None = None,
     ) -> list[Position]:
         """Write records of several partitions: a chunk for each, in one transaction."""
-        parts = _by_partition(records, partitions)
+        parts = by_partition(records, partitions)
         chunks, owners = [], []
         for place, indices in parts.items():
             part = records if len(parts) == 1 else [records[index] for index in indices]
@@ -283,6 +270,8 @@ class SqliteStore:
             if not written:
                 raise WriterFencedError
             self._parts.tails.update(tails)
+            for slot, _, data in chunks:
+                self._packer.wrote(slot, len(data))
             self.tell(places)
             return [row[0] for _, row in rows]
 
@@ -390,6 +379,7 @@ class SqliteStore:
     async def close(self) -> None:
         """Close the file."""
         self._waker.close()
+        self._packer.close()
         self._groups.close()
         self.connection.close()
 
