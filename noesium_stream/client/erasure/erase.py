@@ -26,7 +26,7 @@ from noesium_stream.client.erasure.local_state import (
     clean,
     state_files,
 )
-from noesium_stream.client.erasure.scan import Needles, Scanned, files_in, scan_files, scan_log
+from noesium_stream.client.erasure.scan import Needles, Scanned, files_in, scan_blocks, scan_files, scan_log
 from noesium_stream.client.erasure.survey import SHORTEST, Survey, survey
 from noesium_stream.clock import Clock
 from noesium_stream.errors import ErasureError
@@ -36,6 +36,7 @@ from noesium_stream.event.sealing.keys import SubjectKeys, checked_subject
 from noesium_stream.event.sealing.seal import Sealer
 from noesium_stream.event.standard import SubjectErased
 from noesium_stream.log.port import EventLog
+from noesium_stream.log.sqlite.contents import empty_write_ahead_log
 from noesium_stream.log.sqlite.store import file_of
 from noesium_stream.log.topics import partition_of
 from noesium_stream.log.url import parse_url
@@ -140,7 +141,10 @@ async def erase(
     if prove:
         done.scanned = Scanned(texts=len(needles.texts))
         await scan_log(log, needles, done.scanned)
+        if (path := _file_of(log)) is not None:
+            empty_write_ahead_log(path)
         scan_files(files_in([home, *states, *_files_of(log)]), needles, done.scanned)
+        _scan_blocks(log, needles, done.scanned)
     return done
 
 
@@ -185,13 +189,24 @@ async def _left(
     cleaned = {one for path in states for one in beside(path)}
     own = [path for path in files_in([home, *_files_of(log)]) if path not in cleaned]
     scan_files([path for path in own if home / MEMORY not in path.parents], needles, scanned)
+    _scan_blocks(log, needles, scanned)
     return left + [f"{one.place} has {one.text!r}" for one in scanned.found]
 
 
 def _files_of(log: EventLog) -> list[Path]:
     """The files of a log on this machine."""
+    path = _file_of(log)
+    return [] if path is None else beside(path)
+
+
+def _file_of(log: EventLog) -> Path | None:
     url = parse_url(log.url)
-    return beside(file_of(url)) if url.scheme == "sqlite" else []
+    return file_of(url) if url.scheme == "sqlite" else None
+
+
+def _scan_blocks(log: EventLog, needles: Needles, scanned: Scanned) -> None:
+    if (path := _file_of(log)) is not None:
+        scan_blocks(path, needles, scanned)
 
 
 async def _say(log: EventLog, producer: AgentRef, clock: Clock, reason: str | None, done: Erasure) -> None:

@@ -16,6 +16,7 @@ from noesium_stream.client.erasure.survey import place_of, records_of
 from noesium_stream.errors import ErasureError
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
+from noesium_stream.log.sqlite.contents import contents_of_blocks
 
 MOST_FOUND: Final = 100
 _PIECE: Final = 48
@@ -110,6 +111,20 @@ def scan_files(paths: Iterable[Path], needles: Needles, scanned: Scanned) -> Non
             raise ErasureError(f"{path} cannot be searched: {error.strerror}.") from error
         scanned.files += 1
         for text in found:
+            scanned.add(str(path), text)
+
+
+def scan_blocks(path: Path, needles: Needles, scanned: Scanned) -> None:
+    """Search what a SQLite log has compressed, of all its topics; what is found is found in the file.
+
+    Raises:
+        LogCorruptError, LogUnavailableError
+    """
+    found: dict[str, None] = {}
+    for content in contents_of_blocks(path):
+        found.update(dict.fromkeys(needles.within(content)))
+    for text in found:
+        if Found(str(path), text) not in scanned.found:
             scanned.add(str(path), text)
 
 

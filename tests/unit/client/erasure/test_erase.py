@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,14 @@ import pytest
 from noesium_stream.client.erasure import erase
 from noesium_stream.client.erasure.scan import Needles, Scanned, files_in, scan_files
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import ErasureError, SubjectKeyError
+from noesium_stream.errors import ErasureError, LogUnavailableError, SubjectKeyError
 from noesium_stream.event.domain_event import root_event
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.standard import MemoryWritten
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
+from noesium_stream.log.sqlite import contents
 from noesium_stream.memory import MemoryManager, memory_of
 from noesium_stream.state_file.claim import locked
 
@@ -202,3 +205,40 @@ async def test_a_dead_letter_of_a_sealed_record_holds_what_the_record_holds(
     assert CITY.encode() not in record.value
     assert CITY.encode() not in base64.b64encode(record.value)
     assert record.envelope.payload["value"] == CITY
+
+
+async def test_the_proof_finds_plain_text_that_the_file_has_compressed(tmp_path: Path) -> None:
+    """In another namespace than the log's own, so that nothing but the search of the file meets it."""
+    path, word = tmp_path / "home" / "log.db", "Rosalind Franklin"
+    other = await open_log(f"sqlite:///{path}?namespace=other&partitions=1")
+    for number in range(60):
+        about = f"{word} measured {number}" if number == 20 else f"{number} nothing"
+        event = MemoryWritten(key="k", value=about, value_type="str", scope="shared")
+        await other.append([root_event(event, PRODUCER, CLOCK)])
+    await other.close()
+    assert word.encode() not in path.read_bytes()
+    log = await open_log(f"sqlite:///{path}")
+    mine = memory(log, tmp_path)
+    await mine.write("city", CITY)
+    mine.close()
+    with pytest.raises(ErasureError, match=f"log.db has '{word}'"):
+        await erased(log, tmp_path, words=[word])
+    done = await erased(log, tmp_path, words=[word], partly=True, prove=True)
+    assert [(Path(one.place).name, one.text) for one in done.scanned.found] == [("log.db", word)]
+    await log.close()
+
+
+async def test_the_proof_is_not_given_while_removed_pages_may_be_in_the_write_ahead_log(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "_PATIENCE_S", 0.01)
+    mine = memory(log, tmp_path)
+    await mine.write("city", CITY)
+    mine.close()
+    with closing(sqlite3.connect(tmp_path / "home" / "log.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM topic").fetchone()
+        with pytest.raises(LogUnavailableError, match="-wal is in use"):
+            await erased(log, tmp_path, prove=True)
+        reader.execute("ROLLBACK")
+    assert (await erased(log, tmp_path, words=[CITY], prove=True)).scanned.found == []
