@@ -43,7 +43,7 @@ from tests.support.invariants import Asked, Book, read_book
 AGENT: Final = AGENTS[0]
 CREW: Final = 3
 PARTITIONS: Final = 2
-PATIENCE_S: Final = 180.0
+PATIENCE_S: Final = 400.0
 PROVED_S: Final = SESSION_S / 4 + MEANWHILE_S
 """So long after the log has said that a run is its own a process may call (`shorten_sessions`)."""
 

@@ -5,7 +5,7 @@
     @PLAYS.play("killed while it sleeps", 4.0)
     async def sleeps(one: OneRun, for_s: float) -> None: ...
 
-All are played at the same time: what they cost is waiting, for sessions to end.
+Several are played at the same time: what they cost is waiting, for sessions to end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 from tests.chaos.launcher import Launcher
 from tests.chaos.one_run import OneRun, TooSlowError
 
-JOBS: Final = 14
+JOBS: Final = 8
 LOGS: Final = ("sqlite", "kafka")
 DEADLINES: Final = (timedelta(seconds=10), timedelta(seconds=40), timedelta(seconds=160))
 """Of what is to be ended by time; the next one, if the machine was too slow for what comes before."""

@@ -52,7 +52,7 @@ class AdminConnection:
         """Return when a broker answers.
 
         Raises:
-            LogUnavailableError: none did within five seconds, or it refuses this client.
+            LogUnavailableError: none did within ten seconds, or it refuses this client.
         """
         await self._blocking(self._probe, self.client, self._log, OPEN_TIMEOUT_S)
 

@@ -22,7 +22,7 @@ from noesium_stream.errors import (
     TopicNotFoundError,
 )
 
-OPEN_TIMEOUT_S: Final = 5.0
+OPEN_TIMEOUT_S: Final = 10.0
 """Timeout for a broker's first answer when a log is opened."""
 
 PATIENCE_S: Final = 30.0
