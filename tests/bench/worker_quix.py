@@ -103,7 +103,7 @@ def main(asked: dict[str, Any]) -> None:
             "fetch.queue.backoff.ms": 10,
             "queued.max.messages.kbytes": 16_384,
         },
-        producer_extra_config={"compression.type": "lz4", "linger.ms": 5},
+        producer_extra_config={"compression.type": "zstd", "linger.ms": 5},
     )
     schema = fastavro.parse_schema(asked["schema"])
     out = app.topic(asked["out"], value_serializer=Writes(schema, bytes.fromhex(asked["frame"])))

@@ -124,7 +124,7 @@ class Publisher:
             **self._settings.aiokafka(),
             acks="all",
             enable_idempotence=True,
-            compression_type="lz4",
+            compression_type="zstd",  # a lone record takes 2 µs more than with lz4, and 0.8 of its bytes
             max_request_size=1_048_588,
             request_timeout_ms=_REQUEST_TIMEOUT_MS,
         )

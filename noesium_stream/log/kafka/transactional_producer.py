@@ -115,7 +115,7 @@ class TransactionalProducer:
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
             "acks": "all",
             "enable.idempotence": True,
-            "compression.type": "lz4",
+            "compression.type": "zstd",  # a step's records take 0.76 of their bytes in lz4, a bulk's 0.65
             # A flush before each commit ends the lingering at once: it only gathers records meanwhile.
             "linger.ms": 5,
             "retry.backoff.ms": 5,

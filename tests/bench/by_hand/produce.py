@@ -34,7 +34,7 @@ def producer(bootstrap: str, transactional_id: str) -> Producer:
             "transactional.id": transactional_id,
             "acks": "all",
             "enable.idempotence": True,
-            "compression.type": "lz4",
+            "compression.type": "zstd",
             "linger.ms": 5,
             "retry.backoff.ms": 5,
             "partitioner": "murmur2_random",
