@@ -49,7 +49,7 @@ class KafkaAdmin:
         """Return when a broker answers.
 
         Raises:
-            LogUnavailableError: none did within five seconds, or it refuses this client.
+            LogUnavailableError: none did within ten seconds, or it refuses this client.
         """
         await self._connection.probe()
 

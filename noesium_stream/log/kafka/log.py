@@ -65,7 +65,7 @@ async def open_kafka(url: LogUrl, topology: Topology, codec: EnvelopeCodec, cloc
 
     Raises:
         LogUrlError: a parameter is unknown or has an invalid value.
-        LogUnavailableError: no broker answers within five seconds, or it refuses this client.
+        LogUnavailableError: no broker answers within ten seconds, or it refuses this client.
     """
     quiet_loggers()
     settings = kafka_settings(url)
