@@ -1,8 +1,8 @@
 """The worker: handlers beside other stream processing, graphs beside LangGraph alone, and what an owner does.
 
 Every side of a comparison runs in a process of its own, in turn with the others. See the modules of each:
-`worker_handler`, `worker_runs`, `worker_client`, `worker_lone`, `worker_memory`, `worker_takeover`,
-`worker_fairness`.
+`worker_handler`, `worker_runs`, `worker_client`, `worker_lone`, `worker_profile`, `worker_memory`,
+`worker_takeover`, `worker_fairness`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tests.bench.worker_fairness import measure_fairness
 from tests.bench.worker_handler import measure_handler
 from tests.bench.worker_lone import measure_lone
 from tests.bench.worker_memory import measure_memory
+from tests.bench.worker_profile import measure_profile
 from tests.bench.worker_runs import measure_graph
 from tests.bench.worker_settings import WorkerSettings
 from tests.bench.worker_step import measure_step
@@ -29,6 +30,7 @@ OF_WORKER: dict[str, WorkerGroup] = {
     "client": measure_client,
     "step": measure_step,
     "lone": measure_lone,
+    "profile": measure_profile,
     "fairness": measure_fairness,
     "takeover": measure_takeover,
     "memory": measure_memory,

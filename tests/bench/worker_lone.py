@@ -61,26 +61,26 @@ async def _count(state: Count) -> Count:
     return {"n": state["n"] + 1}
 
 
-def ten_steps(durability: Durability) -> type[BaseGraphicAgent]:
-    """An agent of ten trivial steps."""
+def steps_in_turn(number: int, durability: Durability) -> type[BaseGraphicAgent]:
+    """An agent of so many trivial steps."""
 
-    class Ten(BaseGraphicAgent):
-        agent_type = f"ten-{durability.value}"
+    class InTurn(BaseGraphicAgent):
+        agent_type = f"steps-{number}-{durability.value}"
 
         def get_state_class(self) -> type[Any]:
             return Count
 
         def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
             graph: StateGraph[Any, Any, Any, Any] = StateGraph(Count)
-            names = [START, *(f"step{number}" for number in range(STEPS)), END]
+            names = [START, *(f"step{one}" for one in range(number)), END]
             for name in names[1:-1]:
                 graph.add_node(name, _count)
             for one, following in itertools.pairwise(names):
                 graph.add_edge(one, following)
             return graph
 
-    Ten.durability = durability
-    return Ten
+    InTurn.durability = durability
+    return InTurn
 
 
 async def measure_lone(settings: WorkerSettings, kafka: KafkaServer) -> list[Figure]:
@@ -102,7 +102,7 @@ async def measure_lone(settings: WorkerSettings, kafka: KafkaServer) -> list[Fig
 async def _measured(settings: WorkerSettings, log: EventLog, name: str, durability: Durability) -> Figure:
     rounds, each = settings.repetitions, max(10, settings.steps // 3)
     progress(f"lone: {rounds} x {each} runs of {STEPS} steps on {name}, {durability.name}")
-    agent, home = ten_steps(durability), settings.folder / f"lone-{secrets.token_hex(4)}"
+    agent, home = steps_in_turn(STEPS, durability), settings.folder / f"lone-{secrets.token_hex(4)}"
     phases: list[dict[str, float]] = []
     tune_process()
     with _watched() as spans:
