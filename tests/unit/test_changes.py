@@ -45,7 +45,11 @@ def test_kafka_is_the_one_of_the_tests() -> None:
 @pytest.mark.parametrize(
     ("row", "format"),
     [
-        ("a SQLite log", f"`user_version` {sqlite_file.SCHEMA_VERSION}"),
+        (
+            "a SQLite log",
+            f"`user_version` {sqlite_file.SCHEMA_VERSION}; "
+            f"{sqlite_file.PACKED_VERSION} once it has compressed rows",
+        ),
         ("a worker's state", str(state_file.FORMAT)),
         ("a projection's state", str(manifest.FORMAT)),
         ("golden histories", f"`{recorded_run.FORMAT}`"),

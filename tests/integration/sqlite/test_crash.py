@@ -12,7 +12,7 @@ import pytest
 from noesium_stream.errors import EventStoreError, LogCorruptError, LogUnavailableError
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
-from noesium_stream.log.sqlite.file import SCHEMA_VERSION
+from noesium_stream.log.sqlite.file import PACKED_VERSION
 from tests.support.events import catalogue, counted, outgoing
 from tests.support.reading import numbers, stored
 
@@ -160,9 +160,9 @@ async def test_a_log_of_a_newer_version_is_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     await (await written(path)).close()
     newer = sqlite3.connect(path)
-    newer.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+    newer.execute(f"PRAGMA user_version={PACKED_VERSION + 1}")
     newer.close()
-    with pytest.raises(LogCorruptError, match=f"version {SCHEMA_VERSION + 1}"):
+    with pytest.raises(LogCorruptError, match=f"version {PACKED_VERSION + 1}"):
         await opened(path)
 
 
