@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -23,7 +23,6 @@ from tests.chaos.launcher import Launcher
 from tests.chaos.one_run import OneRun, TooSlowError
 
 JOBS: Final = 8
-LOGS: Final = ("sqlite", "kafka")
 DEADLINES: Final = (timedelta(seconds=10), timedelta(seconds=40), timedelta(seconds=160))
 """Of what is to be ended by time; the next one, if the machine was too slow for what comes before."""
 
@@ -55,8 +54,14 @@ Played = dict[tuple[str, str], BaseException | None]
 """What came of each play, by its name and log; None: all held."""
 
 
-async def play_all(folder: Path, bootstrap: str, plays: Plays, opened: Opening = OneRun) -> Played:
-    """Play all, each on both logs, in a folder of its own."""
+async def play_all(
+    folder: Path,
+    bootstrap: str,
+    plays: Plays,
+    wanted: Iterable[tuple[str, str]],
+    opened: Opening = OneRun,
+) -> Played:
+    """Play those that are wanted, by name and log, each in a folder of its own."""
     few, found = asyncio.Semaphore(JOBS), Played()
     async with Launcher(folder, hash_seeds=(0,)) as launcher:
 
@@ -68,7 +73,7 @@ async def play_all(folder: Path, bootstrap: str, plays: Plays, opened: Opening =
             async with few:
                 found[name, log] = await _played(launcher, own, url, plays[name], opened)
 
-        await asyncio.gather(*(one(name, log) for name in plays for log in LOGS))
+        await asyncio.gather(*(one(name, log) for name, log in wanted))
     return found
 
 

@@ -1,7 +1,8 @@
 """A run whose workers are killed or paused while it is stopped, sleeps, or waits for what a call reports.
 
-All of them are played at the same time, on both logs: what they cost is waiting, for sessions to end. What is
-killed while much is under way, and at more instants: `test_points.py`.
+Several are played at the same time, each on one log, and on both with `-m "soak or not soak"`: what they cost
+is waiting, for sessions to end. What is killed while much is under way, and at more instants:
+`test_points.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import pytest
 from noesium_stream.errors import DeadlineExceededError, RunCancelledError
 from tests.chaos.one_run import PATIENCE_S, OneRun, time_is
 from tests.chaos.play import folder_for
-from tests.chaos.plays import LOGS, Played, Plays, play_all
+from tests.chaos.plays import Played, Plays, play_all
 from tests.sim.world import result_of
+from tests.support.chosen import chosen, on_a_log_in_turn
 from tests.support.kafka import KafkaServer
 
 PLAYS: Final = Plays()
@@ -225,14 +227,14 @@ async def never_reports(one: OneRun) -> None:
 
 
 @pytest.fixture(scope="module")
-def played(kafka_server: KafkaServer) -> Iterator[Played]:
+def played(request: pytest.FixtureRequest, kafka_server: KafkaServer) -> Iterator[Played]:
     """What came of each, by name and log."""
+    wanted = chosen(request, "name", "log")
     with folder_for(None) as folder:
-        yield asyncio.run(play_all(folder, kafka_server.bootstrap, PLAYS))
+        yield asyncio.run(play_all(folder, kafka_server.bootstrap, PLAYS, wanted))
 
 
-@pytest.mark.parametrize("log", LOGS)
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize(("name", "log"), on_a_log_in_turn(PLAYS))
 def test_a_run_ends_once_and_as_it_should(
     request: pytest.FixtureRequest,
     played: Played,

@@ -1,4 +1,6 @@
-"""Workers are killed at every named instant, on both logs: nothing is lost, doubled, or folded otherwise.
+"""Workers are killed at every named instant: nothing is lost, doubled, or folded otherwise.
+
+Each is played on one log, and on both with `-m "soak or not soak"`.
 
 Each point is played under one seed, which is new in every session; the last lines of a session name it.
 More: `python -m tests.chaos --seeds 20`.
@@ -15,12 +17,12 @@ import pytest
 from tests.chaos.play import Play, caught, folder_for, play_all, said_of
 from tests.chaos.points import POINTS
 from tests.chaos.scene import Outcome
+from tests.support.chosen import chosen, on_a_log_in_turn
 from tests.support.kafka import KafkaServer
 from tests.support.parallel import count
 
 SEEDS = 1
 JOBS = 5
-LOGS = ("sqlite", "kafka")
 
 
 PLANTED = {
@@ -32,18 +34,18 @@ PLANTED = {
 
 
 @pytest.fixture(scope="module")
-def outcomes(kafka_server: KafkaServer) -> Iterator[list[Outcome]]:
-    """All points, several at a time: what they cost is mostly waiting, for sessions to end."""
+def outcomes(request: pytest.FixtureRequest, kafka_server: KafkaServer) -> Iterator[list[Outcome]]:
+    """Of all points, several at a time: what they cost is mostly waiting, for sessions to end."""
+    wanted = chosen(request, "name", "log")
     first = secrets.randbelow(1_000_000)
-    plays = [Play(log, name, first + n) for name in POINTS for log in LOGS for n in range(SEEDS)]
+    plays = [Play(log, name, first + n) for name, log in wanted for n in range(SEEDS)]
     for _ in range(3):
         plays += [play._replace(plant=plant) for plant, play in PLANTED.items()]
     with folder_for(None) as folder:
         yield asyncio.run(play_all(folder, kafka_server.bootstrap, plays, JOBS))
 
 
-@pytest.mark.parametrize("log", LOGS)
-@pytest.mark.parametrize("name", sorted(POINTS))
+@pytest.mark.parametrize(("name", "log"), on_a_log_in_turn(sorted(POINTS)))
 def test_who_is_killed_there_leaves_nothing_lost_doubled_or_diverged(
     request: pytest.FixtureRequest, outcomes: list[Outcome], name: str, log: str
 ) -> None:

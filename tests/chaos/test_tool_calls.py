@@ -27,8 +27,9 @@ from tests.chaos.desk_run import (
 )
 from tests.chaos.one_run import PATIENCE_S
 from tests.chaos.play import folder_for
-from tests.chaos.plays import LOGS, Played, Plays, play_all
+from tests.chaos.plays import Played, Plays, play_all
 from tests.sim.world import result_of
+from tests.support.chosen import chosen, on_a_log_in_turn
 from tests.support.kafka import KafkaServer
 from tests.support.mcp import lines
 
@@ -298,14 +299,14 @@ async def two_answers(one: DeskRun) -> None:
 
 
 @pytest.fixture(scope="module")
-def played(kafka_server: KafkaServer) -> Iterator[Played]:
+def played(request: pytest.FixtureRequest, kafka_server: KafkaServer) -> Iterator[Played]:
     """What came of each, by name and log."""
+    wanted = chosen(request, "name", "log")
     with folder_for(None) as folder:
-        yield asyncio.run(play_all(folder, kafka_server.bootstrap, PLAYS, DeskRun))
+        yield asyncio.run(play_all(folder, kafka_server.bootstrap, PLAYS, wanted, DeskRun))
 
 
-@pytest.mark.parametrize("log", LOGS)
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize(("name", "log"), on_a_log_in_turn(PLAYS))
 def test_a_call_is_made_once_and_has_one_end(
     request: pytest.FixtureRequest, played: Played, name: str, log: str
 ) -> None:
