@@ -25,7 +25,7 @@ from tests.chaos.zygote import AGENTS, Spec
 from tests.support.processes import ROOT
 
 HASH_SEEDS = (0, 1, 4242)
-PATIENCE_S = 180.0
+PATIENCE_S = 400.0
 
 
 class Zygote:

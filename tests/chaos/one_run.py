@@ -33,7 +33,7 @@ from tests.chaos.zygote import AGENTS
 from tests.sim.cast import ParcelSeen
 from tests.support.invariants import Asked, Call, broken, read_book
 
-PATIENCE_S = 180.0
+PATIENCE_S = 400.0
 
 Found = Callable[[str], Any]
 

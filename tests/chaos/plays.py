@@ -22,7 +22,7 @@ import pytest
 from tests.chaos.launcher import Launcher
 from tests.chaos.one_run import OneRun, TooSlowError
 
-JOBS: Final = 8
+JOBS: Final = 3
 DEADLINES: Final = (timedelta(seconds=10), timedelta(seconds=40), timedelta(seconds=160))
 """Of what is to be ended by time; the next one, if the machine was too slow for what comes before."""
 

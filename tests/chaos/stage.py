@@ -27,7 +27,7 @@ from tests.chaos.workload import CALLER, KEYS, KINDS, SUMS, Command, Counted, Su
 from tests.sim.cast import GO, ParcelSeen
 from tests.support.invariants import Asked
 
-PATIENCE_S = 180.0
+PATIENCE_S = 400.0
 PLANTED_PATIENCE_S = 60.0
 """So long after the kill everything has to have an outcome."""
 

@@ -24,6 +24,8 @@ from tests.sim.world import result_of
 from tests.support.chosen import chosen, on_a_log_in_turn
 from tests.support.kafka import KafkaServer
 
+pytestmark = pytest.mark.timeout(3_600)
+
 PLAYS: Final = Plays()
 play = PLAYS.play
 

@@ -21,8 +21,10 @@ from tests.support.chosen import chosen, on_a_log_in_turn
 from tests.support.kafka import KafkaServer
 from tests.support.parallel import count
 
+pytestmark = pytest.mark.timeout(3_600)
+
 SEEDS = 1
-JOBS = 5
+JOBS = 3
 
 
 PLANTED = {

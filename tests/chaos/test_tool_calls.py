@@ -33,6 +33,8 @@ from tests.support.chosen import chosen, on_a_log_in_turn
 from tests.support.kafka import KafkaServer
 from tests.support.mcp import lines
 
+pytestmark = pytest.mark.timeout(3_600)
+
 PLAYS: Final = Plays()
 play = PLAYS.play
 
