@@ -23,6 +23,7 @@ from tests.chaos.plays import Played, Plays, play_all
 from tests.sim.world import result_of
 from tests.support.chosen import chosen, on_a_log_in_turn
 from tests.support.kafka import KafkaServer
+from tests.support.processes import stop
 
 pytestmark = pytest.mark.timeout(3_600)
 
@@ -150,7 +151,7 @@ async def overslept(one: OneRun) -> None:
     await one.owners(1)
     run = await one.ask([["undoable", "room"], ["signal", "go"]], one.deadline)
     await one.seen(run, "kernel.node.entered", 2)
-    paused.signal(signal.SIGSTOP)
+    await stop(paused.pid, one.url)
     next_one = await one.start("next")
     await one.owners(2)
     with pytest.raises(DeadlineExceededError):

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 from tests.support import fork_server
-from tests.support.reading import PATIENCE_S
+from tests.support.reading import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,6 +82,37 @@ class Program:
             await self._reading
             errors = await self.errors()
         assert await asyncio.to_thread(self._process.wait, PATIENCE_S) == 0, errors
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process stands still (state T of proc(5))."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+async def stop(pid: int, url: str) -> None:
+    """Stop the process (SIGSTOP) at a moment when it does not hold the lock of its SQLite log.
+
+    Otherwise nobody could write to that file until it goes on.
+    """
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        await eventually(lambda: is_stopped(pid))
+        if not url.startswith("sqlite:") or _unlocked(Path(urlsplit(url).path)):
+            return
+        os.kill(pid, signal.SIGCONT)
+        await eventually(lambda: not is_stopped(pid))
+
+
+def _unlocked(file: Path) -> bool:
+    """Whether this SQLite file can be written."""
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None, timeout=0)) as beside:
+        try:
+            beside.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                return False
+            raise
+        return True
 
 
 async def _reader(pipe: IO[str]) -> asyncio.StreamReader:

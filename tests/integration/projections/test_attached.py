@@ -21,7 +21,7 @@ from noesium_stream.projection.attached import AttachedProjection
 from tests.support.attach import Numbers, Sums, rows_in
 from tests.support.backends import PARTITIONS, Backend, Open
 from tests.support.events import counted, noted, sold
-from tests.support.processes import Program
+from tests.support.processes import Program, stop
 from tests.support.reading import PATIENCE_S, eventually
 
 KEYS = [f"k{n}" for n in range(20)]
@@ -373,7 +373,7 @@ async def test_a_process_that_was_frozen_past_its_lease_folds_nothing_twice(
     await frozen.line("has 0 1 2 3")
     async with attach(log, tmp_path / "here") as attached:
         await eventually(lambda: len(attached.assignment) == 2)
-        os.kill(frozen.pid, signal.SIGSTOP)
+        await stop(frozen.pid, backend.url)
         await add(log, 200, 300)
         await eventually(lambda: len(attached.assignment) == PARTITIONS)
         await seen(attached, await add(log, 300, 400))

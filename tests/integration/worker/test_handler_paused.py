@@ -17,6 +17,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from tests.support.command import Folder
 from tests.support.kafka import KafkaServer
+from tests.support.processes import stop
 from tests.support.reading import Tail
 
 SUMS = """
@@ -120,7 +121,7 @@ async def test_who_takes_over_from_a_worker_that_stands_still_on_the_same_machin
         async with Tail(log, topic) as tail:
             with folder.running("worker", "sums") as paused:
                 await sums(tail, 2 * len(KEYS))
-                paused.signal(signal.SIGSTOP)
+                await stop(paused.pid, url)
                 with folder.running("worker", "sums") as owner:
                     await count(log, range(3, 5))
                     await sums(tail, 4 * len(KEYS))

@@ -14,7 +14,7 @@ import pytest
 from noesium_stream.client import Client
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
-from tests.support.processes import Program
+from tests.support.processes import Program, is_stopped
 from tests.support.reading import PATIENCE_S, eventually, stored
 
 PAUSING = "tests.support.pausing"
@@ -39,11 +39,6 @@ async def programs() -> AsyncIterator[list[Program]]:
     await asyncio.gather(*(program.kill() for program in programs))
 
 
-def is_stopped(program: Program) -> bool:
-    """Whether the process stands still (state T of proc(5))."""
-    return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 @pytest.mark.parametrize("when", ["intent", "result"])
 async def test_who_takes_over_from_a_paused_worker_wins_and_the_paused_one_neither_commits_nor_calls(
     log: EventLog, tmp_path: Path, programs: list[Program], when: str
@@ -55,7 +50,7 @@ async def test_who_takes_over_from_a_paused_worker_wins_and_the_paused_one_neith
     async with Client(log) as client:
         run = await client.start("payer", {})
         await paused.line(f"stopped: {when}")
-        await eventually(lambda: is_stopped(paused))
+        await eventually(lambda: is_stopped(paused.pid))
         assert (ledger.read_text().split()[::2] if ledger.exists() else []) == ["paused"] * (when == "result")
 
         next_one = await Program.start(PAUSING, log.url, tmp_path, "next", "never")
@@ -87,7 +82,7 @@ async def test_who_takes_over_from_a_paused_worker_wins_and_the_paused_one_neith
     for one in (run, again):
         types = [event.event_type async for event in one.events(follow=False)]
         assert types.count("kernel.node.completed") == types.count("run.completed") == 1
-    assert not is_stopped(paused)
+    assert not is_stopped(paused.pid)
 
 
 async def test_one_that_is_assigned_a_partition_and_initialises_late_leaves_it_to_the_one_who_has_it(
@@ -97,7 +92,7 @@ async def test_one_that_is_assigned_a_partition_and_initialises_late_leaves_it_t
     late = await Program.start(PAUSING, log.url, tmp_path, "late", "acquire")
     programs.append(late)
     await late.line("stopped: acquire")
-    await eventually(lambda: is_stopped(late))
+    await eventually(lambda: is_stopped(late.pid))
 
     holder = await Program.start(PAUSING, log.url, tmp_path, "holder", "never")
     programs.append(holder)

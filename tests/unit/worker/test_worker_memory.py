@@ -67,7 +67,14 @@ def sizes() -> dict[int, tuple[Any, int]]:
     """Every container that there is, and how much is in it."""
     found = [one for one in gc.get_objects() if isinstance(one, (dict, set, list, deque))]
     ready = {id(tokens) for tokens in _TOKENS.values()}  # to be given out
-    return {id(one): (one, len(one)) for one in found if not _of_sqlite(one) and id(one) not in ready}
+    return {id(one): (one, held(one)) for one in found if not _of_sqlite(one) and id(one) not in ready}
+
+
+def held(one: Any) -> int:
+    """How much is in a container. An event loop forgets cancelled timers late."""
+    if isinstance(one, list) and one and isinstance(one[0], asyncio.TimerHandle):
+        return sum(not timer.cancelled() for timer in one)
+    return len(one)
 
 
 def _of_sqlite(one: Any) -> bool:
@@ -77,7 +84,7 @@ def _of_sqlite(one: Any) -> bool:
 
 def grown(before: dict[int, tuple[Any, int]], by: int) -> list[str]:
     """Containers that have so much more in them than they had."""
-    return [str(one)[:500] for one, size in before.values() if len(one) - size >= by]
+    return [str(one)[:500] for one, size in before.values() if held(one) - size >= by]
 
 
 async def worked(log: EventLog, home: Path) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from noesium_stream.log.port import GroupShare, TopicPartition
 from noesium_stream.log.sqlite.alive import LifeLock, dead_members, file_of_life
 from noesium_stream.log.sqlite.group import SqliteCoordinator
 from tests.support.events import catalogue
-from tests.support.processes import Program
+from tests.support.processes import Program, stop
 from tests.support.reading import GroupMember, eventually
 
 TOPIC = "noesium.events.demo"
@@ -97,7 +96,7 @@ async def test_who_waits_is_woken_by_the_death_itself(
 
 async def test_a_process_that_stands_still_is_not_taken_for_dead(log: EmbeddedLog) -> None:
     program = await other_process(log)
-    os.kill(program.pid, signal.SIGSTOP)
+    await stop(program.pid, log.url)
     heir = member(log, "heir")
     assert TP not in (await heir.poll()).held
     await heir.beat()

@@ -23,7 +23,7 @@ from noesium_stream.log.sqlite import wake as sqlite_wake
 from noesium_stream.log.sqlite.store import SqliteStore
 from noesium_stream.log.topics import TopicKind, TopicSpec
 from tests.support.events import catalogue, counted
-from tests.support.processes import Program
+from tests.support.processes import Program, stop
 from tests.support.reading import PATIENCE_S, GroupMember, Tail, eventually, numbers, stored
 
 HOUR_S = 3600.0
@@ -78,7 +78,7 @@ async def test_a_member_that_slept_through_its_lease_handles_nothing_that_others
     await log.append([counted(n, f"k{n}") for n in range(20)])
     program = await Program.start("tests.support.appender", "member", log.url, topic, "group")
     await eventually(lambda: sum(line.startswith("record") for line in program.lines) == 20)
-    os.kill(program.pid, signal.SIGSTOP)
+    await stop(program.pid, log.url)
     member = GroupMember()
     subscription = await log.subscribe("group", [topic], member.handle)
     everything = frozenset(TopicPartition(topic, number) for number in range(4))

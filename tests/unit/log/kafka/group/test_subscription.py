@@ -212,7 +212,7 @@ async def test_a_partition_that_comes_back_beside_a_slow_handler_begins_where_it
     await member.wait()
     assert handled == [5, 0, 1]
     assert member.position(TP) == 2
-    assert Client.last.committed_offsets == [1, 2]
+    assert Client.last.committed_offsets in ([1, 2], [2])  # one batch, if both were read beside the handler
 
 
 @pytest.mark.usefixtures("batches")
