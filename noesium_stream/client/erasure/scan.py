@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from noesium_stream.client.erasure.other_reader import OtherReader
 from noesium_stream.client.erasure.survey import place_of, records_of
 from noesium_stream.errors import ErasureError
 from noesium_stream.log.port import EventLog
@@ -21,7 +22,6 @@ from noesium_stream.log.sqlite.contents import contents_of_blocks
 MOST_FOUND: Final = 100
 _PIECE: Final = 48
 """Characters of a piece: of a longer text its first, middle and last ones are looked for."""
-_READ: Final = 8 * 2**20
 _SHOWN: Final = 40
 
 
@@ -94,15 +94,20 @@ async def scan_log(log: EventLog, needles: Needles, scanned: Scanned) -> None:
 
 
 def scan_files(paths: Iterable[Path], needles: Needles, scanned: Scanned) -> None:
-    """Search files.
+    """Search files; no lock that this process has of one is lost.
 
     Raises:
         ErasureError: one cannot be read.
     """
+    with OtherReader() as reader:
+        _scan_files(reader, paths, needles, scanned)
+
+
+def _scan_files(reader: OtherReader, paths: Iterable[Path], needles: Needles, scanned: Scanned) -> None:
     for path in paths:
         found: dict[str, None] = {}
         try:
-            for piece in _read(path, needles.longest):
+            for piece in _overlapping(reader.pieces(path), needles.longest):
                 found.update(dict.fromkeys(needles.within(piece)))
             scanned.file_bytes += path.stat().st_size
         except FileNotFoundError:
@@ -143,14 +148,13 @@ def _is_regular(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _read(path: Path, overlap: int) -> Iterator[bytes]:
-    """A file in large pieces, each of which begins with the end of the one before."""
+def _overlapping(pieces: Iterable[bytes], overlap: int) -> Iterator[bytes]:
+    """Pieces of which each begins with the end of the one before."""
     tail = b""
-    with open(path, "rb") as file:
-        while data := file.read(_READ):
-            piece = tail + data
-            yield piece
-            tail = piece[-overlap:] if overlap else b""
+    for data in pieces:
+        piece = tail + data
+        yield piece
+        tail = piece[-overlap:] if overlap else b""
 
 
 def _bytes_of(record: Record) -> bytes:
