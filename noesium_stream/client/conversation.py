@@ -18,14 +18,12 @@ from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.errors import EventValidationError, RunEndedError, RunTimeoutError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.run_life import ENDINGS
-from noesium_stream.event.sealing.seal import subject_entry
 from noesium_stream.event.standard import (
     ConversationMessageRefused,
     ConversationOpened,
     ConversationTurnCompleted,
     ConversationTurnUndone,
     RunSignalled,
-    RunStarted,
 )
 from noesium_stream.event.standard.conversation import MESSAGE
 from noesium_stream.log.generations import generations
@@ -143,7 +141,6 @@ class Conversation:
         self.view = ConversationView()
         self._since = since
         self._heard: set[str] = set()
-        self._subjects: dict[str, Any] = {}
 
     @property
     def id(self) -> str:
@@ -158,11 +155,8 @@ class Conversation:
         """
         # All of them: what follows begins behind the last record, whatever that is.
         async with aclosing(self._records(follow=False, everything=True)) as records:
-            async for record in records:
-                if record.event_type == RunStarted.TYPE:
-                    self._subjects = subject_entry(record.unchecked.metadata)
-        if self._subjects:  # what is said is about the same people as the run
-            self.run = self.run.about(self._subjects)
+            async for _ in records:
+                pass
         return self.view
 
     async def read_sent(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from noesium_stream.client.run_view import RunView
@@ -20,6 +21,7 @@ from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.payload.value import to_json
 from noesium_stream.event.rules.effect_ledger import EffectLedger
 from noesium_stream.event.rules.run_life import ENDINGS
+from noesium_stream.event.sealing.seal import subject_entry
 from noesium_stream.event.standard import EffectResolved, RunCancelRequested, RunSignalled
 from noesium_stream.log.port import EventLog
 from noesium_stream.projection.builtin.execution import OF_RUNS
@@ -44,10 +46,11 @@ class Run(RunView):
         pieces_since: Mapping[int, int] | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
+        """`about`: see `_people`; None: it is not known."""
         super().__init__(log, agent_type, run_id, since=since, index=index, pieces_since=pieces_since)
         self._producer = producer
         self._clock = clock
-        self._about = about or {}
+        self._about = about
 
     async def signal(self, name: str, value: Any = None, *, idempotency_key: str | None = None) -> None:
         """Send a message to the run; messages are delivered once, in the order of sending.
@@ -66,12 +69,6 @@ class Run(RunView):
     async def send_signal(self, name: str, value: Any = None, *, idempotency_key: str | None = None) -> str:
         """As `signal`; return the id of the event that was sent."""
         return await self._send(RunSignalled(run_id=self.id, name=name, value=value), key=idempotency_key)
-
-    def about(self, metadata: Mapping[str, Any]) -> Run:
-        """Make another handle of the run, whose requests have these further fields of metadata."""
-        made = self.reading_since(self.since)
-        made._about = metadata
-        return made
 
     def reading_since(self, since: Since | None) -> Run:
         """Make another handle of the run, which reads its journal from these offsets on; None: all of it."""
@@ -242,7 +239,21 @@ class Run(RunView):
             correlation_id=self.id,
             partition_key=self.id,
             idempotency_key=key,
-            metadata={"to": self.agent_type, **self._about},
+            metadata={"to": self.agent_type, **await self._people()},
         )
         await self._log.append([envelope])
         return envelope.event_id
+
+    async def _people(self) -> Mapping[str, Any]:
+        """The entry of metadata that seals a request for the people whom the run is about.
+
+        A handle that did not start the run asks the run's first command, once.
+        """
+        if self._about is not None:
+            return self._about
+        if self._log.decoder.sealer.keys is not None:  # without them nothing can have been sealed
+            async with aclosing(self._asked()) as commands:
+                async for command in commands:
+                    self._about = subject_entry(command.metadata)
+                    return self._about
+        return {}

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from noesium_stream.errors import CorruptRecordError, EventValidationError, SignatureError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.record_proofs import RecordVerifier
+from noesium_stream.event.sealing.seal import Sealer
 from noesium_stream.event.trust.speaking import speaker_problem
 from noesium_stream.event.trust.trusted_key import TrustedKey
 from noesium_stream.log.headers import CE_TYPE, SEQUENCE, TypeFilter, header_value
@@ -26,6 +27,7 @@ class Decoder(Protocol):
     """Decodes bytes to envelopes; see `noesium_stream.event.codec.codec.EnvelopeCodec`."""
 
     record_verifier: RecordVerifier | None
+    sealer: Sealer
 
     @property
     def frame(self) -> bytes:

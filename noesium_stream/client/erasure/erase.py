@@ -33,7 +33,6 @@ from noesium_stream.errors import ErasureError
 from noesium_stream.event.domain_event import root_event
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.sealing.keys import SubjectKeys, checked_subject
-from noesium_stream.event.sealing.seal import Sealer
 from noesium_stream.event.standard import SubjectErased
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.sqlite.contents import empty_write_ahead_log
@@ -149,14 +148,14 @@ async def erase(
 
 
 def _keys_of(log: EventLog) -> SubjectKeys:
-    sealer = getattr(log.decoder, "sealer", None)
-    if not isinstance(sealer, Sealer) or sealer.keys is None:
+    keys = log.decoder.sealer.keys
+    if keys is None:
         raise ErasureError(
             f"{log.url} has no store of keys for data subjects: what is said about people is on it as it is, "
             "and cannot be erased.",
             hint="NOESIUM_SUBJECT_KEYS names a folder of keys; what is written from then on can be erased.",
         )
-    return sealer.keys
+    return keys
 
 
 def _checked(words: Collection[str]) -> list[str]:

@@ -150,19 +150,44 @@ async def test_a_worker_that_crashed_goes_on_with_sealed_records() -> None:
 async def test_a_message_that_was_sent_in_plain_is_found_and_sealed_in_the_journal(tmp_path: Path) -> None:
     async with Rehearsal(Planner) as rehearsal:
         run = await planned(rehearsal)
-        stranger = await rehearsal.client.get_run(run.id)
-        await stranger.signal("wish", WORDS[3])
+        old = await rehearsal.client.get_run(run.id)
+        old._about = {}  # a release that did not ask whom the run is about
+        await old.signal("wish", WORDS[3])
         await run.result()
         assert await readable(rehearsal.log) == ["noesium.agent.planner.inbox run.signalled"]
         with pytest.raises(ErasureError, match=r"inbox.*run\.signalled has 'sardines at noon'"):
             await erase(rehearsal.log, tmp_path, "user:ada", OPERATOR, SystemClock())
 
 
+async def test_what_another_handle_sends_is_sealed_before_the_run_is_accepted_and_after(
+    tmp_path: Path,
+) -> None:
+    async with Rehearsal(Planner) as rehearsal:
+        await rehearsal.crash(restart=False)
+        run = await rehearsal.start({"place": WORDS[0]}, subject="user:ada")
+        early = await rehearsal.client.get_run(run.id)
+        await early.signal("wish", WORDS[3])
+        await rehearsal.restart()
+        await run.wait_for("approval.requested")
+        await (await rehearsal.client.get_run(run.id)).approve(value=WORDS[2])
+        answer = f"{WORDS[1]} in {WORDS[0]}, {WORDS[2]}, {WORDS[3]}"
+        assert (await run.result())["answer"] == answer
+        assert await readable(rehearsal.log) == []
+        await erase(rehearsal.log, tmp_path, "user:ada", OPERATOR, SystemClock(), prove=True, words=WORDS)
+        await (await rehearsal.client.get_run(run.id)).cancel("too late")  # of somebody whose key is gone
+        plain = await rehearsal.start({"place": "nowhere"})
+        await (await rehearsal.client.get_run(plain.id)).signal("wish", "in plain")
+        inbox = rehearsal.log.topology.inbox("planner")
+        sent = [record async for record in records_of(rehearsal.log) if record.topic == inbox]
+        in_plain = [record.event_type for record in sent if b"sealed" not in record.value]
+        assert sorted(in_plain) == ["run.cancel.requested", "run.requested", "run.signalled"]
+
+
 async def test_an_erased_command_starts_nothing_and_is_a_dead_letter(tmp_path: Path) -> None:
     async with Rehearsal(Planner) as rehearsal:
         await rehearsal.crash(restart=False)
         run = await rehearsal.start({"place": "nowhere"}, subject="user:ada")
-        rehearsal.log.decoder.sealer.keys.destroy("user:ada", 7)  # type: ignore[attr-defined]
+        rehearsal.log.decoder.sealer.keys.destroy("user:ada", 7)  # type: ignore[union-attr]
         await rehearsal.restart()
         other = await rehearsal.start({"place": "nowhere"})
         await other.result()
@@ -175,7 +200,7 @@ async def test_a_projection_passes_over_what_is_erased(tmp_path: Path) -> None:
             run = await rehearsal.start({"place": "nowhere"}, subject=subject)
             await run.result()
         log = rehearsal.log
-        log.decoder.sealer.keys.destroy("user:ada", 7)  # type: ignore[attr-defined]
+        log.decoder.sealer.keys.destroy("user:ada", 7)  # type: ignore[union-attr]
         ends = [one async for one in records_of(log) if one.event_type == "run.completed"]
         async with AttachedProjection(log, Results(), tmp_path) as attached:
             for end in ends:
