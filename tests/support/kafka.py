@@ -76,7 +76,7 @@ class KafkaServer:
 
 def remove_topics(bootstrap: str, containing: str) -> None:
     """Remove the topics of a broker whose names contain a text, and wait until they are gone."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})  # it tells how it is let go of
     names = [name for name in admin.list_topics(timeout=10).topics if containing in name]
     for gone in admin.delete_topics(names).values() if names else ():
         gone.result(PATIENCE_S)
