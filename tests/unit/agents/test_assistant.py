@@ -30,6 +30,12 @@ from noesium_stream.testing.agents import with_model
 USER = "ada"
 
 
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process of the tests folds the memory of another log: it would do so into the same file."""
+    monkeypatch.setenv("NOESIUM_HOME", str(tmp_path / "home"))
+
+
 @pytest.mark.parametrize(
     ("said", "key", "value", "told"),
     [
