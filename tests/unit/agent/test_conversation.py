@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +18,9 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.testing import Rehearsal
 from tests.support.talking import ORDERS, Clerk, talk
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 USER = "ada"
-
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process of the tests folds the memory of another log: it would do so into the same file."""
-    monkeypatch.setenv("NOESIUM_HOME", str(tmp_path / "home"))
 
 
 async def spoken(rehearsal: Rehearsal) -> Conversation:

@@ -27,13 +27,9 @@ from noesium_stream.llm.base import Write
 from noesium_stream.testing import Rehearsal, ScriptedModel
 from noesium_stream.testing.agents import with_model
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 USER = "ada"
-
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process of the tests folds the memory of another log: it would do so into the same file."""
-    monkeypatch.setenv("NOESIUM_HOME", str(tmp_path / "home"))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +14,9 @@ from noesium_stream.errors import RunFailedError
 from noesium_stream.memory import MemoryFilter
 from noesium_stream.testing import Rehearsal, ScriptedModel
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 INPUT = {"scope": "user:ada", "prefix": "turn.", "keep": 3, "size": 4}
-
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process of the tests folds the memory of another log: it would do so into the same file."""
-    monkeypatch.setenv("NOESIUM_HOME", str(tmp_path / "home"))
 
 
 async def fill(rehearsal: Rehearsal, count: int) -> Any:
