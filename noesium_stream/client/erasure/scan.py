@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from noesium_stream.client.erasure.other_reader import OtherReader
+from noesium_stream.client.erasure.file_reader import FileReader
 from noesium_stream.client.erasure.survey import place_of, records_of
 from noesium_stream.errors import ErasureError
 from noesium_stream.log.port import EventLog
@@ -99,11 +99,11 @@ def scan_files(paths: Iterable[Path], needles: Needles, scanned: Scanned) -> Non
     Raises:
         ErasureError: one cannot be read.
     """
-    with OtherReader() as reader:
+    with FileReader() as reader:
         _scan_files(reader, paths, needles, scanned)
 
 
-def _scan_files(reader: OtherReader, paths: Iterable[Path], needles: Needles, scanned: Scanned) -> None:
+def _scan_files(reader: FileReader, paths: Iterable[Path], needles: Needles, scanned: Scanned) -> None:
     for path in paths:
         found: dict[str, None] = {}
         try:

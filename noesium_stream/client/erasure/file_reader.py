@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, Self, cast
 
-_PROGRAM: Final = Path(__file__).with_name("read_aloud.py")
+_PROGRAM: Final = Path(__file__).with_name("file_reader_process.py")
 
 
-class OtherReader:
+class FileReader:
     """A process that reads files for this one; used with `with`."""
 
     def __init__(self) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from noesium_stream.client.erasure import other_reader, read_aloud
-from noesium_stream.client.erasure.other_reader import OtherReader
+from noesium_stream.client.erasure import file_reader, file_reader_process
+from noesium_stream.client.erasure.file_reader import FileReader
 from noesium_stream.client.erasure.scan import Needles, Scanned, scan_files
 from noesium_stream.errors import ErasureError
 
@@ -40,20 +40,20 @@ def test_a_lock_of_this_process_outlives_a_search_of_its_file(tmp_path: Path) ->
 
 def test_files_of_any_name_and_size_come_whole(tmp_path: Path) -> None:
     names = [b"plain", "Grüße\n\u2028".encode(), b"\xff\xfe not UTF-8"]
-    sizes = [0, 1, 2 * read_aloud.PIECE + 3]
-    with OtherReader() as reader:
+    sizes = [0, 1, 2 * file_reader_process.PIECE + 3]
+    with FileReader() as reader:
         for name, size in zip(names, sizes, strict=True):
             path, data = tmp_path / os.fsdecode(name), os.urandom(size)
             path.write_bytes(data)
             pieces = list(reader.pieces(path))
             assert b"".join(pieces) == data
-            assert len(pieces) == -(-size // read_aloud.PIECE)
+            assert len(pieces) == -(-size // file_reader_process.PIECE)
 
 
 def test_a_file_that_is_not_there_stops_no_other_and_one_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_bytes(b"12345")
-    with OtherReader() as reader:
+    with FileReader() as reader:
         for path, number in ((tmp_path / "gone", errno.ENOENT), (tmp_path, errno.EISDIR)):
             with pytest.raises(OSError, match=os.strerror(number)) as told:
                 list(reader.pieces(path))
@@ -71,6 +71,6 @@ def test_a_reader_that_ends_too_early_is_an_error(tmp_path: Path, monkeypatch: p
     half.write_text(
         "import sys; sys.stdin.buffer.read(1); sys.stdout.buffer.write((5).to_bytes(8, 'big') + b'123')"
     )
-    monkeypatch.setattr(other_reader, "_PROGRAM", half)
+    monkeypatch.setattr(file_reader, "_PROGRAM", half)
     with pytest.raises(ErasureError, match="the process that reads it ended with 0"):
         scan_files([tmp_path / "any"], Needles(["234"]), Scanned())

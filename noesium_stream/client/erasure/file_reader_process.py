@@ -1,4 +1,4 @@
-"""A program that reads files for `other_reader`; it needs nothing but Python.
+"""A program that reads files for `file_reader`; it needs nothing but Python.
 
 Input: paths, each with a zero byte behind it. Output: for each path pieces of the file, each with its length
 in front (eight bytes, signed, big-endian); then 0, or the negative error number.
