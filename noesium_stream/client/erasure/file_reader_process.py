@@ -5,6 +5,7 @@ in front (eight bytes, signed, big-endian); then 0, or the negative error number
 """
 
 import os
+import signal
 import sys
 
 PIECE = 8 * 2**20
@@ -30,7 +31,9 @@ def read(path: str) -> None:
 
 
 def main() -> None:
-    """Read what standard input names, until it ends."""
+    """Read what standard input names, until it ends; who asks decides when that is, also at Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     name = b""
     while byte := sys.stdin.buffer.read(1):
         if byte == b"\0":

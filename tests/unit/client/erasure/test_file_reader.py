@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,15 @@ def test_a_file_that_is_not_there_stops_no_other_and_one_that_cannot_be_read_is_
     assert (scanned.files, scanned.file_bytes, len(scanned.found)) == (1, 5, 1)
     with pytest.raises(ErasureError, match="cannot be searched: Is a directory"):
         scan_files([tmp_path], Needles(["234"]), scanned)
+
+
+def test_an_interrupt_is_for_the_one_who_asks(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    with FileReader() as reader:
+        assert list(reader.pieces(path)) == [b"12345"]  # it has begun
+        os.kill(reader._process.pid, signal.SIGINT)
+        assert list(reader.pieces(path)) == [b"12345"]
 
 
 def test_a_reader_that_ends_too_early_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
