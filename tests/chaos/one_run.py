@@ -52,6 +52,7 @@ class OneRun:
         deadline: of runs that are to be ended by it.
 
     Attributes:
+        url: of the log.
         kinds: the agents that it may have.
     """
 
@@ -62,7 +63,7 @@ class OneRun:
         self.ledger = folder / "ledger.jsonl"
         self._launcher = launcher
         self._folder = folder
-        self._url = url
+        self.url = url
         self._processes: list[Launched] = []
         self._asked: list[Asked] = []
         self.log: EventLog
@@ -70,7 +71,7 @@ class OneRun:
 
     async def __aenter__(self) -> Self:
         self._folder.mkdir(parents=True)
-        self.log = await open_log(self._url)
+        self.log = await open_log(self.url)
         self.log.catalogue.register(ParcelSeen)
         topology = self.log.topology
         topics = [topic for kind in self.kinds for topic in (topology.inbox(kind), topology.journal(kind))]
@@ -93,7 +94,7 @@ class OneRun:
         """Start a worker; it stands still at a point, if one is given."""
         found = await self._launcher.start(
             name,
-            url=self._url,
+            url=self.url,
             ledger=self.ledger,
             folder=self._folder,
             point=point,
