@@ -35,7 +35,10 @@ from noesium_stream.testing.script import Answers, Call, Script
 from noesium_stream.worker import Worker
 
 PATIENCE_S: Final = 10.0
-"""Default timeout of `RehearsedRun.result`, in seconds of real time."""
+"""How long `RehearsedRun.result` lets a run wait for something from outside, in seconds of real time."""
+
+LIMIT_S: Final = 100.0
+"""How long it lets a run work; a busy machine may stand still for more than the patience above."""
 
 
 class RehearsedRun(Run):
@@ -45,19 +48,24 @@ class RehearsedRun(Run):
         vars(self).update(vars(run))
         self._process = process
 
-    async def result(self, timeout: Duration | None = PATIENCE_S) -> Any:
+    async def result(self, timeout: Duration | None = None) -> Any:
         """As `Run.result`; `timeout` is in real time.
 
-        Also raises the error with which the worker ended. If the time is over, the error says what the run
-        waits for.
+        Without a timeout the time is over after 10 seconds if the run waits for something from outside,
+        after 100 if it works. The error then says what the run waits for. Also raises the error with which
+        the worker ended.
         """
         try:
-            return await self._process.unless_it_fails(super().result(timeout))
+            return await self._process.unless_it_fails(
+                super().result(PATIENCE_S if timeout is None else timeout)
+            )
         except RunTimeoutError as error:
             waits = [wait.shown for wait in (await self.info()).waits_for]
-            if not waits:
+            if waits:
+                raise RunTimeoutError(error.message, hint=f"It waits for {'; '.join(waits)}.") from None
+            if timeout is not None:
                 raise
-            raise RunTimeoutError(error.message, hint=f"It waits for {'; '.join(waits)}.") from None
+        return await self.result(LIMIT_S)
 
     async def history(self) -> list[EventEnvelope]:
         """The run's journal so far."""

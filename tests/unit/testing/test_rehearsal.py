@@ -17,6 +17,7 @@ from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel import Durability, current_step
 from noesium_stream.llm import JournaledLLM
 from noesium_stream.testing import AutoClock, Rehearsal, ScriptedModel
+from noesium_stream.testing import rehearsal as rehearsal_module
 from tests.support.reading import PATIENCE_S
 from tests.support.sample_agents import Asker
 
@@ -220,6 +221,30 @@ async def test_a_run_that_waits_for_a_provider_without_a_script_is_told_when_the
         with pytest.raises(RunTimeoutError) as caught:
             await run.result(timeout=0.05)
         assert caught.value.hint == "It waits for a provider of text.echo ^1."
+
+
+async def test_a_run_that_waits_for_something_from_outside_is_given_up_sooner_than_one_that_works(
+    monkeypatch,
+):
+    monkeypatch.setattr(rehearsal_module, "PATIENCE_S", 0.05)
+    go_on = asyncio.Event()
+
+    async def slow(state: Slow) -> Slow:
+        await go_on.wait()
+        return {"answer": "there"}
+
+    builder = StateGraph(Slow)
+    builder.add_node("slow", slow)
+    builder.add_edge(START, "slow")
+    async with Rehearsal(builder) as rehearsal:
+        run = await rehearsal.start()
+        asyncio.get_running_loop().call_later(0.3, go_on.set)
+        assert await run.result() == {"answer": "there"}
+    async with Rehearsal(Asker, capabilities={"text.ecco": []}, effects={"outside": ["ok"]}) as rehearsal:
+        run = await rehearsal.start({"words": ["a"]})
+        await run.wait_for("capability.requested")
+        with pytest.raises(RunTimeoutError, match=r"after 0\.05 s"):
+            await run.result()
 
 
 async def test_more_calls_than_answers_fail_the_run_and_say_which():
