@@ -293,7 +293,7 @@ def drop_a_pending_timer(patch: pytest.MonkeyPatch) -> None:
     true_restored = OpenRuns._restored
 
     def restored(self: Any, records: Any) -> Any:
-        session = true_restored(self, records)
+        session: Any = true_restored(self, records)
         session.restored = {event.event_id for event in session.history.timers.values()}
         return session
 

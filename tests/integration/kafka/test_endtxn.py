@@ -155,7 +155,7 @@ async def test_no_late_copy_fits_where_the_client_tells_nothing_of_a_broken_conn
         proxy.cut()
         async with asyncio.timeout(PATIENCE_S):
             await proxy.opened.wait()
-        writer.serve()
+        writer.serve()  # type: ignore[attr-defined]  # KafkaWriter's
         try:
             await writer.commit(outgoing([counted(number)], journal, 0))
         except FencedError:

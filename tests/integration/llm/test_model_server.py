@@ -93,7 +93,7 @@ async def test_an_answer_breaks_off_after_its_first_pieces() -> None:
 
 async def test_embeddings() -> None:
     with model_server() as server:
-        own = OpenAIEmbeddings(base_url=server.openai, api_key="k", check_embedding_ctx_length=False)
+        own = OpenAIEmbeddings(base_url=server.openai, api_key="k", check_embedding_ctx_length=False)  # type: ignore[call-arg]
         other = OllamaEmbeddings(model="nomic", base_url=server.url)
         assert await own.aembed_documents(["a b", "abc"]) == [[3.0, 2.0], [3.0, 1.0]]
         assert await other.aembed_query("a b") == [3.0, 2.0]
