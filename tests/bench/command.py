@@ -356,7 +356,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     folds.add_argument("--bootstrap", help="a broker that is there; without one, one is started")
     works = commands.add_parser(
-        "worker", help="the worker: handlers, runs, commits, lone runs, profile, memory, takeover, fairness"
+        "worker",
+        help="handlers, runs, two workers and one, commits, lone runs, profile, memory, takeover, fairness",
     )
     works.add_argument("--repetitions", type=_positive, default=WorkerSettings.repetitions)
     works.add_argument("--events", type=_positive, default=WorkerSettings.events, help="that are handled")

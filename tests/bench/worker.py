@@ -2,7 +2,7 @@
 
 Every side of a comparison runs in a process of its own, in turn with the others. See the modules of each:
 `worker_handler`, `worker_runs`, `worker_client`, `worker_lone`, `worker_profile`, `worker_memory`,
-`worker_takeover`, `worker_fairness`.
+`worker_takeover`, `worker_fairness`, `worker_shared`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tests.bench.worker_memory import measure_memory
 from tests.bench.worker_profile import measure_profile
 from tests.bench.worker_runs import measure_graph
 from tests.bench.worker_settings import WorkerSettings
+from tests.bench.worker_shared import measure_shared
 from tests.bench.worker_step import measure_step
 from tests.bench.worker_takeover import measure_takeover
 from tests.support.kafka import KafkaServer
@@ -28,6 +29,7 @@ OF_WORKER: dict[str, WorkerGroup] = {
     "handler": measure_handler,
     "graph": measure_graph,
     "client": measure_client,
+    "shared": measure_shared,
     "step": measure_step,
     "lone": measure_lone,
     "profile": measure_profile,

@@ -51,13 +51,13 @@ async def _measured(settings: WorkerSettings, log: EventLog, name: str) -> Figur
             return runs / await run_all(log, seen, _AGENT, runs)
 
         await run_all(log, seen, _AGENT, min(runs, 2 * AT_ONCE))
-        values = await interleave({ASKED: lambda: _asked(log, runs), BULK: bulk}, settings.repetitions)
+        values = await interleave({ASKED: lambda: run_asked(log, runs), BULK: bulk}, settings.repetitions)
         assert not seen.counts.get("run.failed", 0), "runs have failed"
     sides = Side(ASKED, values[ASKED]), Side(BULK, values[BULK])
     return Figure("client", f"two steps, one partition, {name}", "runs/s", *sides, 0.8)
 
 
-async def _asked(log: EventLog, runs: int) -> float:
+async def run_asked(log: EventLog, runs: int) -> float:
     """Runs per second of tasks that start and await them."""
     numbers = iter(range(runs))
     async with Client(log) as client:

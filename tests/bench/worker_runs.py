@@ -65,7 +65,7 @@ async def _measured(
     progress(f"graph: {runs:,} runs of {agent}, {AT_ONCE} at once in {many} of ours, {parts}")
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(kafka_log(kafka, f"&partitions={partitions}"))
-        await stack.enter_async_context(_sharing(log, agent, settings.folder, processes))
+        await stack.enter_async_context(sharing(log, agent, settings.folder, processes))
         async with Seen(log, agent, ("run.completed", "run.failed")) as seen:
 
             async def ours() -> float:
@@ -87,7 +87,7 @@ async def _measured(
 
 
 @asynccontextmanager
-async def _sharing(log: EventLog, agent: str, folder: Path, processes: int) -> AsyncIterator[None]:
+async def sharing(log: EventLog, agent: str, folder: Path, processes: int) -> AsyncIterator[None]:
     """Workers that share the partitions of the agent's inbox evenly."""
     partitions = log.topology.spec(log.topology.inbox(agent)).partitions
     at_once, homes = (
