@@ -2,7 +2,8 @@
 
 Decision record: it has a type of its own, `TYPE-call`. A run of the agent's own type could be taken by a
 worker elsewhere, whose graph has another input. The rules of the policy, the workspace and the accepted
-definitions are those of the agent; the new type registers no tools and offers nothing.
+definitions are those of the agent; the new type registers no tools and offers nothing. The agent's own graph
+is built, and not run: the tools of its `ToolNode`s are tools of the agent.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from pathlib import Path
 from types import new_class
 from typing import Any, ClassVar, Final
 
-from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.agent.base import BaseGraphicAgent
 from noesium_stream.agent.call_graph import ToolCallState, call_graph
 from noesium_stream.agent.compiling import compiled
 from noesium_stream.config import ExecutionMode
-from noesium_stream.errors import ConfigError
 from noesium_stream.kernel import current_step, kernel_node
 from noesium_stream.log.topics import agent_name
 from noesium_stream.tool.gate import Accepted
+from noesium_stream.tool.in_graph.adopt import adopt_tools
 from noesium_stream.tool.toolbox import AgentToolbox
 
 _SUFFIX: Final = "-call"
@@ -53,16 +53,21 @@ class _Calling(BaseGraphicAgent):
     on_failure = None
     acts_as: ClassVar[str]
     accepted: ClassVar[Accepted]
+    _calls: CompiledStateGraph[Any, Any, Any, Any] | None = None
 
     @property
-    def toolbox(self) -> AgentToolbox | None:
+    def toolbox(self) -> AgentToolbox:
+        own = self._own_toolbox()
+        if not self._adopted:
+            self._adopted = True
+            adopt_tools(super().graph, self._own_toolbox)
+        return own
+
+    def _own_toolbox(self) -> AgentToolbox:
         if self._toolbox is None:
-            own = super().toolbox
-            assert own is not None
-            accepted = type(self).accepted
-            self._toolbox = _Toolbox(
-                own.given, replace(own.executor, agent_type=self.acts_as, accepted=accepted)
-            )
+            own = super()._own_toolbox()
+            executor = replace(own.executor, agent_type=self.acts_as, accepted=type(self).accepted)
+            self._toolbox = _Toolbox(own.given, executor)
         return self._toolbox
 
     def _workspace(self) -> Path:
@@ -72,15 +77,9 @@ class _Calling(BaseGraphicAgent):
 
     @property
     def graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
-        if self._compiled is None:
-            self._compiled = compiled(self.agent_type, self._build_graph)
-        return self._compiled
-
-    def get_state_class(self) -> type[Any]:
-        return ToolCallState
-
-    def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
-        return call_graph(_call)
+        if self._calls is None:
+            self._calls = compiled(self.agent_type, lambda: call_graph(_call))
+        return self._calls
 
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
         return {"tool": input["tool"], "arguments": input["arguments"]}
@@ -99,14 +98,7 @@ def agent_that_calls(kind: type[BaseGraphicAgent], accepted: Accepted) -> type[B
     Args:
         kind: the agent that has the tool; its permissions, mode, policy and workspace count.
         accepted: whether the definition of a tool may be called.
-
-    Raises:
-        ConfigError: the agent names no tools.
     """
-    if not kind.tools and not kind.skills:
-        raise ConfigError(
-            f"{kind.agent_type} names no tools.", hint="Name them in the agent's class attribute `tools`."
-        )
     fields = {
         "__module__": kind.__module__,  # its skills are folders beside it
         "agent_type": agent_name(f"{kind.agent_type}{_SUFFIX}"),

@@ -149,6 +149,14 @@ def atomic_tools(given: Any) -> list[AtomicTool]:
     )
 
 
+def injected_arguments(tool: AtomicTool) -> list[str]:
+    """Arguments that only a graph gives to a tool: its state, store or runtime; those with defaults not."""
+    if tool.source is not ToolSource.LANGCHAIN:
+        return []
+    found: list[str] = importlib.import_module(_FORM).injected_arguments(tool)
+    return found
+
+
 def is_langchain(given: Any) -> bool:
     """Whether something is a tool of LangChain, without importing it."""
     return any(

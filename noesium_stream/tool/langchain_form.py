@@ -9,10 +9,11 @@ from typing import Any, Final
 from uuid import uuid4
 
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.tools import BaseTool, InjectedToolCallId, StructuredTool
+from langgraph.errors import GraphInterrupt
 from pydantic import BaseModel
 
-from noesium_stream.errors import ConfigError, ToolError
+from noesium_stream.errors import ConfigError, ToolError, ToolExecutionError
 from noesium_stream.kernel.run_context import current_run
 from noesium_stream.kernel.step.position import enclosing_step
 from noesium_stream.kernel.step.step import current_step
@@ -84,6 +85,26 @@ def mark_of(tool: BaseTool) -> ToolMark:
     return ToolMark()
 
 
+def injected_arguments(tool: AtomicTool) -> list[str]:
+    """See `convert.injected_arguments`."""
+    made_from = getattr(tool.function, SERVES, None)
+    if not isinstance(made_from, BaseTool):
+        return []
+    whole: Any = made_from.get_input_schema()
+    return [
+        name
+        for name, field in getattr(whole, "model_fields", {}).items()
+        if name not in tool.input_schema.get("properties", {})
+        and field.is_required()
+        and not any(map(_is_call_id, field.metadata))
+    ]
+
+
+def _is_call_id(said: Any) -> bool:
+    """Whether this part of an annotation says that the argument is the call's id, which LangChain gives."""
+    return said is InjectedToolCallId or isinstance(said, InjectedToolCallId)
+
+
 async def _by_the_agent(tool: AtomicTool, arguments: dict[str, Any]) -> Any:
     run, place = current_run(), enclosing_step()
     if run is None or place is None:
@@ -137,7 +158,12 @@ def _served_by(tool: BaseTool) -> ToolFunction:
             "name": tool.name,
             "args": arguments,
         }
-        message = await tool.ainvoke(asked)
+        try:
+            message = await tool.ainvoke(asked)
+        except GraphInterrupt:
+            raise ToolExecutionError(
+                f"The tool {tool.name} asks by interrupt(): only in a ToolNode it waits for the answer."
+            ) from None
         if not isinstance(message, ToolMessage):
             return message
         return (

@@ -6,9 +6,10 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from pydantic import BaseModel
 
 from noesium_stream import agent as agent_layer
 from noesium_stream.capabilities.configured_policy import configured_policy
@@ -17,7 +18,7 @@ from noesium_stream.cli.answer import print_answer, result_json
 from noesium_stream.cli.commands.runs.given_input import GivenInput
 from noesium_stream.cli.commands.runs.run_here import Question
 from noesium_stream.cli.exits import EXIT_CODES
-from noesium_stream.cli.output import out_json
+from noesium_stream.cli.output import note, out_json
 from noesium_stream.cli.session import (
     acting_name,
     asynchronous,
@@ -31,14 +32,20 @@ from noesium_stream.cli.session import (
 from noesium_stream.client import Client
 from noesium_stream.client.operate.tools import registered_tools
 from noesium_stream.clock import SystemClock
-from noesium_stream.errors import ConfigError, ToolNotFoundError, TopicNotFoundError
+from noesium_stream.config import Loaded
+from noesium_stream.errors import ConfigError, TopicNotFoundError
+from noesium_stream.event.envelope import AgentRef
 from noesium_stream.event.trust.permission import MODES, check_limits
-from noesium_stream.log import EventLog
+from noesium_stream.log import EventLog, open_log
 from noesium_stream.tool.atomic import AtomicTool
-from noesium_stream.tool.convert import atomic_tools
+from noesium_stream.tool.convert import atomic_tools, injected_arguments
 from noesium_stream.tool.definitions.state import RegisteredTool
 from noesium_stream.tool.redact import redacted
 from noesium_stream.tool.toolkit import AsyncBaseToolkit
+
+if TYPE_CHECKING:
+    from noesium_stream.agent import BaseGraphicAgent
+    from noesium_stream.tool.toolbox import AgentToolbox
 
 _AGENT: Final = ("-a", "--agent")
 
@@ -116,7 +123,8 @@ async def call_command(
     kind = with_runs(agent, choice.agents[agent])
     input_: dict[str, Any] = {}
     if name is not None:
-        tool = _tool_of(kind, name)
+        options = choice.options_for(kind, {"model": loaded.agent.model})
+        tool = await _tool_of(kind, name, options, loaded)
         arguments = given if given is not None else _arguments(pairs, tool)
         _check(tool, arguments)
         input_ = {"tool": name, "arguments": arguments}
@@ -156,19 +164,48 @@ async def _registered(log: EventLog, agent_type: str) -> dict[str, RegisteredToo
     return {one.tool_id: one for one in every if one.agent_type == agent_type}
 
 
-def _tool_of(kind: Any, name: str) -> AtomicTool | None:
+async def _tool_of(
+    kind: type[BaseGraphicAgent], name: str, options: BaseModel, loaded: Loaded
+) -> AtomicTool | None:
     """The tool of this name; None: it may be one of a server, which is asked when it is connected.
 
     Raises:
         ToolNotFoundError: the agent has no such tool.
+        ConfigError: it needs what only a run of the agent's graph has.
     """
-    tools = {tool.name: tool for one in kind.tools for tool in atomic_tools(one)}
-    found = tools.get(name)
-    if found is None and not kind.skills and not any(isinstance(one, AsyncBaseToolkit) for one in kind.tools):
-        raise ToolNotFoundError(
-            f"{kind.agent_type} has no tool {name[:200]!r}.", hint=f"It has {', '.join(tools) or 'none'}."
+    found = {tool.name: tool for one in kind.tools for tool in atomic_tools(one)}.get(name)
+    if found is None:
+        toolbox = await _toolbox(kind, options, loaded)
+        found = {tool.name: tool for tool in toolbox}.get(name)
+        if found is None and not any(isinstance(one, AsyncBaseToolkit) for one in kind.tools):
+            return toolbox.get(name)
+    injected = [] if found is None else injected_arguments(found)
+    if injected:
+        raise ConfigError(
+            f"The graph of {kind.agent_type} gives {name} its {', '.join(injected)}; a call by itself has no "
+            "graph.",
+            hint="Run the agent instead: noesium run. Or let the tool take what it needs as arguments.",
         )
     return found
+
+
+async def _toolbox(kind: type[BaseGraphicAgent], options: BaseModel, loaded: Loaded) -> AgentToolbox:
+    """The agent's tools and those of its graph, without those of servers; nothing is started or written."""
+    log, clock = await open_log("memory://"), SystemClock()
+    try:
+        made = agent_layer.AgentContext(
+            home=loaded.noesium.home,
+            log=log,
+            clock=clock,
+            agent_ref=AgentRef(kind.agent_type, kind.agent_type),
+            progress=note,
+            llm_config=loaded.agent.llm_config,
+        )
+        toolbox = agent_layer.agent_that_calls(kind, lambda tool: True)(options, made).toolbox
+        assert toolbox is not None
+        return toolbox
+    finally:
+        await log.close()
 
 
 def _arguments(pairs: Sequence[str], tool: AtomicTool | None) -> dict[str, Any]:

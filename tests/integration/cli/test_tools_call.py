@@ -71,15 +71,56 @@ AGENT.tools = (price, order, read, FIND, LOGIN)
 AGENT.permissions = ("fs:read:reports/**",)
 '''
 
+CLERK = '''
+from typing import Annotated
+
+from langchain_core.tools import InjectedToolCallId, tool as langchain_tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import InjectedState, ToolNode
+from langgraph.types import interrupt
+
+from noesium_stream.agent import agent_from_graph
+from noesium_stream.event.standard import SideEffectClass
+from noesium_stream.tool import tool
+
+
+@tool(side_effects=SideEffectClass.PURE, permissions=("fs:read:{path}",))
+@langchain_tool
+def read(path: str, call: Annotated[str, InjectedToolCallId]) -> str:
+    """Read a file."""
+    return f"{path} {bool(call)}"
+
+
+@langchain_tool
+def last(state: Annotated[dict, InjectedState]) -> str:
+    """The last message."""
+    return state["messages"][-1].text
+
+
+@tool(side_effects=SideEffectClass.PURE)
+@langchain_tool
+def ask(question: str) -> str:
+    """Ask a person."""
+    return interrupt(question)
+
+
+graph = StateGraph(MessagesState)
+graph.add_node("tools", ToolNode([read, last, ask]))
+graph.add_edge(START, "tools")
+AGENT = agent_from_graph(graph, "clerk")
+AGENT.permissions = ("fs:read:reports/**",)
+'''
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     (tmp_path / "desk.py").write_text(DESK)
+    (tmp_path / "clerk.py").write_text(CLERK)
     return Folder(tmp_path, NOESIUM_HOME=str(tmp_path / "home"))
 
 
-def call(folder: Folder, *args: str, code: int = 0) -> Any:
-    done = folder.run("tools", "call", *args, "--agent", "desk")
+def call(folder: Folder, *args: str, code: int = 0, agent: str = "desk") -> Any:
+    done = folder.run("tools", "call", *args, "--agent", agent)
     assert done.returncode == code, done
     return done
 
@@ -107,6 +148,30 @@ def test_the_call_may_do_what_the_agent_may(folder: Folder) -> None:
     assert events(folder)[0]["payload"]["kind"] == "permission"
     assert call(folder, "read", "path=reports/a", "--permission", "fs:read:reports/b", code=1).stdout == ""
     assert call(folder, "order", "item=tea", "--mode", "ask", code=1).stdout == ""
+
+
+def test_a_tool_of_a_tool_node_is_called_and_judged_like_those_that_the_agent_names(folder: Folder) -> None:
+    assert json.loads(call(folder, "read", "path=reports/3", agent="clerk").stdout) == "reports/3 True"
+    assert [event["event_type"] for event in events(folder)] == ["tool.invoked", "tool.completed"]
+    refused = call(folder, "read", "path=secret", agent="clerk", code=1)
+    assert not refused.stdout
+    assert "clerk is not granted" in refused.stderr
+    asked = call(folder, "ask", "question=Sure?", agent="clerk", code=1)
+    assert "only in a ToolNode it waits for the answer" in asked.stderr
+
+
+@pytest.mark.parametrize(
+    ("tool", "says"),
+    [
+        ("last", "The graph of clerk gives last its state"),
+        ("reed", "clerk has no tool 'reed'.\n  Did you mean 'read'?"),
+    ],
+)
+def test_a_tool_that_needs_its_graph_and_one_that_is_in_none_are_refused_before_anything_is_on_the_log(
+    folder: Folder, tool: str, says: str
+) -> None:
+    assert says in call(folder, tool, agent="clerk", code=2).stderr
+    assert not (folder.path / "home").exists()
 
 
 def test_a_policy_speaks_of_the_agent_and_not_of_the_caller(folder: Folder) -> None:
