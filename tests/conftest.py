@@ -39,9 +39,3 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if not any(path.is_dir() and path.is_relative_to(_TESTS) for path in paths):
         return 0
     return min((os.cpu_count() or 1) + 2, _MOST)
-
-
-@pytest.fixture
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home of the test's own: logs in memory of two processes share a file of memory in the default one."""
-    monkeypatch.setenv("NOESIUM_HOME", str(tmp_path / "home"))

@@ -10,6 +10,7 @@ from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log.port import EventLog
 from noesium_stream.memory.durable import DurableMemory
 from noesium_stream.memory.manager import MemoryManager
+from noesium_stream.memory.own_file import own_file
 from noesium_stream.memory.scope import scope_of
 from noesium_stream.memory.semantic import SemanticMemory
 from noesium_stream.memory.store import MemoryStore, store_path
@@ -30,7 +31,8 @@ def memory_of(
 
     Args:
         log: an open log.
-        home: where this machine keeps states: the file is in `home/memory`.
+        home: where this machine keeps states: the file is in `home/memory`. A log in memory has one of its
+            own there, which ends with it.
         producer: who writes.
         scope: whose memory: `user:ada`, `shared` and the like.
         clock: time and ids.
@@ -40,6 +42,14 @@ def memory_of(
     Raises:
         MemoryScopeError: it is no scope.
     """
-    store = MemoryStore(store_path(home, log.url), report)
+    store = _store(log, home, report)
     durable = DurableMemory(store, log, producer, clock or SystemClock(), scope_of(scope))
     return MemoryManager(durable, SemanticMemory(store, embedder))
+
+
+def _store(log: EventLog, home: Path, report: Callable[[str], None]) -> MemoryStore:
+    path = store_path(home, log.url)
+    if not log.url.startswith("memory:"):
+        return MemoryStore(path, report)
+    file = own_file(path.parent, log)
+    return MemoryStore(file.path, report, file.hold)

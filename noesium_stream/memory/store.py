@@ -65,11 +65,18 @@ class MemoryStore:
     Args:
         path: the file; its folder is made.
         report: called with one sentence when the file had to be discarded.
+        hold: called before the file is opened.
     """
 
-    def __init__(self, path: Path, report: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        report: Callable[[str], None] = lambda text: None,
+        hold: Callable[[], None] = lambda: None,
+    ) -> None:
         self.path = path
         self._report = report
+        self._hold = hold
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
         self._catching_up: asyncio.Lock | None = None
@@ -246,6 +253,7 @@ class MemoryStore:
     def _opened(self) -> sqlite3.Connection:
         if self._db is None:
             make_folder(self.path.parent)
+            self._hold()
             self._db = self._connected() or self._replaced()
         return self._db
 

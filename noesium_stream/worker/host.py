@@ -89,8 +89,12 @@ class Host(ABC):
         self._agents = (agent, *also)
         self._context = agent.context
         context = agent.context
+        outlives_process = not log.url.startswith("memory:")
         self._registry = CapabilityRegistry(
-            log, clock=context.clock, policy=context.policy, folder=context.home / SNAPSHOTS
+            log,
+            clock=context.clock,
+            policy=context.policy,
+            folder=context.home / SNAPSHOTS if outlives_process else None,
         )
         self._own_tools = OwnTools(log, self._agents, self._registry, self._telling)
         self._owners: dict[TopicPartition, PartitionOwner[Any]] = {}
@@ -100,7 +104,7 @@ class Host(ABC):
         self.agent_type = agent.agent_type
         self._started: list[BaseAgent] = []
         self._mark = None
-        if not log.url.startswith("memory:"):
+        if outlives_process:
             group = log.topology.workers(agent.agent_type)
             self._mark = MemberMark(context.home, log, group, context.progress)
         self._answered = True

@@ -18,8 +18,6 @@ from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.testing import Rehearsal
 from tests.support.talking import ORDERS, Clerk, talk
 
-pytestmark = pytest.mark.usefixtures("own_home")
-
 USER = "ada"
 
 

@@ -27,8 +27,6 @@ from noesium_stream.llm.base import Write
 from noesium_stream.testing import Rehearsal, ScriptedModel
 from noesium_stream.testing.agents import with_model
 
-pytestmark = pytest.mark.usefixtures("own_home")
-
 USER = "ada"
 
 

@@ -99,3 +99,16 @@ async def test_a_provider_that_registers_while_it_is_looked_for_is_found(
         assert await run.result() == 5
     assert not before
     await log.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_the_registry_of_a_log_that_ends_with_its_process_is_not_kept(
+    kind: str, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    log = await open_log("memory://" if kind == "memory" else f"sqlite:///{tmp_path}/log.db")
+    async with Worker(log, [Customer, Shop], home=home), Client(log) as client:
+        run = await client.start("customer", {"item": "bread"})
+        assert await run.result() == 5
+    assert (home / "registry").exists() == (kind == "sqlite")
+    await log.close()

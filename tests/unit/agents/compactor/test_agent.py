@@ -14,8 +14,6 @@ from noesium_stream.errors import RunFailedError
 from noesium_stream.memory import MemoryFilter
 from noesium_stream.testing import Rehearsal, ScriptedModel
 
-pytestmark = pytest.mark.usefixtures("own_home")
-
 INPUT = {"scope": "user:ada", "prefix": "turn.", "keep": 3, "size": 4}
 
 
