@@ -28,9 +28,6 @@ STARTED: Final = "run.segment.started"
 MOVES: Final = frozenset({"run.migrated", STARTED})
 """Types of events with which a graph begins anew, with the state that is in them."""
 
-SAID: Final = 32_768
-"""Characters of what people have said that are carried over."""
-
 History = Any
 """A `RunHistory`, whose fold uses this module."""
 
@@ -39,6 +36,7 @@ _KEPT: Final = frozenset(
         *("run_id", "agent_type", "agent_version", "status", "reason", "error", "result"),
         *("requested_ms", "started_ms", "ended_ms", "started", "pinned", "terminal", "stop"),
         *("last_event_id", "records", "requested_by"),
+        "provenance",  # its own fold has read the event
     }
 )
 
@@ -77,7 +75,7 @@ def carried(history: History) -> Carried:
         heard=list(history.heard)[-MAX_HEARD:],
         spending=_spending(history.spending),
         labels=sorted(history.provenance.everywhere),
-        said=history.provenance.said[-SAID:],
+        said=history.provenance.said_until_now(),
         allowed=sorted(history.tools.allowed),
         calls=history.calls_made,
         notes=history.notes_now(),
@@ -145,8 +143,6 @@ def _take(history: History, carried_over: dict[str, Any]) -> None:
         history.spending.slices.carry(account, slices["granted"], slices["asked"])
     if "goals" in carried_over:
         history.goals_before = carried_tree(carried_over["goals"])
-    history.provenance.given = frozenset(carried_over["labels"])
-    history.provenance.said = carried_over["said"]
     history.tools.allowed = set(carried_over["allowed"])
     history.calls_before = carried_over["calls"]
     history.notes = dict(carried_over["notes"])

@@ -19,7 +19,7 @@ from noesium_stream.errors import CheckpointError, ConfigError
 from noesium_stream.event.standard import ForkRef
 from noesium_stream.event.trust.grants import grant_in
 from noesium_stream.kernel.dry_run.dry_run import DryRun, dry_run
-from noesium_stream.kernel.recording.fork import check_questions, signals_taken
+from noesium_stream.kernel.recording.fork import check_questions, provenance_at, signals_taken
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.verify.state_at import reduced_channels, state_at
 from noesium_stream.kernel.verify.verifier import ReplayTarget
@@ -132,6 +132,7 @@ async def _branch(
         for name, value in channels.items():
             check_value(target.graph, name, value)
         reduced = reduced_channels(target)
+    provenance = provenance_at(recorded, at)
     ref = ForkRef(
         run_id=parent.id,
         step=at,
@@ -139,6 +140,8 @@ async def _branch(
         values=channels,
         reduced=sorted(reduced & channels.keys()),
         taken=signals_taken(recorded, at),
+        labels=sorted(provenance.until(at)),
+        said=provenance.said_until_now(list(values.values())),
     )
     return recorded, ref
 

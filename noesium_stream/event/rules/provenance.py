@@ -6,21 +6,29 @@ declared to come from. Labels flow on: what a step can have read is labelled wit
 of a page loses the page's label. An argument has no label if a person has said it: each of its values occurs,
 as a whole word, in the run's input or in an answer.
 
+A fork begins with the labels and the sayings that its parent had at that step: its command carries them. If
+it does not (an earlier release), all that it shares has the label `UNKNOWN_LABEL`, which every rule about
+labels covers, and its input was not said by a person: it may come from an agent that called the parent. A new
+segment begins with what its first event carries over.
+
 Sound rather than exact: a constant in the code of a node behind a page has the page's label, too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import ANSWERS, COMMANDS, input_of
+from noesium_stream.event.standard.agent import UNKNOWN_LABEL
 
 MAX_SAID: Final = 262_144
 """Characters of what people have said that are looked through."""
+SAID: Final = 32_768
+"""Characters of what people have said that a segment or a fork begins with."""
 _DEPTH: Final = 32
 
 
@@ -29,12 +37,14 @@ class Provenance:
     """The labels of one run's data; `apply` takes its records in order.
 
     Attributes:
-        given: labels of the run's input: what its caller had read.
+        run_id: the run.
+        given: labels of the run's input, of what its caller had read; in a fork of what it shares.
         steps: superstep and task path by the event id of a node's entry.
         found: labels of results, by the event id of the entry of the node that got them.
         said: what people have said, as one text.
     """
 
+    run_id: str = ""
     given: frozenset[str] = frozenset()
     steps: dict[str, tuple[int, str]] = field(default_factory=dict)
     found: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -57,6 +67,11 @@ class Provenance:
             if number < step or same:
                 labels |= found
         return frozenset(labels)
+
+    def until(self, step: int) -> frozenset[str]:
+        """The labels of what the steps until superstep `step` can have read or found."""
+        found = (labels for home, labels in self.found.items() if self.steps[home][0] <= step)
+        return self.given.union(*found)
 
     @property
     def everywhere(self) -> frozenset[str]:
@@ -83,13 +98,25 @@ class Provenance:
         return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", self.said) is not None
 
     def _hear(self, value: Any) -> None:
-        texts = [str(leaf) for leaf in _leaves(value, _DEPTH) if leaf is not None]
         if len(self.said) < MAX_SAID:
-            self.said = "\n".join((self.said, *texts))[:MAX_SAID]
+            self.said = _joined(self.said, value)[:MAX_SAID]
+
+    def said_until_now(self, value: Any = None) -> str:
+        """The end of what people have said, with a JSON value that a person says now."""
+        return _joined(self.said, value)[-SAID:]
+
+    def begin_fork(self, labels: Collection[str] | None, said: str) -> None:
+        """Begin with what a fork shares; `labels` None: its command does not say which labels that has."""
+        self.given = frozenset((UNKNOWN_LABEL,) if labels is None else labels)
+        self.said = said
 
     def _find(self, home: str | None, labels: Any) -> None:
         if home in self.steps and isinstance(labels, list):
             self.found[home] = self.found.get(home, frozenset()) | frozenset(map(str, labels))
+
+
+def _joined(said: str, value: Any) -> str:
+    return "\n".join((said, *(str(leaf) for leaf in _leaves(value, _DEPTH) if leaf is not None)))
 
 
 def _leaves(value: Any, depth: int) -> Iterator[Any]:
@@ -109,8 +136,10 @@ def _leaves(value: Any, depth: int) -> Iterator[Any]:
 def _command(run: Provenance, event: EventEnvelope, payload: dict[str, Any]) -> None:
     if run.steps or (payload.get("reply_to") is None and event.event_type != "run.requested"):
         return
-    labels = payload.get("labels")
-    if isinstance(labels, list) and labels:
+    labels, fork = payload.get("labels"), payload.get("fork")
+    if isinstance(fork, Mapping):
+        run.begin_fork(fork.get("labels"), fork.get("said", ""))
+    elif isinstance(labels, list) and labels:
         run.given = frozenset(map(str, labels))
     else:
         run._hear(list(input_of(payload).values()))
@@ -149,6 +178,20 @@ def _answered(run: Provenance, event: EventEnvelope, payload: dict[str, Any]) ->
     run._hear(payload.get("value"))
 
 
+def _started(run: Provenance, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    run.run_id = run.run_id or payload["run_id"]
+
+
+def _segment(run: Provenance, event: EventEnvelope, payload: dict[str, Any]) -> None:
+    carried = payload.get("carried")
+    if payload["run_id"] != run.run_id or not isinstance(carried, Mapping):
+        return  # of the run that this one is a fork of
+    known = carried.get("labels")
+    run.given = frozenset(known) if isinstance(known, list) else run.everywhere
+    run.said = str(carried.get("said", ""))
+    run.steps, run.found, run._homes = {}, {}, {}
+
+
 Handler = Callable[[Provenance, EventEnvelope, dict[str, Any]], None]
 
 _HANDLERS: Final[Mapping[str, Handler]] = {
@@ -159,4 +202,6 @@ _HANDLERS: Final[Mapping[str, Handler]] = {
     "tool.completed": _completed,
     "approval.answered": _answered,
     "run.signalled": _answered,
+    "run.started": _started,
+    "run.segment.started": _segment,
 }

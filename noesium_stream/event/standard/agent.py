@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -233,13 +233,18 @@ class GraphRef(BaseModel, defer_build=True):
     fingerprint: Name
 
 
+UNKNOWN_LABEL: Final = "unknown-history"
+"""The label of what a fork shares, if its command does not say which labels that has."""
+
+
 class ForkRef(BaseModel, defer_build=True):
     """The point where a run branches off another run of its agent type: after superstep `step`.
 
     `step` 0 is the start. `values` are parts of the state, by channel, that differ from there on; `reduced`
     names those whose channels have a reducer, which the value bypasses. `capability_id` is the other run's.
     `taken`: of the signals of a name, so many the steps until there have taken; the fork hears its own from
-    there on. An earlier release counts them from 0.
+    there on. An earlier release counts them from 0. `labels` and `said` are the provenance of what the fork
+    shares and of `values` (see `event/rules/provenance.py`); None: an earlier release has not recorded it.
     """
 
     run_id: Identifier
@@ -248,6 +253,8 @@ class ForkRef(BaseModel, defer_build=True):
     values: Object = Field(default_factory=dict)
     reduced: Names = Field(default_factory=list)
     taken: dict[Name, Annotated[Whole, Field(ge=0)]] = Field(default_factory=dict)
+    labels: Names | None = None
+    said: Text = ""
 
 
 class RunRequested(StandardEvent, event_type="run.requested"):

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from noesium_stream.errors import ConfigError
 from noesium_stream.event.standard import SideEffectClass
+from noesium_stream.event.standard.agent import UNKNOWN_LABEL
 from noesium_stream.event.trust.budget import Budget
 from noesium_stream.event.trust.condition import MAX_CONDITION, compiled, holds
 from noesium_stream.event.trust.permission import (
@@ -64,7 +65,8 @@ class ToolRule(BaseModel):
     Attributes:
         tool: name or id of a tool; `*` in it is any text.
         when: see `condition`; a condition that cannot be judged holds.
-        argument_from: labels of which an argument has one (`web`, `mcp:*`).
+        argument_from: labels of which an argument has one (`web`, `mcp:*`); one whose labels are not known
+            may have any of them.
         argument: which argument has to have the label; `*`: any.
         side_effects: classes of which the tool has one; empty: any.
     """
@@ -111,7 +113,7 @@ class ToolRule(BaseModel):
                 label
                 for name in names
                 for label in labels.get(name, ())
-                if any(covers_text(one, label) for one in self.argument_from)
+                if label == UNKNOWN_LABEL or any(covers_text(one, label) for one in self.argument_from)
             }
         )
 

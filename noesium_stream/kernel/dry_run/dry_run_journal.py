@@ -125,6 +125,7 @@ class DryRunJournal(Replaying):
         # A fork begins without its parent's deadline.
         self.history.apply(started.replace(payload={**started.payload, "deadline_ms": None}))
         inherit(self.history, shared_history(parent, ref.step, ref.values, tuple(ref.reduced)))
+        self.history.provenance.begin_fork(ref.labels, ref.said)
         whole = RunHistory()
         for item in parent.events:
             whole.apply(item.event)

@@ -3,7 +3,8 @@
 A fork's journal begins with its own `run.started`, which names the parent and the superstep. The shared
 history stays in the parent's journal and is read from there: the deltas of the steps up to the fork. The
 executor walks over them as over its own and continues from there. Nothing else is shared: the parent undoes
-its own effects, and questions and messages to the parent belong to its own steps.
+its own effects, and questions and messages to the parent belong to its own steps. The labels of the shared
+data are in the fork's command, so that they are a fold over the fork's own journal.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from noesium_stream.errors import CheckpointError
 from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.provenance import Provenance
 from noesium_stream.kernel.recording.recorded_run import RecordedRun
 from noesium_stream.kernel.run_history import RunHistory, StepKey, superstep, undo_id
 from noesium_stream.kernel.segment_state import MOVES
@@ -65,6 +67,23 @@ def signals_taken(parent: RecordedRun, step: int) -> dict[str, int]:
         for name, taken in (event.payload.get("taken") or {}).items():
             found[name] = max(found.get(name, 0), taken)
     return dict(sorted(found.items()))
+
+
+def provenance_at(parent: RecordedRun, step: int) -> Provenance:
+    """Where the data of `parent` came from when superstep `step` was completed.
+
+    What the parent recorded later does not count: it has the same result whenever the parent is read.
+    """
+    found, ended = Provenance(), 0
+    for index, item in enumerate(parent.events):
+        kind = item.event.event_type
+        if kind == "run.started":
+            ended = max(ended, index)
+        elif kind == "kernel.node.completed" and _is_until(item.event, step):
+            ended = index
+    for item in parent.events[: ended + 1]:
+        found.apply(item.event)
+    return found
 
 
 def check_questions(parent: RecordedRun, step: int) -> None:
