@@ -150,6 +150,7 @@ if TYPE_CHECKING:
     from noesium_stream.event.envelope import AgentRef, EventEnvelope
     from noesium_stream.event.rules.goal_tree import Goal, GoalTree
     from noesium_stream.event.rules.stream_pieces import Piece
+    from noesium_stream.event.rules.stream_progress import ToolProgress
     from noesium_stream.event.standard.capability import (
         Capability,
         CapabilityType,
@@ -391,6 +392,7 @@ __all__ = [
     "ToolInputError",
     "ToolNotFoundError",
     "ToolPermissionError",
+    "ToolProgress",
     "ToolServerError",
     "ToolTimeoutError",
     "TopicConfigError",
@@ -477,6 +479,7 @@ _MODULES: Final = {
     ),
     "event.rules.goal_tree": ("Goal", "GoalTree"),
     "event.rules.stream_pieces": ("Piece",),
+    "event.rules.stream_progress": ("ToolProgress",),
     "event.standard.capability": (
         "Capability",
         "CapabilityType",

@@ -1,13 +1,34 @@
-"""Pieces of a run's answer on a terminal or in a pipe, as they come."""
+"""Pieces of a run's answer on a terminal or in a pipe, as they come, and the progress of its tools."""
 
 from __future__ import annotations
 
 from contextlib import aclosing
+from typing import Final
 
-from noesium_stream.cli.output import json_text, note, progress_part, result_part
+from noesium_stream.cli.output import json_text, note, progress_part, result_part, shorten
 from noesium_stream.client import Run
 from noesium_stream.errors import NoesiumError
 from noesium_stream.event.rules.stream_pieces import Piece
+from noesium_stream.event.rules.stream_progress import ToolProgress
+
+_WIDTH: Final = 100
+
+
+async def show_progress(run: Run) -> None:
+    """Print what tools tell of the run's calls until it has ended; if it cannot be read, say so."""
+    try:
+        async with aclosing(run.progress()) as told:
+            async for one in told:
+                note(progress_text(one))
+    except NoesiumError as error:
+        note(f"The progress of tools cannot be shown: {error.message}")
+
+
+def progress_text(told: ToolProgress) -> str:
+    """The line of one call's progress: `  TOOL  3 of 9  MESSAGE`."""
+    amount = f"{told.done:g}" if told.total is None else f"{told.done:g} of {told.total:g}"
+    parts = (shorten(told.tool, _WIDTH), amount, shorten(told.message, _WIDTH))
+    return "".join(f"  {part}" for part in parts if part)
 
 
 class PiecePrinter:

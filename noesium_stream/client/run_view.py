@@ -40,7 +40,8 @@ from noesium_stream.event.rules.agent_calls import COMMANDS, input_of
 from noesium_stream.event.rules.goal_fold import TYPES
 from noesium_stream.event.rules.goal_tree import GoalTree
 from noesium_stream.event.rules.run_life import ENDINGS
-from noesium_stream.event.rules.stream_pieces import Piece
+from noesium_stream.event.rules.stream_pieces import PIECE, Piece, PieceOrder
+from noesium_stream.event.rules.stream_progress import PROGRESS, ProgressOrder, ToolProgress
 from noesium_stream.log.generations import generations
 from noesium_stream.log.port import EventLog, Position, Types
 from noesium_stream.log.record import Record
@@ -151,10 +152,25 @@ class RunView:
             ConfigError: the cursor is not one.
             LogUnavailableError
         """
-        reader = PieceReader(self._log, self.id, self.agent_type, cursor, self._pieces_since)
+        order = PieceOrder(self.id, self.agent_type, cursor)
+        reader = PieceReader(self._log, self.id, PIECE, order, self._pieces_since)
         async with aclosing(reader.read(self.records(types=LIFE))) as pieces:
             async for piece in pieces:
                 yield piece
+
+    async def progress(self) -> AsyncGenerator[ToolProgress, None]:
+        """Yield what tools tell of the run's calls while they go on, until the run has ended.
+
+        It is for showing: kept for an hour, at most two a second of a call, and some may be lost.
+
+        Raises:
+            LogUnavailableError
+        """
+        order = ProgressOrder(self.id, self.agent_type)
+        reader = PieceReader(self._log, self.id, PROGRESS, order, self._pieces_since)
+        async with aclosing(reader.read(self.records(types=LIFE))) as told:
+            async for one in told:
+                yield one
 
     async def info(self) -> RunInfo:
         """Return the run's summary, as the log has it now; not whether a worker has its partition.

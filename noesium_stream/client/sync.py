@@ -20,6 +20,7 @@ from noesium_stream.durations import Duration
 from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.stream_pieces import Piece
+from noesium_stream.event.rules.stream_progress import ToolProgress
 from noesium_stream.event.standard import EffectResolved
 from noesium_stream.log.port import Position
 
@@ -104,6 +105,10 @@ class SyncRun:
     def pieces(self, cursor: str | None = None) -> Iterator[Piece]:
         """See `Run.pieces`."""
         return self._each(self._run.pieces(cursor))
+
+    def progress(self) -> Iterator[ToolProgress]:
+        """See `Run.progress`."""
+        return self._each(self._run.progress())
 
     def _each(self, source: AsyncGenerator[_T, None]) -> Iterator[_T]:
         try:

@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from noesium_stream.errors import CorruptRecordError, LogForbiddenError, TopicNotFoundError
-from noesium_stream.event.rules.stream_pieces import MAX_RECORD_BYTES, Piece, PieceOrder
+from noesium_stream.event.envelope import EventEnvelope
+from noesium_stream.event.rules.stream_pieces import MAX_RECORD_BYTES
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 
 _PAUSE_S: Final = 0.5
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Order(Protocol[T_co]):
+    """What one reader has seen of a run's records in the stream topic, as `PieceOrder`.
+
+    Attributes:
+        agent_id: the agent that has the run; None: not known yet.
+        offset: the next offset to read; None: none is known.
+    """
+
+    agent_id: str | None
+    offset: int | None
+
+    def take(self, event: EventEnvelope, offset: int) -> T_co | None:
+        """What is in a record of this run; None: nothing for this reader."""
+
+    def drop(self, reason: str) -> None:
+        """Count a record that is dropped."""
+
+    def wrong(self) -> str:
+        """Say how many records were dropped that no reader should meet, and why; empty: there were none."""
 
 
 async def stream_ends(log: EventLog) -> Mapping[int, int]:
@@ -32,8 +55,8 @@ async def stream_ends(log: EventLog) -> Mapping[int, int]:
                 await asyncio.sleep(_PAUSE_S)  # a worker makes it for the first piece
 
 
-def piece_in(record: Record, order: PieceOrder) -> Piece | None:
-    """The piece in a record of this run, for a reader that has seen `order`; None: it has none for it."""
+def piece_in(record: Record, order: Order[T_co]) -> T_co | None:
+    """The piece, or progress, in a record of a run, for a reader that has seen `order`; None: it has none."""
     if len(record.value) > MAX_RECORD_BYTES:
         order.drop("are too large")
         return None

@@ -34,6 +34,7 @@ from noesium_stream.event.trust.policy import Policy
 from noesium_stream.kernel.retry import Retries
 from noesium_stream.kernel.run_context import current_run
 from noesium_stream.kernel.state.typed_json import said_of
+from noesium_stream.kernel.step.call_progress import CallProgress
 from noesium_stream.kernel.step.effect import Effect, as_it_is
 from noesium_stream.kernel.step.effect_call import in_thread
 from noesium_stream.kernel.step.effects import Effects
@@ -266,6 +267,7 @@ class ToolExecutor:
             call_id=call_id,
             trace=place.entered.trace,
             mode=call.mode,
+            progress=CallProgress(place, call.tool.name, call_id).tell,
         )
 
     async def _record(self, tool: AtomicTool, value: Any) -> dict[str, Any]:

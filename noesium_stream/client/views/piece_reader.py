@@ -11,56 +11,54 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from noesium_stream.client.shared.tail import closing, shared_tails
 from noesium_stream.client.views.run_reader import Reader
 from noesium_stream.errors import LogTruncatedError
 from noesium_stream.event.rules.run_life import ENDINGS
-from noesium_stream.event.rules.stream_pieces import PIECE, Piece, PieceOrder
 from noesium_stream.event.standard import RunStarted
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.record import Record
-from noesium_stream.log.stream_topic import piece_in, stream_ends
+from noesium_stream.log.stream_topic import Order, piece_in, stream_ends
 from noesium_stream.log.topics import partition_of
 
+T = TypeVar("T")
 _LOGGER: Final = logging.getLogger(__name__)
 
 LIFE: Final = (*ENDINGS, RunStarted.TYPE)
 """Types of the journal's records that a reader of pieces needs."""
 
 
-class PieceReader:
-    """Reads the pieces of a run, each once.
+class PieceReader(Generic[T]):
+    """Reads the pieces of a run, each once; or its progress.
 
     Args:
         log: the log that has the run.
         run_id: id of the run.
-        agent_type: its agent type.
-        cursor: of the last piece that was read; None: none was.
+        event_type: what is read.
+        order: what was read before, and which of these records count.
         since: offsets of the stream topic below which there is no piece of the run.
-
-    Raises:
-        ConfigError: the cursor is not one.
     """
 
     def __init__(
         self,
         log: EventLog,
         run_id: str,
-        agent_type: str,
-        cursor: str | None = None,
+        event_type: str,
+        order: Order[T],
         since: Mapping[int, int] | None = None,
     ) -> None:
         self._log = log
         self._topic = log.topology.stream
         self._run_id = run_id
         self._since = since
-        self._order = PieceOrder(run_id, agent_type, cursor)
+        self._types = (event_type,)
+        self._order = order
         self._partition = 0
         self._next = 0
 
-    async def read(self, life: Reader) -> AsyncGenerator[Piece, None]:
+    async def read(self, life: Reader) -> AsyncGenerator[T, None]:
         """Yield the pieces until the run has ended.
 
         Args:
@@ -105,10 +103,11 @@ class PieceReader:
         first = (await self._log.beginning(self._topic))[partition]
         return first if wanted is None or wanted > ends[partition] else max(wanted, first)
 
-    async def _until(self, ended: asyncio.Task[None]) -> AsyncGenerator[Piece, None]:
+    async def _until(self, ended: asyncio.Task[None]) -> AsyncGenerator[T, None]:
         """Yield pieces as they come; return when the run has ended, or retention was faster."""
         place = TopicPartition(self._topic, self._partition)
-        source = shared_tails(self._log).follow_batches(self._log, place, self._run_id, self._next, (PIECE,))
+        tails = shared_tails(self._log)
+        source = tails.follow_batches(self._log, place, self._run_id, self._next, self._types)
         async with aclosing(_taken_until(source, ended)) as batches:
             try:
                 async for batch in batches:
@@ -119,20 +118,20 @@ class PieceReader:
             except LogTruncatedError:
                 self._next = (await self._log.beginning(self._topic))[self._partition]
 
-    async def _rest(self) -> AsyncGenerator[Piece, None]:
+    async def _rest(self) -> AsyncGenerator[T, None]:
         """Yield the pieces that are there and were not read yet."""
         end = (await self._log.end(self._topic))[self._partition]
         if self._next >= end:
             return
         until = {self._partition: end}
-        source = self._log.read(self._topic, {self._partition: self._next}, until=until, types=(PIECE,))
+        source = self._log.read(self._topic, {self._partition: self._next}, until=until, types=self._types)
         async with closing(source) as records:
             async for record in records:
                 piece = self._take(record)
                 if piece is not None:
                     yield piece
 
-    def _take(self, record: Record) -> Piece | None:
+    def _take(self, record: Record) -> T | None:
         self._next = record.offset + 1
         return piece_in(record, self._order) if record.key == self._run_id else None
 

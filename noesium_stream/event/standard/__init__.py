@@ -133,7 +133,7 @@ from noesium_stream.event.standard.schedule import (
     ScheduleWoken,
 )
 from noesium_stream.event.standard.segment import Carried, CarriedSignals, CarriedSpending, RunSegmentStarted
-from noesium_stream.event.standard.stream import StreamPiece
+from noesium_stream.event.standard.stream import StreamPiece, ToolProgressed
 from noesium_stream.event.standard.subagent import SubagentStateChanged
 from noesium_stream.event.standard.system import (
     DeadLetterDropped,
@@ -301,6 +301,7 @@ __all__ = [
     "ToolInvocationRequested",
     "ToolInvoked",
     "ToolLimits",
+    "ToolProgressed",
     "ToolRegistered",
     "ToolTimeout",
     "WatchdogElapsed",

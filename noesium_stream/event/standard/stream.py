@@ -1,4 +1,4 @@
-"""Answers in pieces (RFC-0002, streaming): events of the short-lived stream topic."""
+"""Answers in pieces (RFC-0002, streaming), and progress: events of the short-lived stream topic."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from noesium_stream.event.standard.attributes import Number
 from noesium_stream.event.standard.base import StandardEvent
-from noesium_stream.event.standard.forms import Identifier, Name, Whole
+from noesium_stream.event.standard.forms import Identifier, Name, Text, Whole
 
 
 class StreamPiece(StandardEvent, event_type="stream.piece"):
@@ -29,3 +30,19 @@ class StreamPiece(StandardEvent, event_type="stream.piece"):
     pieces: Whole | None = Field(default=None, ge=0)
 
     LEFT_OUT: ClassVar[tuple[str, ...]] = ("pieces",)
+
+
+class ToolProgressed(StandardEvent, event_type="stream.progress"):
+    """What a tool says of a call that goes on; what came of the call is in the journal."""
+
+    run_id: Identifier
+    node: Name
+    step: Whole = Field(ge=0)
+    task_path: Name
+    tool: Name
+    call_id: Identifier
+    done: Number
+    total: Number | None = None
+    message: Text = ""
+
+    PERSONAL: ClassVar[tuple[str, ...]] = ("message",)

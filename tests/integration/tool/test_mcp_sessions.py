@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
 import pytest
+from langgraph.graph import START, MessagesState, StateGraph
 
+from noesium_stream.agent import agent_from_graph
+from noesium_stream.cli.pieces import show_progress
+from noesium_stream.client import Client
 from noesium_stream.errors import (
     ConfigError,
     OutcomeUnknownError,
@@ -17,8 +22,11 @@ from noesium_stream.errors import (
     ToolServerError,
     ToolTimeoutError,
 )
+from noesium_stream.kernel import current_step
+from noesium_stream.log import open_log
 from noesium_stream.tool.mcp import mcp
 from noesium_stream.tool.mcp.stdio import StdioTransport
+from noesium_stream.worker import Worker
 from tests.support.mcp import command, context, lines, started, tool, until
 from tests.support.processes import Program
 from tests.support.reading import PATIENCE_S
@@ -91,6 +99,30 @@ async def test_progress_is_told_and_a_cancelled_call_is_cancelled_at_the_server(
             await call
         await until(lambda: lines(tmp_path, "cancelled"))
     assert told[:2] == [(0, 9, "part 0"), (1, 9, "part 1")]
+
+
+async def test_who_watches_a_run_sees_the_progress_that_a_server_tells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def ask(state: MessagesState) -> None:
+        await current_step().tool("crm__slow")
+
+    kind = agent_from_graph(StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask"), "desk")
+    kind.tools = (mcp(command(tmp_path), name="crm", declare={"*": IDEMPOTENT}),)
+    kind.permissions = ("mcp:connect:crm",)
+    log = await open_log("memory://")
+    async with Worker(log, [kind], home=tmp_path / "home"), Client(log) as client:
+        async with asyncio.timeout(PATIENCE_S):
+            run = await client.start("desk", {"messages": []})
+            async with aclosing(run.progress()) as told:
+                first = await anext(told)
+            shown = asyncio.create_task(show_progress(run))
+            (tmp_path / "go").touch()
+            await run.result()
+            await shown
+    await log.close()
+    assert (first.tool, first.done, first.total, first.message) == ("crm__slow", 0, 9, "part 0")
+    assert "  crm__slow  0 of 9  part 0\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

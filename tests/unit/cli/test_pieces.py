@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from noesium_stream.cli.output import note, progress_part, result_part
-from noesium_stream.cli.pieces import PiecePrinter
+from noesium_stream.cli.pieces import PiecePrinter, progress_text
 from noesium_stream.event.rules.stream_pieces import Attempt, Piece
+from noesium_stream.event.rules.stream_progress import ToolProgress
 
 
 @pytest.fixture(autouse=True)
@@ -82,3 +83,19 @@ def test_a_restart_and_lost_pieces_are_said_beside_the_result(capsys: pytest.Cap
         "a\nbd\n",
         "  tell begins again: what came of it before is void\n  1,200 pieces of tell are lost\n",
     )
+
+
+def progress(done: float, total: float | None, message: str) -> str:
+    return progress_text(ToolProgress("crm__slow", "call-1", done, total, message, "ask", 1))
+
+
+def test_progress_of_a_tool_is_one_short_line_that_a_terminal_does_not_obey(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert progress(3, 9, "part 3") == "  crm__slow  3 of 9  part 3"
+    assert progress(0.5, None, "") == "  crm__slow  0.5"
+    note(progress(1, None, "\x1b[2Jone\ntwo\r" + "x" * 500))
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert "\\x1b[2Jone two" in printed
+    assert len(printed) < 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,7 +14,7 @@ from noesium_stream import worker as worker_layer
 from noesium_stream.cli.agents import AgentChoice, AgentClass, find_agent, with_runs
 from noesium_stream.cli.commands.runs.patience import Patience, WorkerCommands
 from noesium_stream.cli.output import note
-from noesium_stream.cli.pieces import PiecePrinter
+from noesium_stream.cli.pieces import PiecePrinter, show_progress
 from noesium_stream.cli.progress import progress_line
 from noesium_stream.cli.session import is_embedded, on_log
 from noesium_stream.client import Client, Run
@@ -118,6 +119,8 @@ class Question:
         """Show the run's progress; return its result and the number of its events."""
         note(f"run {run.id}")
         shown = [] if pieces is None else [asyncio.create_task(pieces.follow(run))]
+        if pieces is not None or sys.stderr.isatty():
+            shown.append(asyncio.create_task(show_progress(run)))
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._watch(run))]
         if worker is not None:
             tasks.append(asyncio.create_task(worker.wait()))
