@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from noesium_stream.errors import CorruptRecordError
-from noesium_stream.event.standard import PartitionAcquired
+from noesium_stream.event.standard import AgentStopped, PartitionAcquired
 from noesium_stream.log.last_record import last_record
 from noesium_stream.log.port import EventLog, TopicPartition
 from noesium_stream.log.record import Record
@@ -18,14 +18,16 @@ from noesium_stream.worker.progress_lines import ranges
 _SHORT_ID: Final = 13
 _LOOKED_AT: Final = 20_000
 """How far back an earlier owner is searched, in offsets of a journal's partition; a line is worth no more."""
+_STOPPED_LOOKED_AT: Final = 5_000
+"""How far back its end is searched, in offsets of the registry."""
 
 
 async def takeover_lines(log: EventLog, taken: Iterable[PartitionContext]) -> list[str]:
     """Make a line for each previous owner: which of these partitions were taken over from it.
 
     A partition that nobody has owned, or this process itself, is in no line, nor is one whose previous owner
-    took it more than `_LOOKED_AT` offsets before. A process is named as in its
-    last heartbeat, if that is still on the log, else by the beginning of its instance id.
+    has stopped in an orderly way or took it more than `_LOOKED_AT` offsets before. A process is named as in
+    its last heartbeat, if that is still on the log, else by the beginning of its instance id.
 
     Raises:
         EventStoreError: the journal or the heartbeats cannot be read.
@@ -35,6 +37,8 @@ async def takeover_lines(log: EventLog, taken: Iterable[PartitionContext]) -> li
         previous = await _previous(log, context)
         if previous is not None:
             by_owner.setdefault(previous, []).append(context)
+    for owner in [owner for owner in by_owner if await _has_stopped(log, owner)]:
+        del by_owner[owner]
     if not by_owner:
         return []
     beats = await last_heartbeats(log)
@@ -62,6 +66,20 @@ async def _previous(log: EventLog, context: PartitionContext) -> str | None:
     )
     previous = None if before is None else _instance_of(before)
     return None if previous == own else previous
+
+
+async def _has_stopped(log: EventLog, instance: str) -> bool:
+    """Whether a process has said that it ended."""
+
+    def is_its_end(record: Record) -> bool:
+        return _instance_of(record) == instance
+
+    registry, types = log.topology.registry, (AgentStopped.TYPE,)
+    for number in await log.end(registry):
+        place = TopicPartition(registry, number)
+        if await last_record(log, place, is_its_end, types=types, most=_STOPPED_LOOKED_AT) is not None:
+            return True
+    return False
 
 
 async def _journal_of(log: EventLog, context: PartitionContext) -> TopicPartition:

@@ -44,6 +44,17 @@ async def log() -> AsyncIterator[EventLog]:
     await found.close()
 
 
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that end without a word, as killed ones do."""
+
+    async def silent(self: host.Host, event: Any, *patience: float) -> bool:
+        return event.TYPE == "agent.stopped" or await say(self, event, *patience)
+
+    say = host.Host._say_if_possible
+    monkeypatch.setattr(host.Host, "_say_if_possible", silent)
+
+
 async def at_work(log: EventLog, home: Path, agent: type[BaseAgent], expected: list[str]) -> None:
     """Let a worker take all partitions, and report that; it says what is expected, and no more."""
     said: list[str] = []
@@ -58,12 +69,21 @@ async def at_work(log: EventLog, home: Path, agent: type[BaseAgent], expected: l
     assert said == expected
 
 
+async def test_who_has_left_in_an_orderly_way_is_not_named(log: EventLog, tmp_path: Path) -> None:
+    await at_work(log, tmp_path, Echo, [])
+    async with Worker(log, [Echo], home=tmp_path) as worker:
+        await eventually(lambda: len(worker.tenures()) == 4)
+        assert await takeovers.takeover_lines(log, [one.context for one in worker.tenures()]) == []
+
+
+@pytest.mark.usefixtures("killed")
 async def test_the_first_owner_names_nobody_and_the_next_one_names_it(log: EventLog, tmp_path: Path) -> None:
     await at_work(log, tmp_path, Echo, [])
     for _ in range(2):
         await at_work(log, tmp_path, Echo, [f"echo: partitions 0-3 taken over from {this_process()}"])
 
 
+@pytest.mark.usefixtures("killed")
 async def test_so_does_the_owner_of_what_a_handler_reads(log: EventLog, tmp_path: Path) -> None:
     await append_by_key(log, [("a", Sold(amount=1))])
     await at_work(log, tmp_path, Watcher, [])
@@ -72,6 +92,7 @@ async def test_so_does_the_owner_of_what_a_handler_reads(log: EventLog, tmp_path
     await at_work(log, tmp_path, Watcher, [line])
 
 
+@pytest.mark.usefixtures("killed")
 async def test_an_owner_without_a_heartbeat_is_named_by_its_instance(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
