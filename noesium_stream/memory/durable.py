@@ -15,8 +15,8 @@ from noesium_stream.clock import Clock, to_ms
 from noesium_stream.errors import AgentMemoryError
 from noesium_stream.event.domain_event import DomainEvent, root_event
 from noesium_stream.event.envelope import AgentRef, EventEnvelope
+from noesium_stream.event.rules.provenance import LABEL_SOURCE
 from noesium_stream.event.standard import SideEffectClass
-from noesium_stream.event.standard.agent import UNKNOWN_LABEL
 from noesium_stream.kernel.step.effects import Effects
 from noesium_stream.kernel.step.position import Place, enclosing_step
 from noesium_stream.log.port import EventLog, Position
@@ -109,9 +109,7 @@ class DurableMemory:
             LogUnavailableError, RecordTooLargeError: outside a node.
         """
         place = enclosing_step()
-        # A replay repeats the sources that earlier releases have recorded in forks: without that label.
-        known = set[str]() if place is None else place.labels() - {UNKNOWN_LABEL}
-        labels = [f"label:{label}" for label in sorted(known)]
+        labels = [] if place is None else [f"{LABEL_SOURCE}{label}" for label in sorted(place.labels())]
         given = [*([] if source is None else [source]), *sources, *self.origins, *labels]
         event = written(
             self.clock.uuid7 if place is None else place.uuid,

@@ -29,6 +29,8 @@ MAX_SAID: Final = 262_144
 """Characters of what people have said that are looked through."""
 SAID: Final = 32_768
 """Characters of what people have said that a segment or a fork begins with."""
+LABEL_SOURCE: Final = "label:"
+"""Begins a source of a memory that is a label of what its step could have read."""
 _DEPTH: Final = 32
 
 

@@ -299,7 +299,7 @@ async def test_the_labels_of_a_fork_whose_command_does_not_say_them_are_unknown(
     assert sent == ["ada@example.com"]
 
 
-async def test_what_a_fork_writes_to_memory_has_its_labels(tmp_path: Path) -> None:
+async def test_what_a_fork_writes_to_memory_has_its_labels_and_is_verified(tmp_path: Path) -> None:
     class Keeper(BaseGraphicAgent):
         agent_type = "keeper"
         tools: ClassVar[tuple[Any, ...]] = (fetch,)
@@ -316,14 +316,16 @@ async def test_what_a_fork_writes_to_memory_has_its_labels(tmp_path: Path) -> No
             return {}
 
     async with working(tmp_path, Keeper, policy=None) as client:
+        target = agent_target(Keeper, client.log)
         parent = await client.start("keeper", {})
         await parent.result(timeout=PATIENCE_S)
         branch = await fork(client, parent, 1, {})
         old = await client.start("keeper", {}, fork=without(parent))
-        for run, labels in ((parent, ["label:web"]), (branch, ["label:web"]), (old, [])):
+        for run, label in ((parent, "web"), (branch, "web"), (old, UNKNOWN_LABEL)):
             await run.result(timeout=PATIENCE_S)
             written = next(e for e in await events_of(run) if e.event_type == "memory.written")
-            assert [one for one in written.payload.get("sources", []) if one.startswith("label:")] == labels
+            assert f"label:{label}" in written.payload["sources"]
+            assert (await verify(run, target)).difference is None
 
 
 @pytest.mark.parametrize("segments", [None, 2])
