@@ -16,6 +16,7 @@ from noesium_stream.client.operate.replay import check_agent, check_step, record
 from noesium_stream.client.operate.state_keys import check_value, declared_keys
 from noesium_stream.client.run import Run
 from noesium_stream.errors import CheckpointError, ConfigError
+from noesium_stream.event.sealing.seal import SUBJECT
 from noesium_stream.event.standard import ForkRef
 from noesium_stream.event.trust.grants import grant_in
 from noesium_stream.kernel.dry_run.dry_run import DryRun, dry_run
@@ -52,7 +53,12 @@ async def fork(
     grant = grant_in(recorded.started.payload)
     limits = (None, None) if grant is None else (grant.permissions, grant.mode)
     return await client.start(
-        parent.agent_type, recorded.input, fork=ref, permissions=limits[0], mode=limits[1]
+        parent.agent_type,
+        recorded.input,
+        fork=ref,
+        permissions=limits[0],
+        mode=limits[1],
+        subject=recorded.command.metadata.get(SUBJECT),
     )
 
 

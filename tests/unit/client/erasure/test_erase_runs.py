@@ -11,6 +11,7 @@ from langgraph.graph import START, StateGraph
 from noesium_stream import BaseGraphicAgent, BaseProjection, current_step
 from noesium_stream.client.erasure import erase
 from noesium_stream.client.erasure.survey import records_of
+from noesium_stream.client.operate.fork import fork
 from noesium_stream.client.operate.replay import recording, verify
 from noesium_stream.client.operate.replay_target import agent_target
 from noesium_stream.clock import SystemClock
@@ -107,6 +108,19 @@ async def planned(rehearsal: Rehearsal) -> Any:
     await run.answer(WORDS[2])
     await run.wait_for("kernel.signal.awaited")
     return run
+
+
+async def test_a_fork_of_a_run_about_a_person_is_sealed_as_well(tmp_path: Path) -> None:
+    async with Rehearsal(Planner) as rehearsal:
+        run = await planned(rehearsal)
+        parent = await rehearsal.client.get_run(run.id)
+        branch = await fork(rehearsal.client, parent, 0, {})
+        async for event in branch.events():
+            if event.event_type == "run.started":
+                break
+        assert await readable(rehearsal.log) == []
+        await parent.cancel()
+        await branch.cancel()
 
 
 async def test_what_a_run_about_a_person_records_is_sealed_until_it_is_erased(tmp_path: Path) -> None:
