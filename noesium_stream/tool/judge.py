@@ -10,6 +10,7 @@ What denies comes first, then what asks, then what allows:
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -54,6 +55,10 @@ class ToolRules:
         without_approval: tools that mode `act` does not ask about.
         ask_before: tools that mode `act` asks about beside those with effects outside.
         source: who has granted, for people.
+        of_class: what the agent's class names at most; None: it names nothing.
+        of_policy: what the policy grants; None: it leaves that to the class.
+        place: where the policy says what it grants.
+        other_parts: the agents that have a part in the policy, if this one has none.
     """
 
     agent_type: str
@@ -65,6 +70,10 @@ class ToolRules:
     without_approval: tuple[str, ...] = ()
     ask_before: frozenset[str] = frozenset()
     source: str = "the agent's own permissions"
+    of_class: tuple[str, ...] | None = None
+    of_policy: tuple[str, ...] | None = None
+    place: str = ""
+    other_parts: tuple[str, ...] = ()
 
     def narrowed(self, permissions: Collection[str]) -> ToolRules:
         """The same rules, limited to these permissions as well, as a skill limits its tools."""
@@ -124,6 +133,10 @@ def rules_for(
         without_approval=(*own.without_approval, *common.without_approval),
         ask_before=frozenset(ask_before),
         source=source,
+        of_class=None if agent_permissions is None else tuple(agent_permissions),
+        of_policy=None if granted is None else tuple(granted),
+        place=place,
+        other_parts=() if policy is None or agent_type in policy.agents else tuple(policy.agents),
     )
 
 
@@ -204,10 +217,13 @@ def _by_rule(
 
 def _by_permission(tool: AtomicTool, needs: Sequence[str], rules: ToolRules) -> Denied | None:
     missing = uncovered(rules.grants, needs)
-    who, rule = f"{rules.agent_type} is not granted", rules.source
+    rule = rules.source
+    why, hint = _ungranted(missing, rules) if missing else ("", "")
     if not missing and rules.narrowing is not None:
         missing = uncovered(rules.narrowing, needs)
-        who, rule = "its run is limited to less", "the run's narrowing"
+        why = f"its run is limited to {_listed(rules.narrowing) or 'nothing'}"
+        rule = "the run's narrowing"
+        hint = "Whoever starts the run, calls it, or writes the skill that it uses, sets that limit."
     if not missing:
         return None
     outside = [need for need in missing if (found := permission_in(need)) is None or found.outside]
@@ -219,12 +235,37 @@ def _by_permission(tool: AtomicTool, needs: Sequence[str], rules: ToolRules) -> 
             "Name something within the workspace.",
             rule,
         )
-    return Denied(
-        "permission",
-        f"{tool.name} needs {_listed(missing)}, and {who}.",
-        f"A policy grants it in [agents.{rules.agent_type}]. {_GUIDE}",
-        rule,
-    )
+    return Denied("permission", f"{tool.name} needs {_listed(missing)}, and {why}.", f"{hint} {_GUIDE}", rule)
+
+
+def _ungranted(missing: Sequence[str], rules: ToolRules) -> tuple[str, str]:
+    """Why the agent is not granted what it needs, and what a person could change."""
+    who = f"{rules.agent_type} is not granted that"
+    part = f"[agents.{rules.agent_type}]"
+    if rules.of_class is None and rules.of_policy is None:
+        hint = f"Name it in `permissions` of the agent's class, or in grant of {part} of a policy."
+        return f"{who}: it is granted nothing", hint
+    by_class = rules.of_class is not None and bool(uncovered(rules.of_class, missing))
+    by_policy = rules.of_policy is not None and bool(uncovered(rules.of_policy, missing))
+    whys, hints = [], []
+    if by_class or not by_policy:
+        whys.append(f"its class has {_listed(rules.of_class or ()) or 'no permission'}")
+        hints.append("Add it to `permissions` of the agent's class: a policy never adds to these.")
+    if by_policy or not by_class:
+        if rules.other_parts and ALL not in rules.other_parts:
+            whys.append(f"the policy has no part {part}")
+        else:
+            whys.append(f"{rules.place} grants {_listed(rules.of_policy or ()) or 'nothing'}")
+        hints.append(_policy_hint(rules, part))
+    return f"{who}: {', and '.join(whys)}", " ".join(hints)
+
+
+def _policy_hint(rules: ToolRules, part: str) -> str:
+    names = [name for name in rules.other_parts if name.isprintable() and name != ALL]
+    near = difflib.get_close_matches(rules.agent_type, names, 1)
+    if near:
+        return f"Did you mean [agents.{near[0]}]? The part has to have the agent's name: {part}."
+    return f"Add it to grant in {part} of the policy."
 
 
 def _asked(

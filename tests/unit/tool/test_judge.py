@@ -13,6 +13,10 @@ from noesium_stream.tool import AtomicTool, Mode
 from noesium_stream.tool.judge import judge, rules_for
 from noesium_stream.tool.verdict import Allowed, Ask, Denied
 
+CLASS = "Add it to `permissions` of the agent's class: a policy never adds to these."
+POLICY = "Add it to grant in [agents.clerk] of the policy."
+CLASS_OR_POLICY = "`permissions` of the agent's class, or in grant of [agents.clerk] of a policy."
+
 
 def tool(
     *permissions: str, effects: SideEffectClass = SideEffectClass.EXTERNAL, name: str = "act"
@@ -101,6 +105,76 @@ def test_a_policy_grants_and_the_class_and_the_run_only_narrow() -> None:
     assert isinstance(judged(write, {"path": "reports/x/a"}, policy=policy, grant=run), Allowed)
     assert isinstance(judged(write, {"path": "reports/a"}, policy=policy, grant=run), Denied)
     assert isinstance(judged(write, {"path": "reports/a"}, grant=limited("fs:write", mode="ask")), Denied)
+
+
+MANY = tuple(f"pay:order:{number}" for number in range(9))
+
+
+@pytest.mark.parametrize(
+    ("permissions", "agents", "reason", "hint"),
+    [
+        (("fs:read",), None, "its class has 'fs:read'", CLASS),
+        ((), None, "its class has no permission", CLASS),
+        (MANY, None, "its class has 'pay:order:0', 'pay:order:1', 'pay:order:2' and 6 more", CLASS),
+        (("fs:read",), {"clerk": {"grant": ["mail:send"]}}, "its class has 'fs:read'", CLASS),
+        (("fs:read",), {"clerk": {"mode": "act"}}, "its class has 'fs:read'", CLASS),
+        (
+            ("mail:send",),
+            {"clerk": {"grant": ["fs:read"]}},
+            "[agents.clerk] of the policy grants 'fs:read'",
+            POLICY,
+        ),
+        (None, {"*": {"grant": []}}, '[agents."*"] of the policy grants nothing', POLICY),
+        (None, {"clerk": {}}, "it is granted nothing", f"Name it in {CLASS_OR_POLICY}"),
+        (None, None, "it is granted nothing", f"Name it in {CLASS_OR_POLICY}"),
+        (
+            ("fs:read",),
+            {"clerk": {"grant": ["fs:write"]}},
+            "its class has 'fs:read', and [agents.clerk] of the policy grants 'fs:write'",
+            f"{CLASS} {POLICY}",
+        ),
+        (("mail:send",), {"baker": {}}, "the policy has no part [agents.clerk]", POLICY),
+        (
+            ("mail:send",),
+            {"baker": {}, "clerc": {"grant": ["mail:send"]}},
+            "the policy has no part [agents.clerk]",
+            "Did you mean [agents.clerc]? The part has to have the agent's name: [agents.clerk].",
+        ),
+        (
+            ("mail:send",),
+            {"*": {"grant": []}, "clerc": {"grant": ["mail:send"]}},
+            '[agents."*"] of the policy grants nothing',
+            "Did you mean [agents.clerc]? The part has to have the agent's name: [agents.clerk].",
+        ),
+    ],
+)
+def test_a_refusal_says_who_has_not_granted_it_and_what_there_is(
+    permissions: tuple[str, ...] | None, agents: dict[str, Any] | None, reason: str, hint: str
+) -> None:
+    policy = None if agents is None else Policy.model_validate({"agents": agents})
+    verdict = judge(tool("mail:send"), {}, rules_for(policy, "clerk", permissions, Mode.AUTO))
+    assert isinstance(verdict, Denied)
+    assert verdict.reason == f"act needs 'mail:send', and clerk is not granted that: {reason}."
+    assert verdict.hint == f"{hint} See `noesium guide permission`."
+
+
+def test_two_patterns_of_which_none_is_within_the_other_are_both_named() -> None:
+    verdict = judged(tool("a:b:xy"), permissions=("a:b:x*",), policy={"grant": ["a:b:*y"]})
+    assert isinstance(verdict, Denied)
+    assert "its class has 'a:b:x*', and [agents.clerk] of the policy grants 'a:b:*y'" in verdict.reason
+
+
+def test_a_refusal_by_the_run_s_limits_does_not_name_the_policy() -> None:
+    verdict = judged(tool("mail:send"), permissions=("mail:send",), grant=limited("fs:read"))
+    assert isinstance(verdict, Denied)
+    assert verdict.reason == "act needs 'mail:send', and its run is limited to 'fs:read'."
+    assert "policy" not in verdict.hint
+
+
+def test_a_run_that_is_limited_to_nothing_is_said_to_be() -> None:
+    verdict = judged(tool("mail:send"), permissions=("mail:send",), grant=limited())
+    assert isinstance(verdict, Denied)
+    assert verdict.reason == "act needs 'mail:send', and its run is limited to nothing."
 
 
 def test_a_rule_that_refuses_comes_before_one_that_asks() -> None:

@@ -114,8 +114,8 @@ async def refused(run: Run, reason: str) -> None:
 
 
 LESS: dict[str, tuple[dict[str, Any], str]] = {
-    "other permissions": ({"permissions": ["fs:read"]}, "its run is limited to less"),
-    "another folder": ({"permissions": ["fs:write:reports/**"]}, "its run is limited to less"),
+    "other permissions": ({"permissions": ["fs:read"]}, "its run is limited to "),
+    "another folder": ({"permissions": ["fs:write:reports/**"]}, "its run is limited to "),
     "mode ask": ({"mode": "ask"}, "mode"),
     "mode plan": ({"mode": "plan"}, "mode"),
 }

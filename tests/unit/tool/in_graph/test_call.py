@@ -117,7 +117,7 @@ async def test_a_call_is_told_of_under_the_id_of_the_message_s_call() -> None:
 @pytest.mark.parametrize(
     ("handles", "answer"),
     [
-        ({}, "refund needs 'pay:order:7', and clerk is not granted."),
+        ({}, "refund needs 'pay:order:7', and clerk is not granted that: its class has no permission."),
         ({"handle_tool_errors": "Sorry"}, "Sorry"),
         ({"handle_tool_errors": lambda error: f"No: {error}"}, "No: refund needs 'pay:order:7'"),
     ],
