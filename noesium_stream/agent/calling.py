@@ -18,7 +18,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.agent.base import BaseGraphicAgent
 from noesium_stream.agent.call_graph import ToolCallState, call_graph
-from noesium_stream.agent.compiling import compiled
+from noesium_stream.agent.compiling import AnyGraph, compiled
 from noesium_stream.config import ExecutionMode
 from noesium_stream.kernel import current_step, kernel_node
 from noesium_stream.log.topics import agent_name
@@ -80,6 +80,10 @@ class _Calling(BaseGraphicAgent):
         if self._calls is None:
             self._calls = compiled(self.agent_type, lambda: call_graph(_call))
         return self._calls
+
+    def _build_graph(self) -> AnyGraph:
+        # Its own, or the methods of an agent whose graph is made of marked ones would replace those below.
+        return super()._build_graph()  # type: ignore[safe-super]
 
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
         return {"tool": input["tool"], "arguments": input["arguments"]}

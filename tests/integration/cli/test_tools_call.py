@@ -111,11 +111,31 @@ AGENT = agent_from_graph(graph, "clerk")
 AGENT.permissions = ("fs:read:reports/**",)
 '''
 
+TELLER = '''
+from desk import price
+
+from noesium_stream import BaseGraphicAgent, capability, current_step
+
+
+class Teller(BaseGraphicAgent):
+    agent_type = "teller"
+    tools = (price,)
+
+    @capability("teller.tell")
+    async def tell(self, item: str) -> int:
+        """Tell a price."""
+        return (await current_step().tool("price", item=item))["cents"]
+
+
+AGENT = Teller
+'''
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     (tmp_path / "desk.py").write_text(DESK)
     (tmp_path / "clerk.py").write_text(CLERK)
+    (tmp_path / "teller.py").write_text(TELLER)
     return Folder(tmp_path, NOESIUM_HOME=str(tmp_path / "home"))
 
 
@@ -138,6 +158,10 @@ def test_standard_output_is_the_result_and_the_call_is_on_the_log(folder: Folder
     answer = json.loads(call(folder, "price", "--input", '{"item": "tea"}', "--json").stdout)["answer"]
     assert answer == {"item": "tea", "cents": 3}
     assert "no such tools" in folder.run("tools", "list").stderr
+
+
+def test_a_tool_of_an_agent_whose_graph_is_made_of_its_capabilities_is_called(folder: Folder) -> None:
+    assert json.loads(call(folder, "price", "item=tea", agent="teller").stdout) == {"item": "tea", "cents": 3}
 
 
 def test_the_call_may_do_what_the_agent_may(folder: Folder) -> None:
