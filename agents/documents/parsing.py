@@ -59,10 +59,11 @@ def read_document(full: str, path: str, format: str, known_sha256: str | None) -
     }
     if answer["sha256"] == known_sha256:
         return answer | {"same": True}
-    return answer | _parse(data, path, format)
+    return answer | parsed(data, path, format)
 
 
-def _parse(data: bytes, path: str, format: str) -> dict[str, Any]:
+def parsed(data: bytes, path: str, format: str) -> dict[str, Any]:
+    """The title, note and passages of a document, or the reason why it has none, with its `detail`."""
     parser = importlib.import_module(f"agents.documents.parsers.{format}")
     try:
         document: Document = parser.parse(data, path)

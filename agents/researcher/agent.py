@@ -16,12 +16,14 @@ from langgraph.graph import END, START, StateGraph
 from pydantic import BaseModel, Field
 
 from agents.documents.listing import checked_root, corpus_id
-from agents.researcher.answering import answer_from, nothing_found
+from agents.researcher.answering import answer_from, nothing_found, with_unread
+from agents.researcher.pages import addresses_in, without_addresses
 from agents.researcher.planning import plan, refined_queries
-from agents.researcher.weighing import weigh
+from agents.researcher.toolkit import ResearcherToolkit
+from agents.researcher.weighing import probability, weigh
 from agents.researcher.writing import answer_of_model, prompt_for
 from noesium_stream.agent import AgentContext, BaseResearcher
-from noesium_stream.errors import ConfigError
+from noesium_stream.errors import ConfigError, ToolError, brief
 from noesium_stream.kernel import current_step, kernel_node
 
 PASSAGES_PER_QUERY = 12
@@ -39,6 +41,9 @@ class ResearcherOptions(BaseModel):
     )
     remember: bool = Field(
         default=False, description="Remember answers with their passages, and say what was answered before."
+    )
+    web: bool = Field(
+        default=False, description="Read the web pages that the question names, beside the documents."
     )
 
 
@@ -76,15 +81,18 @@ class Researcher(BaseResearcher):
     agent_type = "researcher"
     version = "2.0.0"
     Options = ResearcherOptions
+    permissions = ("net:outbound",)
     companions = ("agents.librarian",)
 
     def __init__(self, options: BaseModel, context: AgentContext) -> None:
         super().__init__(options, context)
         self.options = ResearcherOptions.model_validate(options.model_dump())
+        if self.options.web:
+            self.tools = (ResearcherToolkit(),)  # type: ignore[misc]
 
     @classmethod
     def input_from_question(cls, question: str, options: BaseModel) -> dict[str, Any]:
-        """The question, and the corpus that `--docs` names.
+        """The question, the corpus that `--docs` names, and with `--web` the pages that the question names.
 
         Raises:
             ConfigError: the question is empty, or DIR is no folder.
@@ -92,17 +100,28 @@ class Researcher(BaseResearcher):
         _require_question(question)
         docs = getattr(options, "docs", None)
         corpus = corpus_id(checked_root(docs)) if docs is not None else None
-        return {"question": question.strip(), "corpus": corpus}
+        asked = {"question": question.strip(), "corpus": corpus}
+        pages = addresses_in(question) if getattr(options, "web", False) else []
+        return {**asked, "pages": pages} if pages else asked
 
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
-        """Begin with `{question, corpus}`.
+        """Begin with `{question, corpus}`, and `pages` where pages are to be read.
 
         Raises:
-            ConfigError: the question is empty.
+            ConfigError: the question is empty, or the pages are no addresses.
         """
         question = input.get("question")
         _require_question(question)
-        return {"question": question, "corpus": input.get("corpus"), "rounds": 0}
+        begun = {"question": question, "corpus": input.get("corpus"), "rounds": 0}
+        pages = input.get("pages")
+        if not pages:
+            return begun
+        if not isinstance(pages, list) or addresses_in(" ".join(map(str, pages))) != pages:
+            raise ConfigError(
+                "`pages` is no list of addresses of web pages.", hint="Give up to three, each once: https://…"
+            )
+        # Within the plan, and no field of its own: the graph of runs that are on logs stays the same.
+        return {**begun, "plan": {"pages": pages}}
 
     def result(self, state: dict[str, Any]) -> Any:
         """`{"answer", "citations", "sources", "outcome", "probability", "found"}`; see `answer_from`."""
@@ -131,7 +150,11 @@ class Researcher(BaseResearcher):
 
     async def plan(self, state: ResearchState) -> dict[str, Any]:
         """What is asked for, the first queries, and what was answered before."""
-        made = plan(state["question"])
+        pages = state.get("plan", {}).get("pages")
+        if pages:
+            made = {**plan(without_addresses(state["question"])), "pages": pages}
+        else:
+            made = plan(state["question"])
         planned = {"plan": made, "queries": made["queries"]}
         if not self.options.remember:
             return planned
@@ -145,12 +168,41 @@ class Researcher(BaseResearcher):
         for answer in answers:
             size = {"passages": answer["passage_count"], "documents": answer["documents"]}
             about = merge_corpus(about, {**size, "counts": answer["counts"]})
+        found = [[answer["passages"]] for answer in answers]
+        pages = state["plan"].get("pages", [])
+        if pages and state["queries"]:
+            about["unread"] = await self._read(pages, state["queries"], found, about["counts"])
         passages = [
             {**passage, "query": query}
-            for query, answer in zip(state["queries"], answers, strict=True)
-            for passage in answer["passages"]
+            for query, places in zip(state["queries"], found, strict=True)
+            for place in sorted(places, key=probability, reverse=True)
+            for passage in place
         ]
         return {"passages": passages, "about": about}
+
+    async def _read(
+        self,
+        pages: list[str],
+        queries: list[str],
+        found: list[list[list[dict[str, Any]]]],
+        counts: dict[str, int],
+    ) -> dict[str, str]:
+        """Add what pages have for each query to `found`, and to `counts`; return why a page was not read."""
+        if not self.tools:
+            return dict.fromkeys(pages, "this researcher was started without --web")
+        unread: dict[str, str] = {}
+        for url in pages:
+            asked = {"url": url, "queries": queries, "limit": PASSAGES_PER_QUERY}
+            try:
+                page = await current_step().tool("search_page", **asked)
+            except ToolError as error:
+                unread[url] = brief(error)
+                continue
+            for places, answer in zip(found, page["found"], strict=True):
+                places.append(answer["passages"])
+                for word, count in answer["counts"].items():
+                    counts[word] = counts.get(word, 0) + count
+        return unread
 
     async def look_up(self, query: str, corpus: str | None) -> dict[str, Any]:
         """The output of `corpus.search` for one query."""
@@ -176,12 +228,13 @@ class Researcher(BaseResearcher):
         """Let the model answer from the passages; it is not asked where there are none worth it."""
         made, weighed, about = state["plan"], state["weighed"], state["about"]
         if self.llm is None or weighed["outcome"] == "nothing":
-            return {"outcome": nothing_found(made, weighed, about)}
+            return {"outcome": with_unread(nothing_found(made, weighed, about), about)}
         text = await self.llm.complete(prompt_for(state["question"], weighed["evidence"]))
         return await self._found(state, answer_of_model(text, made, weighed, about))
 
     async def _found(self, state: ResearchState, outcome: dict[str, Any]) -> dict[str, Any]:
         """The outcome; with `remember` what was answered before is compared, and a new answer remembered."""
+        outcome = with_unread(outcome, state["about"])
         if not self.options.remember:
             return {"outcome": outcome}
         earlier, answer = state.get("earlier"), outcome["answer"]

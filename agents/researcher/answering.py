@@ -60,6 +60,15 @@ def nothing_found(
     }
 
 
+def with_unread(outcome: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+    """The outcome, with the pages that could not be read."""
+    unread = about.get("unread")
+    if not unread:
+        return outcome
+    notes = "\n".join(f"Not read: {url}: {reason}" for url, reason in unread.items())
+    return {**outcome, "answer": f"{outcome['answer']}\n\n{notes}", "unread": dict(unread)}
+
+
 def place_of(citation: Mapping[str, Any]) -> str:
     """`path:line`, `path:first-last` or `path p. N`."""
     if citation.get("page"):

@@ -21,8 +21,8 @@ _MAX_PATH: Final = 900
 class Findings:
     """Answers by question, in the memory of an agent.
 
-    A finding comes from its passages, `document:PATH#FIRST-LAST`, and from their documents, `document:PATH`:
-    when one of these is retracted, the finding is gone.
+    A finding comes from its passages, `document:PATH#FIRST-LAST`, and from their documents, `document:PATH`,
+    or from pages, `web:URL`: when one of these is retracted, the finding is gone.
     """
 
     memory: MemoryManager
@@ -64,7 +64,7 @@ class Findings:
             key_of(question, corpus),
             {"question": question[:MAX_ANSWER], "answer": answer[:MAX_ANSWER], "citations": named},
             {"kind": "finding"},
-            sources=list(dict.fromkeys(f"document:{place}" for place in (*documents, *named))),
+            sources=list(dict.fromkeys(map(_source, (*documents, *named)))),
         )
 
 
@@ -77,6 +77,11 @@ def key_of(question: str, corpus: str | None) -> str:
 def places_of(citations: Sequence[Mapping[str, Any]]) -> list[str]:
     """Citations as a finding keeps them: `PATH#FIRST-LAST`, or `PATH`, `MAX_CITATIONS` at most."""
     return [_place(one) for one in citations[:MAX_CITATIONS] if isinstance(one.get("path"), str)]
+
+
+def _source(place: str) -> str:
+    is_page = place.lower().startswith(("http://", "https://"))
+    return f"web:{place}" if is_page else f"document:{place}"
 
 
 def _place(citation: Mapping[str, Any]) -> str:
