@@ -323,9 +323,15 @@ def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+        raise ConfigError(
+            f"{path} is not valid TOML: {error}.",
+            hint='Correct that place. A setting is a line such as namespace = "crm": texts stand in quotes.',
+        ) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}.",
+            hint="Let this user read it, or work in a folder without it.",
+        ) from error
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:

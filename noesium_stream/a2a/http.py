@@ -51,15 +51,19 @@ def read_peer_tokens(path: Path) -> Mapping[str, str]:
     Raises:
         ConfigError: the file cannot be read, or has something else.
     """
-    data = read_small(path, MAX_FILE_BYTES, "file of tokens for peers")
+    data = read_small(
+        path, MAX_FILE_BYTES, "file of tokens for peers", "NOESIUM_A2A_TOKENS, or a2a_tokens in noesium.toml,"
+    )
+    hint = 'Write [tokens], and lines such as "agents.example.com" = "TOKEN".'
     try:
         table = tomllib.loads(data.decode()).get("tokens")
     except (ValueError, RecursionError):
-        raise ConfigError(f"The tokens {path} are no TOML.") from None  # the error could quote one
+        # The error could quote a token.
+        raise ConfigError(f"The tokens {path} are no TOML.", hint=hint) from None
     if not isinstance(table, dict) or not all(_is_token(token) for token in table.values()):
         raise ConfigError(
             f"The tokens {path} have no table [tokens] with a token for each host.",
-            hint='Write [tokens], and lines such as "agents.example.com" = "TOKEN".',
+            hint=hint,
         )
     return {host.lower(): token for host, token in table.items()}
 

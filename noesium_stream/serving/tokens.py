@@ -44,11 +44,11 @@ def read_tokens(path: Path) -> Mapping[str, str]:
         ConfigError: the file cannot be read, or has something else; names the place.
     """
     data = read_small(path, MAX_FILE_BYTES, "file of tokens")
+    hint = '[tokens] holds lines such as "sha256:HASH" = "alice"; noesium a2a token NAME prints one.'
     try:
         table = tomllib.loads(data.decode()).get("tokens")
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"The tokens {path} are no TOML: {error}.") from None
-    hint = '[tokens] holds lines such as "sha256:HASH" = "alice"; noesium a2a token NAME prints one.'
+        raise ConfigError(f"The tokens {path} are no TOML: {error}.", hint=hint) from None
     if not isinstance(table, dict) or not table:
         raise ConfigError(f"The tokens {path} have no table [tokens], or an empty one.", hint=hint)
     for hashed, name in table.items():

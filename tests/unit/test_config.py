@@ -134,8 +134,9 @@ def test_a_setting_that_does_not_exist_is_refused_and_the_known_ones_are_named(t
 
 def test_a_file_that_is_no_toml_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "noesium.toml").write_text("log =\n")
-    with pytest.raises(ConfigError, match=r"noesium.toml is not valid TOML"):
+    with pytest.raises(ConfigError, match=r"noesium.toml is not valid TOML") as refused:
         load_config(env={}, folder=tmp_path)
+    assert "Correct that place" in str(refused.value.hint)
 
 
 def test_a_table_of_pyproject_is_read_where_there_is_no_file_of_our_own(tmp_path: Path) -> None:

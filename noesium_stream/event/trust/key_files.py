@@ -43,6 +43,8 @@ PASSWORD: Final = "NOESIUM_KEY_PASSWORD"  # nosec B105 - the name of a variable
 MAX_FILE_BYTES: Final = 4_000_000
 _PUBLIC: Final = '{"alice-2026": {"key": "base64 of the 32 bytes", "speaks_for": ["alice"]}}'
 _PRIVATE: Final = '{"alice-2026": "base64 of the 32 bytes"}'
+_PUBLIC_NAMED_BY: Final = "NOESIUM_PUBLIC_KEYS, public_keys in noesium.toml, or an option"
+_PRIVATE_NAMED_BY: Final = "NOESIUM_SIGNING_KEY, signing_key in noesium.toml, or an option"
 _FIELDS: Final = frozenset({"key", "speaks_for", "not_before", "not_after"})
 
 
@@ -52,7 +54,8 @@ def read_public_keys(path: Path) -> dict[str, TrustedKey]:
     Raises:
         ConfigError: the file cannot be read, or has other content.
     """
-    return parse_public_keys(read_small(path, MAX_FILE_BYTES, "file of public keys"), str(path))
+    data = read_small(path, MAX_FILE_BYTES, "file of public keys", _PUBLIC_NAMED_BY)
+    return parse_public_keys(data, str(path))
 
 
 def parse_public_keys(data: bytes, where: str) -> dict[str, TrustedKey]:
@@ -74,11 +77,12 @@ def read_private_key(path: Path) -> tuple[str, Ed25519PrivateKey]:
     Raises:
         ConfigError: the file cannot be read, has other content, or the password is missing or wrong.
     """
-    found = _object(
-        read_small(path, MAX_FILE_BYTES, "file of a private key"), str(path), "private key", _PRIVATE
-    )
+    data = read_small(path, MAX_FILE_BYTES, "file of a private key", _PRIVATE_NAMED_BY)
+    found = _object(data, str(path), "private key", _PRIVATE)
     if len(found) != 1:
-        raise ConfigError(f"{path} has {len(found)} private keys, not one.")
+        raise ConfigError(
+            f"{path} has {len(found)} private keys, not one.", hint=f"It is a JSON object: {_PRIVATE}."
+        )
     ((key_id, entry),) = found.items()
     try:
         check_key_id(key_id)

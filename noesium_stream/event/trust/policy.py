@@ -21,18 +21,21 @@ required. A key that speaks for everybody is an operator's, who may ask everythi
 
 from __future__ import annotations
 
+import difflib
+import re
 import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from noesium_stream.errors import ConfigError, brief
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.envelope_fields import short
-from noesium_stream.event.trust.agent_policy import AgentPolicy
+from noesium_stream.event.trust.agent_policy import AgentPolicy, ApproveRule, NeverRule
+from noesium_stream.event.trust.budget import Budget
 from noesium_stream.event.trust.small_files import read_small
 from noesium_stream.event.trust.speaking import decider_of
 from noesium_stream.event.trust.trusted_key import ROLE, TrustedKey
@@ -140,17 +143,17 @@ def read_policy(path: Path) -> Policy:
     Raises:
         ConfigError: the file cannot be read, is no TOML, or says something that a policy does not say.
     """
-    data = read_small(path, MAX_FILE_BYTES, "policy")
+    data = read_small(path, MAX_FILE_BYTES, "policy", _NAMED_BY)
     try:
-        return Policy.model_validate(tomllib.loads(data.decode()))
+        text = data.decode()
+        return Policy.model_validate(tomllib.loads(text))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ConfigError(
-            f"The policy {path} is wrong: {_place(first['loc'])}: {first['msg']}.",
-            hint="See `noesium guide secure` for its form.",
-        ) from None
+        raise _wrong(path, text, error) from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"The policy {path} is no TOML: {brief(error, 200)}.") from None
+        raise ConfigError(
+            f"The policy {path} is no TOML: {brief(error, 200)}.",
+            hint=f"Correct that place. {_FORM_OF_RULES} {_FORM_OF_PARTS}",
+        ) from None
 
 
 OPERATOR: Final = "operator"
@@ -237,5 +240,59 @@ def _covers(allowed: Iterable[str], name: str | None) -> bool:
     return name is None or name in allowed or ANY in allowed
 
 
-def _place(path: Iterable[Any]) -> str:
-    return ".".join(short(part) if isinstance(part, str) else str(part + 1) for part in path) or "the file"
+def _wrong(path: Path, text: str, error: ValidationError) -> ConfigError:
+    """The error for the first thing that is wrong with a policy."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = first["loc"]
+    hint = _FORM_OF_PARTS if place[:1] == ("agents",) else _FORM_OF_RULES
+    if first["type"] != "extra_forbidden":
+        return ConfigError(f"The policy {path} is wrong: {_place(place)}: {first['msg']}.", hint=hint)
+    name, known = str(place[-1]), sorted(_form_at(place).model_fields)
+    near = difflib.get_close_matches(name[:80], known, 1)
+    meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
+    return ConfigError(
+        f"The policy {path} is wrong: {_place(place[:-1])}{_line(name, text)}: "
+        f"there is no setting {_word(name)}; {meant}",
+        hint=hint,
+    )
+
+
+def _form_at(place: Sequence[int | str]) -> type[BaseModel]:
+    """The form of what has a key at this place."""
+    if len(place) < 2:
+        return Policy
+    if place[0] == "allow":
+        return Rule
+    return _FORMS.get(place[2], AgentPolicy) if len(place) > 3 else AgentPolicy
+
+
+def _line(name: str, text: str) -> str:
+    """Where a key is written, if it is written in one line only."""
+    key = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])[\"']?\s*[=.\]]")
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if key.search(line)]
+    return f" (line {lines[0]})" if len(lines) == 1 else ""
+
+
+def _place(path: Sequence[int | str]) -> str:
+    """A place in the file, as people write it: `[agents.clerk] approve 1 when`."""
+    words = [_word(part) if isinstance(part, str) else str(part + 1) for part in path]
+    if len(words) > 1 and words[0] == "agents":
+        words[:2] = [f"[agents.{words[1]}]"]
+    elif words:
+        words[0] = f"[[{words[0]}]]" if words[0] == "allow" else f"[{words[0]}]"
+    return " ".join(words) or "the file"
+
+
+def _word(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else short(text)
+
+
+_NAMED_BY: Final = "NOESIUM_POLICY, policy in noesium.toml, or --policy"
+_FORM_OF_RULES: Final = "See `noesium guide secure` for its form."
+_FORM_OF_PARTS: Final = "See `noesium guide permission` for the form of [agents.NAME]."
+_FORMS: Final[Mapping[int | str, type[BaseModel]]] = {
+    "approve": ApproveRule,
+    "never": NeverRule,
+    "budget": Budget,
+}
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")

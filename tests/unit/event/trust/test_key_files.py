@@ -78,8 +78,12 @@ def test_a_wrong_file_of_public_keys_is_one_error(tmp_path: Path, content: Any, 
 def test_a_file_has_a_bound(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="more than 4,000,000 bytes"):
         read_public_keys(written(tmp_path, " " * (MAX_FILE_BYTES + 1)))
-    with pytest.raises(ConfigError, match="No such file"):
+    with pytest.raises(ConfigError, match="No such file") as public:
         read_public_keys(tmp_path / "absent")
+    assert "NOESIUM_PUBLIC_KEYS" in str(public.value.hint)
+    with pytest.raises(ConfigError, match="No such file") as private:
+        read_private_key(tmp_path / "absent")
+    assert "NOESIUM_SIGNING_KEY" in str(private.value.hint)
 
 
 def test_a_private_key_is_read_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,15 +75,36 @@ def test_roles_are_those_of_the_file() -> None:
     assert policy.roles_of("z") == frozenset()
 
 
+NO_AGENT = "[[allow]] 1 (line 4): there is no setting agent; did you mean agents?"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("= 5", "is no TOML"),
         ("a = " + "[" * 100_000, "is no TOML"),
-        ("[[allow]]\nmay = ['start']", "'allow'.1.'who'"),
-        ("[[allow]]\nwho = ['a']\nmay = ['fly']", "'allow'.1.'may'.1"),
-        ("[[allow]]\nwho = ['a']\nmay = ['start']\nagent = ['x']", "'agent'"),
-        ("rules = 5", "'rules'"),
+        ("[[allow]]\nmay = ['start']", "[[allow]] 1 who: "),
+        ("[[allow]]\nwho = ['a']\nmay = ['fly']", "[[allow]] 1 may 1"),
+        ("[[allow]]\nwho = ['a']\nmay = ['start']\nagent = ['x']", NO_AGENT),
+        ("rules = 5", "the file (line 1): there is no setting rules; did you mean roles?"),
+        (
+            "[agents.clerk]\n\nmoed = 'act'",
+            "[agents.clerk] (line 3): there is no setting moed; did you mean mode?",
+        ),
+        (
+            "[agents.clerk]\nzzz = 1\n[roles]\nzzz = ['a']",
+            "[agents.clerk]: there is no setting zzz; there are approve, ",
+        ),
+        ("[agents.'a b']\nmode = 'fly'", "[agents.'a b'] mode: Input should be 'ask'"),
+        (
+            "[agents.a]\nnever = [{tool = 'x', whn = 'a'}]",
+            "[agents.a] never 1 (line 2): there is no setting whn; did you mean when?",
+        ),
+        (
+            "[agents.a]\nbudget = {usb = 1}",
+            "[agents.a] budget (line 2): there is no setting usb; did you mean usd?",
+        ),
+        ("[agents.a]\n'x\\u001b' = 1", "no setting"),
     ],
 )
 def test_a_wrong_file_is_one_error_that_names_the_place(tmp_path: Path, text: str, problem: str) -> None:
@@ -92,11 +113,15 @@ def test_a_wrong_file_is_one_error_that_names_the_place(tmp_path: Path, text: st
         read_policy(path)
     assert problem in str(raised.value)
     assert str(path) in str(raised.value)
+    assert "\x1b" not in str(raised.value)
+    guide = "permission" if text.startswith("[agents") else "secure"
+    assert f"`noesium guide {guide}`" in str(raised.value.hint)
 
 
 def test_a_file_that_is_not_there_or_too_large_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file"):
+    with pytest.raises(ConfigError, match="No such file") as absent:
         read_policy(tmp_path / "absent.toml")
+    assert "NOESIUM_POLICY" in str(absent.value.hint)
     with pytest.raises(ConfigError, match="more than 1,000,000 bytes"):
         read_policy(written(tmp_path, "#" * (MAX_FILE_BYTES + 1)))
 
