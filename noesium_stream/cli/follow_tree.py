@@ -10,7 +10,7 @@ from typing import Any, Final
 from noesium_stream import escapes
 from noesium_stream.cli.eventline import SHORT_ID
 from noesium_stream.cli.output import dim, duration, out, out_json
-from noesium_stream.cli.progress import progress_parts
+from noesium_stream.cli.progress import command_to_read, progress_parts
 from noesium_stream.client.views.tree_reader import TreeReader, TreeRecord
 from noesium_stream.client.views.wrong_records import WRONG, pass_over
 from noesium_stream.event.rules.run_life import ENDINGS
@@ -65,7 +65,7 @@ def lines_of(found: TreeRecord, width: int, on_log: str = "") -> list[str]:
     member = found.member
     try:
         end = _end(found)
-        said, how = (end, None) if end else progress_parts(found.event, member.run_id, on_log)
+        said, commands = (end, []) if end else progress_parts(found.event, member.run_id, on_log)
     except WRONG as error:
         pass_over(found.record, error)
         return []
@@ -73,9 +73,14 @@ def lines_of(found: TreeRecord, width: int, on_log: str = "") -> list[str]:
         return []
     indent = "  " * min(member.depth, _DEEPEST)
     head = f"{indent}{member.agent_type} {member.run_id[:SHORT_ID]}"
-    lines = [f"{dim(head)}{_cut(f'  {said}', width - len(head))}"]
+    shown = _cut(f"  {said}", width - len(head))
+    if found.event.event_type == "approval.requested" and shown.endswith("…"):
+        commands = list(dict.fromkeys((command_to_read(found.event.payload) + on_log, *commands)))
     # A command is for copying: it may take a second line of a narrow terminal.
-    return lines if how is None else [*lines, _cut(f"{indent}      {how}", max(width, WIDTH))]
+    return [
+        f"{dim(head)}{shown}",
+        *(_cut(f"{indent}      {command}", max(width, WIDTH)) for command in commands),
+    ]
 
 
 def _cut(text: str, width: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from noesium_stream.cli.eventline import SHORT_ID, event_details
@@ -13,6 +13,7 @@ from noesium_stream.clock import to_rfc3339
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS, input_of, output_of
 
+_SHOWN: Final = 100
 _SILENT: Final = (
     "run.",
     "partition.",
@@ -28,31 +29,39 @@ def progress_line(event: EventEnvelope, run_id: str, on_log: str = "") -> str | 
 
     `on_log` is the option that commands need for this log (` --log URL`), or empty.
     """
-    line, how = progress_parts(event, run_id, on_log)
-    return f"{line}\n    {dim(how)}" if how else line
+    line, commands = progress_parts(event, run_id, on_log)
+    return None if line is None else "\n    ".join((line, *map(dim, commands)))
 
 
-def progress_parts(event: EventEnvelope, run_id: str, on_log: str = "") -> tuple[str | None, str | None]:
-    """Return the progress line of an event and the command with which a person answers it; None: none."""
+def progress_parts(event: EventEnvelope, run_id: str, on_log: str = "") -> tuple[str | None, list[str]]:
+    """Return the progress line of an event and the commands with which a person reads and answers it."""
     render = _LINES.get(event.event_type)
     if render is not None:
         line = render(event.payload, run_id)
-        how = _how(event.event_type, event.payload) if line is not None else None
-        return line, how + on_log if how else None
+        commands = _commands(event.event_type, event.payload) if line is not None else ()
+        return line, [command + on_log for command in commands]
     if event.event_type.startswith(_SILENT):
-        return None, None
-    return f"  {dim(event.event_type)}  {event_details(event.payload)}".rstrip(), None
+        return None, []
+    return f"  {dim(event.event_type)}  {event_details(event.payload)}".rstrip(), []
 
 
-def _how(event_type: str, payload: dict[str, Any]) -> str | None:
-    """Return the command with which a person answers an event."""
+def command_to_read(payload: dict[str, Any]) -> str:
+    """Return the command that shows a question whole."""
+    return f"noesium approvals {payload['run_id']}"
+
+
+def _commands(event_type: str, payload: dict[str, Any]) -> Sequence[str]:
+    """Return the commands with which a person reads and answers what an event asks."""
     if event_type in ("effect.outcome.unknown", "effect.failed"):
-        return f"noesium effect resolve {payload['run_id']} {payload['effect_id'][:SHORT_ID]} --help"
+        return (f"noesium effect resolve {payload['run_id']} {payload['effect_id'][:SHORT_ID]} --help",)
     if event_type == "approval.requested":
-        return f"noesium approve {payload['run_id']} {payload['approval_id'][:SHORT_ID]}"
+        answer = f"noesium approve {payload['run_id']} {payload['approval_id'][:SHORT_ID]}"
+        text = _question(payload).strip()
+        return (answer,) if shorten(text, _SHOWN) == text else (command_to_read(payload), answer)
     if event_type == "kernel.signal.awaited":
-        return f"noesium signal {payload['run_id']} {shlex.quote(shorten(payload['name'], 100))} [VALUE]"
-    return None
+        name = shlex.quote(shorten(payload["name"], _SHOWN))
+        return (f"noesium signal {payload['run_id']} {name} [VALUE]",)
+    return ()
 
 
 def _started(payload: dict[str, Any], run_id: str) -> str:
@@ -65,7 +74,7 @@ def _completed(payload: dict[str, Any], run_id: str) -> str:
 
 
 def _failed(payload: dict[str, Any], run_id: str) -> str:
-    return f"  {payload['node']:<10} failed: {shorten(payload['message'], 100)}"
+    return f"  {payload['node']:<10} failed: {shorten(payload['message'], _SHOWN)}"
 
 
 def _retried(payload: dict[str, Any], run_id: str) -> str:
@@ -106,13 +115,16 @@ def _effect_resolved(payload: dict[str, Any], run_id: str) -> str:
 
 
 def _asked(payload: dict[str, Any], run_id: str) -> str:
+    return f"  {payload['node']:<10} asks: {shorten(_question(payload), _SHOWN)} (approve or reject)"
+
+
+def _question(payload: dict[str, Any]) -> str:
     question = payload["question"]
-    text = question if isinstance(question, str) else json.dumps(question, ensure_ascii=False)
-    return f"  {payload['node']:<10} asks: {shorten(text, 100)} (approve or reject)"
+    return question if isinstance(question, str) else json.dumps(question, ensure_ascii=False)
 
 
 def _awaited(payload: dict[str, Any], run_id: str) -> str:
-    return f"  {payload['node']:<10} waits for the signal {shorten(payload['name'], 100)}"
+    return f"  {payload['node']:<10} waits for the signal {shorten(payload['name'], _SHOWN)}"
 
 
 def _decided(payload: dict[str, Any], run_id: str) -> str:

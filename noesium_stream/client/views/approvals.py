@@ -155,12 +155,20 @@ class Approval:
         """Return the question as one short line."""
         return one_line(self.question)
 
+    @property
+    def is_shown_whole(self) -> bool:
+        """Whether `shown` has all of the question, with the line breaks and spaces in it."""
+        return self.shown == f'"{_text(self.question).strip()}"'
+
 
 def one_line(question: Any) -> str:
     """Return a question as one short line, in quotes."""
-    text = question if isinstance(question, str) else json.dumps(question)
-    text = " ".join(text.split())
+    text = " ".join(_text(question).split())
     return f'"{text}"' if len(text) <= _SHOWN else f'"{text[: _SHOWN - 1]}…"'
+
+
+def _text(question: Any) -> str:
+    return question if isinstance(question, str) else json.dumps(question)
 
 
 class Questions:

@@ -14,9 +14,9 @@ from noesium_stream.cli.follow_tree import WIDTH, follow_tree, lines_of
 from noesium_stream.client import Client, Run
 from noesium_stream.client.views.tree_reader import TreeMember, TreeRecord
 from noesium_stream.clock import SystemClock
-from noesium_stream.event.domain_event import root_event
+from noesium_stream.event.domain_event import DomainEvent, root_event
 from noesium_stream.event.envelope import AgentRef
-from noesium_stream.event.standard import NodeFailed, RunFailed
+from noesium_stream.event.standard import ApprovalRequested, NodeFailed, RunFailed
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
@@ -101,12 +101,27 @@ async def test_who_breaks_it_off_leaves_nothing_behind(log: EventLog, tmp_path: 
         await nothing_left(before)
 
 
-def record_of(event: NodeFailed | RunFailed, member: TreeMember) -> TreeRecord:
+def record_of(event: DomainEvent, member: TreeMember) -> TreeRecord:
     clock = SystemClock()
     made = root_event(
         event, AgentRef("leaf", "leaf", "local", clock.uuid7()), clock, partition_key=member.run_id
     )
     return TreeRecord(member, Record("t", 0, 0, 0, member.run_id, [], b"", None), made)  # type: ignore[arg-type]
+
+
+def test_a_question_that_the_width_cuts_is_followed_by_the_command_that_shows_it() -> None:
+    member = TreeMember("018f0000-0000-7000-8000-000000000001", "leaf")
+    event = ApprovalRequested(
+        run_id=member.run_id,
+        approval_id="780e5dae",
+        node="ask",
+        question="Is it right? " * 5,
+        fingerprint="f",
+    )
+    read, answer = f"noesium approvals {member.run_id}", f"noesium approve {member.run_id} 780e5dae"
+    for width, commands in ((70, [read, answer]), (WIDTH, [answer])):
+        _, *shown = lines_of(record_of(event, member), width)
+        assert [line.strip() for line in shown] == commands
 
 
 def test_a_line_is_bounded_and_shows_what_a_terminal_would_obey() -> None:

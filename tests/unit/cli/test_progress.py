@@ -70,3 +70,9 @@ def test_a_tool_of_another_agent_is_shown_with_what_was_asked_and_what_became_of
     assert (
         said(ToolInvocationCompleted(**shared, error="sold out")) == "  ← tool.shop.price  failed: sold out"
     )
+
+
+def test_a_question_that_is_cut_is_shown_with_the_command_that_shows_all_of_it() -> None:
+    line, *commands = asked("Is this right? " * 10).splitlines()
+    assert "…" in line
+    assert commands == [f"    noesium approvals {RUN}", f"    noesium approve {RUN} 780e5dae-5878"]

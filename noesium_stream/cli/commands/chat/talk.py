@@ -13,6 +13,7 @@ from typing import Any, Final
 from noesium_stream.cli.commands.chat import asides
 from noesium_stream.cli.commands.chat.lines import Lines
 from noesium_stream.cli.commands.chat.streamed import RESPOND, StreamedAnswer
+from noesium_stream.cli.commands.runs.questions import whole_lines
 from noesium_stream.cli.output import PartialLine, dim, duration, json_text, note, result_part, shorten
 from noesium_stream.cli.progress import progress_line
 from noesium_stream.client.conversation import Conversation
@@ -326,7 +327,10 @@ class Talk:
         self._asked.add(approval_id)
         self._questions[approval_id] = question
         self._break_line()
-        note(f"  ? {_question(question)}  {dim('[y]es, [n]o, always')}")
+        shown, is_whole = _question(question)
+        if not is_whole:
+            note("\n".join(f"  {line}" for line in whole_lines(question)))
+        note(f"  ? {shown}  {dim('[y]es, [n]o, always')}")
 
     # -- the line of the terminal ----------------------------------------------------------------------
 
@@ -362,11 +366,14 @@ def _tool_line(kind: str, payload: dict[str, Any]) -> str | None:
     return f"  ⚙ {name}  refused: {shorten(payload['reason'], 200)}" if kind == "tool.denied" else None
 
 
-def _question(question: Any) -> str:
-    """A question as one line; that of a tool as the call that it is about."""
+def _question(question: Any) -> tuple[str, bool]:
+    """A question as one line, that of a tool as the call that it is about; and whether all of it is there."""
     if isinstance(question, dict) and isinstance(question.get("tool"), str):
         arguments = question.get("arguments")
         shown = arguments if isinstance(arguments, dict) else {}
         call = ", ".join(f"{name}={json_text(value)}" for name, value in shown.items())
-        return f"{shorten(question['tool'], 100)}({shorten(call, _ARGUMENTS)})"
-    return shorten(question if isinstance(question, str) else json_text(question), _ARGUMENTS)
+        tool, line = shorten(question["tool"], 100), shorten(call, _ARGUMENTS)
+        return f"{tool}({line})", (tool, line) == (question["tool"], call)
+    text = question if isinstance(question, str) else json_text(question)
+    line = shorten(text, _ARGUMENTS)
+    return line, line == text.strip()

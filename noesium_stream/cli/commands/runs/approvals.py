@@ -6,13 +6,13 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from noesium_stream.cli.eventline import SHORT_ID
+from noesium_stream.cli.commands.runs.questions import print_questions, whole_lines
 from noesium_stream.cli.exits import FAILED, OK
-from noesium_stream.cli.output import duration, note, out_json, say_error, shorten
+from noesium_stream.cli.output import note, out_json, say_error
 from noesium_stream.cli.session import (
     acting_name,
     asynchronous,
@@ -20,17 +20,15 @@ from noesium_stream.cli.session import (
     given_run,
     json_option,
     log_option,
+    on_log,
     opened,
+    settings,
     where_option,
 )
-from noesium_stream.cli.table import table
 from noesium_stream.client import Approval, Client, Run
 from noesium_stream.client.views.where import parse_where
-from noesium_stream.clock import SystemClock, to_rfc3339
+from noesium_stream.clock import SystemClock
 from noesium_stream.errors import EventError, EventStoreError, RunError, RunNotFoundError, brief
-
-_ID_WIDTH: Final = 8
-_LONGEST_PATH: Final = 8
 
 
 @click.command("approvals")
@@ -46,11 +44,12 @@ async def approvals_command(
     """List what runs wait for people to answer, the oldest first.
 
     With RUN only what it and the runs below it ask. Below a question of a run that was called by others
-    stands its path, from the root.
+    stands its path, from the root. Where the table of many cuts a question, RUN shows it whole.
     """
     if run_id is not None and (agent_type or where):
         raise click.UsageError("--agent and --where select among all questions: give no RUN.")
     conditions = parse_where(where)
+    loaded = settings(log_url)
     async with opened(log_url) as log, Client(log) as client:
         if run_id is None:
             found = await client.approvals(agent_type=agent_type, where=conditions)
@@ -63,7 +62,8 @@ async def approvals_command(
         whose = f"on {log.url}" if run_id is None else f"of the tree of {run_id}"
         note(f"No run {whose} waits for an answer.")
     else:
-        _print_questions(found, now_ms)
+        whole = run_id is not None or len(found) == 1
+        print_questions(found, now_ms, whole=whole, on_log=on_log(loaded))
 
 
 def _answering(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,8 +99,9 @@ async def approve_command(ctx: click.Context, **given: Any) -> None:
 
     RUN and ID may be the beginning of an id; ID is needed where several questions of the run are open. If RUN
     itself asks nothing, the question of a run below it is answered.
-    Several runs, or --all with --agent and --where, are answered together: they are listed first, and nothing
-    is sent before you say yes. One that is refused does not keep the others from being sent.
+    Several runs, or --all with --agent and --where, are answered together: they are listed first, each
+    question whole, and nothing is sent before you say yes. One that is refused does not keep the others from
+    being sent.
     """
     ctx.exit(await _answer(True, **given))
 
@@ -146,7 +147,10 @@ async def _answer(
             return await _answer_several(client, chosen, approved, given, by, yes=yes)
         run = await client.get_run(ids[0])
         if len(ids) == 1 or (len(ids) == 2 and await _names_question(client, run, ids[1])):
-            _say_answered(await _send(run, *ids[1:], approved=approved, value=given, by=by), approved)
+            sent = await _send(run, *ids[1:], approved=approved, value=given, by=by)
+            _say_answered(sent, approved)
+            if not sent.is_shown_whole:
+                note("\n".join(f"  {line}" for line in whole_lines(sent.question)))
             return OK
         chosen = [await _only_question(client, run_id) for run_id in dict.fromkeys(ids)]
         return await _answer_several(client, chosen, approved, given, by, yes=yes)
@@ -179,7 +183,7 @@ async def _answer_several(
     if not chosen:
         note(f"No open question on {client.log.url} is for {by} to answer.")
         return OK
-    _print_questions(chosen, SystemClock().now_ms())
+    print_questions(chosen, SystemClock().now_ms(), whole=True)
     what = "approve" if approved else "reject"
     count = f"{len(chosen)} question{'' if len(chosen) == 1 else 's'}"
     if not yes and not _confirmed(f"{what} {count} as {by}?"):
@@ -224,13 +228,6 @@ def _say_answered(question: Approval, approved: bool) -> None:
         note(question.needed)
 
 
-def _print_questions(found: Sequence[Approval], now_ms: int) -> None:
-    """Print questions as a table."""
-    header = ("run", "id", "agent", "node", "question", "approvers", "age", "deadline")
-    below = [[line for line in (_path(question), _answered(question)) if line] for question in found]
-    table(header, (_row(question, now_ms) for question in found), below=below)
-
-
 def _value(value: str | None, text: str | None) -> Any:
     """The value of an answer. What is no JSON is refused: as a text it would answer something else."""
     if value is None or text is not None:
@@ -241,44 +238,3 @@ def _value(value: str | None, text: str | None) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
         raise click.UsageError(f"--value is no JSON: {brief(error, 200)}. For a text: --text TEXT") from None
-
-
-def _row(question: Approval, now_ms: int) -> tuple[str, ...]:
-    deadline = ""
-    if question.deadline_ms is not None:
-        deadline = to_rfc3339(question.deadline_ms)[:19].replace("T", " ")
-        if question.deadline_ms <= now_ms:
-            deadline += " passed"
-    return (
-        question.run_id,
-        question.approval_id[:_ID_WIDTH],
-        question.agent_type,
-        question.node,
-        shorten(question.shown, 60),
-        _who(question),
-        duration(max(0, now_ms - question.asked_ms)),
-        deadline,
-    )
-
-
-def _path(question: Approval) -> str:
-    """The runs from the root of its tree to its own, if others have called that."""
-    if len(question.path) < 2:
-        return ""
-    shown = [f"{one.agent_type} {one.run_id[:SHORT_ID]}" for one in question.path]
-    if len(shown) > _LONGEST_PATH:
-        half = _LONGEST_PATH // 2
-        shown = [*shown[:half], "…", *shown[-half:]]
-    return " > ".join(shown)
-
-
-def _who(question: Approval) -> str:
-    who = ", ".join(question.approvers) or "anyone"
-    return who if question.minimum is None else f"{question.minimum} of {who}"
-
-
-def _answered(question: Approval) -> str:
-    if question.status != "sent":
-        return question.needed if question.approved_by else ""
-    answered = "approved" if question.approved else "rejected"
-    return f"{answered} by {question.answered_by}; no worker has taken that up yet"
