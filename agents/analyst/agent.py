@@ -18,10 +18,10 @@ from langgraph.graph import END, START, StateGraph
 from pydantic import BaseModel, Field
 
 from agents.analyst.answering import about_schema, answered, cannot, refused
-from agents.analyst.asking import MAX_QUESTION, AboutSchema, CannotAnswer, understood
+from agents.analyst.asking import MAX_QUESTION, AboutSchema, understood
 from agents.analyst.chart import chart_of
 from agents.analyst.databases import MAX_NAME, Databases
-from agents.analyst.plan import sql_of
+from agents.analyst.plan import CannotAnswer, sql_of
 from agents.analyst.prompting import WrittenSql, prompt_for
 from agents.analyst.toolkit import AnalystToolkit
 from noesium_stream.agent import AgentContext, BaseGraphicAgent

@@ -8,7 +8,7 @@
     where COLUMN is | is not | over | under | at least | at most | contains | starts with VALUE [and …]
 
 Each word has to be understood: a question with one that is neither a name nor of this grammar is refused with
-that word, because an answer to a part of a question would be wrong.
+that word, because an answer to a part of a question would be wrong. `values` reads the values of conditions.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from agents.analyst.plan import PARTS, Column, Filter, Function, Operator, Plan, parts_of
-from agents.analyst.words import Token, mentions, tokens_of, words_of
+from agents.analyst.plan import PARTS, CannotAnswer, Column, Filter, Function, Operator, Plan, parts_of
+from agents.analyst.values import filter_of
+from agents.analyst.words import Token, mentions, text_of, tokens_of, words_of
 from noesium_stream.event.envelope_fields import short
 
 MAX_QUESTION: Final = 2_000
@@ -107,10 +108,6 @@ _OPERATORS: Final[Sequence[tuple[tuple[str, ...], Operator]]] = sorted(
 )
 
 
-class CannotAnswer(Exception):
-    """A question that the grammar does not have; the message says which part, in a sentence."""
-
-
 @dataclass(frozen=True, slots=True)
 class AboutSchema:
     """A question about the schema: which columns a table has; None: which tables there are."""
@@ -150,7 +147,8 @@ def understood(question: str, tables: Sequence[Mapping[str, Any]]) -> Plan | Abo
     Raises:
         CannotAnswer: it is not in this grammar, or names nothing, or several things, of the schema.
     """
-    tokens = tokens_of(question[:MAX_QUESTION])
+    question = question[:MAX_QUESTION]
+    tokens = tokens_of(question)
     names = SchemaNames.of(tables)
     about = _about_schema(tokens, names)
     if about is not None:
@@ -159,7 +157,7 @@ def understood(question: str, tables: Sequence[Mapping[str, Any]]) -> Plan | Abo
     plan, head, is_list = _intent(head)
     table = _table_of(head, by, where, names)
     own = names.of_table(table)
-    plan = replace(plan, table=table, filters=_filters(where, own))
+    plan = replace(plan, table=table, filters=_filters(question, where, own))
     if plan.function is None and by and not is_list:
         return _ranked(plan, head, by, own, names)
     if plan.function is None:
@@ -313,7 +311,7 @@ def _group(by: Sequence[Token], own: Names) -> tuple[Column, str | None]:
     return found[0].named[0], part
 
 
-def _filters(where: Sequence[Token], own: Names) -> tuple[Filter, ...]:
+def _filters(question: str, where: Sequence[Token], own: Names) -> tuple[Filter, ...]:
     if any(token.word == "or" for token in where):
         raise CannotAnswer("It has `or` in its conditions, which need a model")
     parts: list[list[Token]] = [[]]
@@ -322,10 +320,10 @@ def _filters(where: Sequence[Token], own: Names) -> tuple[Filter, ...]:
             parts.append([])
         elif not (token.word in ("the", ",") or (token.word in _WHERE and not parts[-1])):
             parts[-1].append(token)
-    return tuple(_filter(part, own) for part in parts if part or len(parts) > 1)
+    return tuple(_filter(question, part, own) for part in parts if part or len(parts) > 1)
 
 
-def _filter(part: Sequence[Token], own: Names) -> Filter:
+def _filter(question: str, part: Sequence[Token], own: Names) -> Filter:
     found = mentions(part, own)
     if not found or found[0].first != 0:
         condition = " ".join(token.text for token in part) or "nothing"
@@ -334,9 +332,11 @@ def _filter(part: Sequence[Token], own: Names) -> Filter:
     said = [token.word for token in rest]
     words, operator = next((one for one in _OPERATORS if said[: len(one[0])] == [*one[0]]), ((), "="))
     rest = rest[len(words) :]
-    if not rest:
-        raise CannotAnswer(f"The condition on {short(found[0].named[0].name)} has no value")
-    return Filter(found[0].named[0], operator, " ".join(token.text for token in rest))
+    column = found[0].named[0]
+    value = text_of(question, rest) if rest else ""
+    if not value and not any(token.quoted for token in rest):
+        raise CannotAnswer(f"The condition on {short(column.name)} has no value")
+    return filter_of(column, operator, value)
 
 
 def _listing_of(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final, Literal
 
 Operator = Literal["=", "<>", "<", "<=", ">", ">=", "contains", "starts"]
@@ -18,7 +19,25 @@ PARTS: Final = {"year": 4, "month": 7, "day": 10}
 
 _PART: Final = re.compile(r'"((?:[^"]|"")*)"|([\w$]+)')
 _NUMERIC: Final = re.compile(r"int|real|floa|doub|num|dec|serial|money", re.IGNORECASE)
-_NUMBER: Final = re.compile(r"-?\d{1,18}(\.\d{1,18})?")
+_DATED: Final = re.compile(r"date|timestamp", re.IGNORECASE)
+
+
+class CannotAnswer(Exception):
+    """A question that is not understood; the message says which part, in a sentence."""
+
+
+class Comparison(Enum):
+    """How a column is compared with a value.
+
+    Attributes:
+        TEXT: as texts, without regard to case.
+        NUMBER: as numbers.
+        MOMENT: as times of ISO 8601, up to the length of the value: a day is compared as a whole.
+    """
+
+    TEXT = auto()
+    NUMBER = auto()
+    MOMENT = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +53,16 @@ class Column:
         """Whether its type is one of numbers."""
         return _NUMERIC.search(self.type) is not None
 
+    @property
+    def is_date(self) -> bool:
+        """Whether its type is one of dates, with or without a time of day."""
+        return _DATED.search(self.type) is not None
+
+    @property
+    def is_time(self) -> bool:
+        """Whether its type is one of times of day."""
+        return self.type.lower().startswith("time") and not self.is_date
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -41,7 +70,8 @@ class Filter:
 
     column: Column
     operator: Operator
-    value: str
+    value: str | int | float
+    comparison: Comparison = Comparison.TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +163,16 @@ def _listing(plan: Plan, source: str, keys: Sequence[str]) -> str:
 
 def _condition(one: Filter, bound: Any) -> str:
     column = quoted(one.column.name)
+    text = f"CAST({column} AS text)"
     if one.operator in ("contains", "starts"):
-        text = re.sub(r"([\\%_])", r"\\\1", one.value)
-        pattern = f"%{text}%" if one.operator == "contains" else f"{text}%"
-        return f"lower(CAST({column} AS text)) LIKE lower({bound(pattern)}) ESCAPE '\\'"
-    if _NUMBER.fullmatch(one.value) and (one.column.is_number or not one.column.type):
-        number = float(one.value) if "." in one.value else int(one.value)
-        return f"{column} {one.operator} {bound(number)}"
-    return f"CAST({column} AS text) {one.operator} {bound(one.value)}"
+        escaped = re.sub(r"([\\%_])", r"\\\1", str(one.value))
+        pattern = f"%{escaped}%" if one.operator == "contains" else f"{escaped}%"
+        return f"lower({text}) LIKE lower({bound(pattern)}) ESCAPE '\\'"
+    if one.comparison is Comparison.NUMBER:
+        return f"{column} {one.operator} {bound(one.value)}"
+    if one.comparison is Comparison.MOMENT:
+        moment = f"substr({text}, 1, {len(str(one.value))})"
+        if " " in str(one.value):
+            moment = f"replace({moment}, 'T', ' ')"
+        return f"{moment} {one.operator} {bound(one.value)}"
+    return f"lower({text}) {one.operator} lower({bound(one.value)})"

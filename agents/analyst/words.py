@@ -9,16 +9,29 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-_TOKEN: Final = re.compile(r"\"([^\"]*)\"|'([^']*)'|([<>!=]=?|<>)|([\w@$](?:[\w@$:+/.-]*[\w@$])?)|(,)")
+_SIGN: Final = r"(?:(?<![^\s<>=])[+\-\u2212](?=[0-9]))?"
+_WORD: Final = r"[\w@$](?:[\w@$:+/.-]*[\w@$])?"
+_TOKEN: Final = re.compile(rf"\"([^\"]*)\"|'([^']*)'|([<>!=]=?|<>)|({_SIGN}{_WORD})|(,)")
+_OPENING: Final = " ([{:\"'\u201c\u2018\u201e\u00ab"
+_CLOSING: Final = " ?!.;:,)]}\"'\u201d\u2019\u00bb"
 _IN_NAMES: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word of a question. `quoted`: it stood in quotes, and is a value or a name, whatever it says."""
+    """A word of a question.
+
+    Attributes:
+        text: the word.
+        quoted: it stood in quotes, and is a value or a name, whatever it says.
+        begin: where in the question the word before it ends.
+        end: where in the question the word behind it begins.
+    """
 
     text: str
     quoted: bool = False
+    begin: int = 0
+    end: int = 0
 
     @property
     def word(self) -> str:
@@ -29,11 +42,23 @@ class Token:
 def tokens_of(question: str) -> list[Token]:
     """The words of a question, in order; what stands in quotes is one."""
     found = []
-    for match in _TOKEN.finditer(question):
+    matches = list(_TOKEN.finditer(question))
+    begins = [0, *(match.end() for match in matches)]
+    ends = [*(match.start() for match in matches[1:]), len(question)]
+    for match, begin, end in zip(matches, begins, ends, strict=False):
         double, single, sign, word, comma = match.groups()
         quoted = double if double is not None else single
-        found.append(Token(quoted, quoted=True) if quoted is not None else Token(sign or word or comma))
+        text = quoted if quoted is not None else sign or word or comma
+        found.append(Token(text, quoted is not None, begin, end))
     return found
+
+
+def text_of(question: str, tokens: Sequence[Token]) -> str:
+    """What a question says in these tokens, with all signs among them, but for punctuation at both ends."""
+    if len(tokens) == 1 and tokens[0].quoted:
+        return tokens[0].text
+    text = " ".join(question[tokens[0].begin : tokens[-1].end].split())
+    return text.lstrip(_OPENING).rstrip(_CLOSING)
 
 
 def words_of(name: str) -> tuple[str, ...]:

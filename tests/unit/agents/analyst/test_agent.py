@@ -77,7 +77,10 @@ async def test_a_filter_of_a_question_reaches_a_server_as_a_value(
     monkeypatch.setenv("SHOP_DSN", server.shop("shop"))
     async with Rehearsal(Analyst, options=options(tmp_path, database="env:SHOP_DSN")) as rehearsal:
         run = await rehearsal.start(
-            {"question": "list orders item where cents over 100 and item contains 'EA' and id is not 7"}
+            {
+                "question": "list orders item where cents over 100 and item contains 'EA' and item is Tea "
+                "and id is not 7"
+            }
         )
         assert (await run.result())["rows"] == [["tea"]]
 

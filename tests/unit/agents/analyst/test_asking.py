@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.analyst.asking import AboutSchema, CannotAnswer, understood
-from agents.analyst.plan import sql_of
+from agents.analyst.asking import AboutSchema, understood
+from agents.analyst.plan import CannotAnswer, sql_of
 
 TABLES: list[dict[str, Any]] = [
     {
@@ -30,14 +30,15 @@ TABLES: list[dict[str, Any]] = [
             {"name": "unitPrice", "type": "INT", "key": 0},
             {"name": "status", "type": "TEXT", "key": 0},
             {"name": "ordered_at", "type": "TEXT", "key": 0},
+            {"name": "due", "type": "DATE", "key": 0},
         ],
     },
 ]
 ROWS = [
-    (1, 1, 300, "open", "2026-01-03"),
-    (2, 1, 900, "paid", "2026-01-09"),
-    (3, 2, 350, "paid", "2026-02-01"),
-    (4, 2, None, "50% off", "2026-02-02"),
+    (1, 1, 300, "open", "2026-01-03", "2026-03-01T09:00:00"),
+    (2, 1, 900, "paid", "2026-01-09", "2026-03-01 12:30"),
+    (3, 2, 350, "paid", "2026-02-01", "2026-03-02"),
+    (4, 2, None, "50% off", "2026-02-02", None),
 ]
 
 
@@ -48,11 +49,11 @@ def database() -> sqlite3.Connection:
         """
         CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT, city TEXT);
         CREATE TABLE order_items (id INTEGER PRIMARY KEY, customer INT, unitPrice INT, status TEXT,
-            ordered_at TEXT);
+            ordered_at TEXT, due DATE);
         INSERT INTO customers VALUES (1, 'Ada', 'Paris'), (2, 'Bob', 'Rome');
         """
     )
-    connection.executemany("INSERT INTO order_items VALUES (?, ?, ?, ?, ?)", ROWS)
+    connection.executemany("INSERT INTO order_items VALUES (?, ?, ?, ?, ?, ?)", ROWS)
     return connection
 
 
@@ -84,6 +85,22 @@ def answer(database: sqlite3.Connection, question: str) -> list[tuple[Any, ...]]
         ("list customers name where name starts with a", [("Ada",)]),
         ("list customers name where name is not Ada", [("Bob",)]),
         ("list 1 order items id sorted by ordered at", [(1,)]),
+        ("how many order items where unit price over 1,000", [(0,)]),
+        ("list order items id where unit price over 0,300, sorted by id", [(2,), (3,)]),
+        ("how many order items where unit price under 1 000?", [(3,)]),
+        ("how many order items where unit price over -5", [(3,)]),
+        ("how many order items where unit price over 299.5 and status is open.", [(1,)]),
+        ("list order items id where unit price starts with 3", [(1,), (3,)]),
+        ("list order items id where ordered at after 2026-01-09", [(3,), (4,)]),
+        ("list order items id where ordered at until 2026-01", [(1,), (2,)]),
+        ("list order items id where ordered at after 2026-01", [(3,), (4,)]),
+        ("list order items id where due is 2026-03-01", [(1,), (2,)]),
+        ("list order items id where due until 2026-03-01", [(1,), (2,)]),
+        ("list order items id where due before 2026-03-01T12:30", [(1,)]),
+        ("how many order items where status is PAID", [(2,)]),
+        ("list order items id where status is not Paid", [(1,), (4,)]),
+        ("list order items status where status is 50% off!", [("50% off",)]),
+        ("list customers name where name is the ada", [("Ada",)]),
     ],
 )
 def test_a_question_is_answered_by_the_statement_that_it_means(
@@ -107,6 +124,28 @@ def test_a_question_is_answered_by_the_statement_that_it_means(
         ("how many ids", "fits several tables"),
         ("top 900 customers by id", "asks for 900 rows"),
         ("how many customers by moon", "'moon' behind `by` is no column"),
+        (
+            "how many order items where unit price over 1k",
+            "'1k' is no number, and 'unitPrice' is a column of",
+        ),
+        ("how many order items where unit price over 10 eur", "'10 eur' is no number"),
+        ("how many order items where unit price over abc", "'abc' is no number"),
+        ("how many order items where unit price is 1,00", "'1,00' is no number"),
+        ("how many order items where unit price over €5", "'€5' is no number"),
+        ("how many order items where unit price over 5%", "'5%' is no number"),
+        ("how many order items where unit price over - 5", "'- 5' is no number"),
+        ("how many order items where unit price over .5", "'.5' is no number"),
+        ("how many order items where unit price between 1 and 500", "'between 1' is no number"),
+        ("how many order items where unit price contains 1k", "'1k' is no number"),
+        ("how many order items where due after 1.2.2026", "no date, and 'due' is a column of dates"),
+        ("how many order items where due is yesterday", "'yesterday' is no date"),
+        ("how many order items where ordered at after 1.2.2026", "'1.2.2026' is no date"),
+        ("how many order items where ordered at after 2026-02-30", "'2026-02-30' is no date"),
+        (
+            "how many order items where status over 300",
+            "'300' is no date, and only dates are before or after",
+        ),
+        ("top -1 customers by id", "'-1' is no table"),
     ],
 )
 def test_what_is_not_understood_is_refused_with_its_reason(question: str, reason: str) -> None:
