@@ -100,6 +100,12 @@ class Analyst(BaseGraphicAgent):
         """Raises `ConfigError`: it is not `{question, database}`."""
         _checked(input)
 
+    @classmethod
+    def check_start(cls, input: dict[str, Any], options: BaseModel, home: Path) -> None:
+        """Raises `ConfigError`: there is no database that the question, or else the options, name."""
+        chosen = AnalystOptions.model_validate(options.model_dump())
+        Databases(chosen.database, chosen.folder, home).check_question(_checked(input)["database"])
+
     def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
         """Begin with `{question, database}`.
 

@@ -30,6 +30,7 @@ _POSTGRES: Final = "noesium_stream.tool.builtin.sql.postgres"
 MAX_RESULT: Final = 24_000
 """Bytes of a result's rows: a larger result would be set aside, where the graph does not see it."""
 _MAGIC: Final = b"SQLite format 3\0"
+_HINT: Final = "Give an SQLite file, or --database env:VARIABLE for a Postgres server."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class Databases:
         """Check what the operator has set.
 
         Raises:
-            ConfigError: the file or the folder is not there, or the variable has no possible name.
+            ConfigError: the folder is not there, the file is not there or is no SQLite file, or the variable
+                has no possible name.
         """
         if not self.folder.is_dir():
             raise ConfigError(f"There is no folder {self.folder}.", hint="Give another one with --folder.")
@@ -78,9 +80,24 @@ class Databases:
                     hint="Write it as env:SHOP_DSN, without the value.",
                 )
         elif not Path(self.own).is_file():
-            raise ConfigError(
-                f"There is no database {self.own}.", hint="Give an SQLite file, or env:VARIABLE."
-            )
+            raise ConfigError(f"There is no database {self.own}.", hint=_HINT)
+        else:
+            self._check(self.own)
+
+    def check_question(self, name: str | None) -> None:
+        """Check that there is the database that a question names; a server is not asked.
+
+        Raises:
+            ConfigError: there is none of this name.
+        """
+        self.check()
+        self._check(name)
+
+    def _check(self, name: str | None) -> None:
+        try:
+            self._located(name)
+        except ToolInputError as error:
+            raise ConfigError(error.message, hint=error.hint) from None
 
     def opened(self, name: str | None) -> Opened:
         """The database of a name; None: the operator's own.
@@ -88,16 +105,24 @@ class Databases:
         Raises:
             ToolInputError: there is none of this name.
         """
-        if name is None or name == self.own:
-            if self.own is None:
-                raise ToolInputError(
-                    "The question names no database.",
-                    hint='Give one: {"database": "shop.db", "question": …}, or --database.',
-                )
-            if self.own.startswith(SERVER):
-                return Opened(_server(self.own.removeprefix(SERVER)), "postgres", "")
-            return Opened(_file(_checked(Path(self.own).absolute(), self.own)), "sqlite", "")
-        return Opened(_file(self._file(name)), "sqlite", f"{name}/")
+        path = self._located(name)
+        if path is None:
+            assert self.own is not None
+            return Opened(_server(self.own.removeprefix(SERVER)), "postgres", "")
+        return Opened(_file(path), "sqlite", "" if name is None or name == self.own else f"{name}/")
+
+    def _located(self, name: str | None) -> Path | None:
+        """The file of a database; None: it is the operator's server."""
+        if name is not None and name != self.own:
+            return self._file(name)
+        if self.own is None:
+            raise ToolInputError(
+                "The question names no database.",
+                hint='Give one: --database shop.db, or the input {"database": "shop.db", "question": …}.',
+            )
+        if self.own.startswith(SERVER):
+            return None
+        return _checked(Path(self.own).absolute(), self.own)
 
     def _file(self, name: str) -> Path:
         if _NAME.fullmatch(name) is None or name.startswith("/") or ".." in name.split("/"):
@@ -108,7 +133,10 @@ class Databases:
         folder = self.folder.resolve()
         path = (folder / name).resolve()
         if not path.is_relative_to(folder) or path.is_relative_to(self.home.expanduser().resolve()):
-            raise ToolInputError(f"{short(name)} is not in the analyst's folder.")
+            raise ToolInputError(
+                f"{short(name)} is not in the analyst's folder.",
+                hint="Name an SQLite file of the folder --folder that is not in the home.",
+            )
         return _checked(path, name)
 
 
@@ -116,13 +144,15 @@ def _checked(path: Path, name: str) -> Path:
     """A path that is an SQLite file. What is none fails here, and is not tried again and again."""
     try:
         if not path.is_file():
-            raise ToolInputError(f"There is no database {short(name)}.")
+            raise ToolInputError(f"There is no database {short(name)}.", hint=_HINT)
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             head = file.read(len(_MAGIC))
     except OSError as error:
-        raise ToolInputError(f"The database {short(name)} cannot be opened: {error.strerror}.") from None
+        raise ToolInputError(
+            f"The database {short(name)} cannot be opened: {error.strerror}.", hint=_HINT
+        ) from None
     if head not in (_MAGIC, b""):
-        raise ToolInputError(f"{short(name)} is no SQLite file.")
+        raise ToolInputError(f"{short(name)} is no SQLite file.", hint=_HINT)
     return path
 
 

@@ -381,6 +381,17 @@ class BaseGraphicAgent(BaseAgent):
         if keys:
             check_keys(state.__name__, keys, input)
 
+    @classmethod
+    def check_start(cls, input: dict[str, Any], options: BaseModel, home: Path) -> None:
+        """Refuse an input that an agent with these options cannot work on; by default, none.
+
+        `noesium run` calls it, after `check_input`, before it starts a run that its own process works on;
+        elsewhere the options are those of the workers. `home` is the settings' home.
+
+        Raises:
+            ConfigError: the message says what is missing.
+        """
+
 
 def _graph_of_functions(agent: BaseGraphicAgent) -> StateGraph[Any, Any, Any, Any]:
     return agent._functions.graph(agent)

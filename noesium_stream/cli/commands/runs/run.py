@@ -178,7 +178,7 @@ async def run_command(
     if resumed is not None:
         must_exist(loaded)
     else:
-        asked.agent.check_input(input_)
+        asked.check(input_)
     log = await open_configured(loaded)
     try:
         async with AsyncExitStack() as stack:

@@ -88,6 +88,16 @@ class Question:
             raise ConfigError("The question is empty.", hint="Give it as one argument, in quotes.")
         return self.agent.input_from_question(question, self._options)
 
+    def check(self, input_: dict[str, Any]) -> None:
+        """Refuse an input that the agent, or, in this process, the agent with its options, does not take.
+
+        Raises:
+            ConfigError: the message says what is wrong with it.
+        """
+        self.agent.check_input(input_)
+        if self._embedded:
+            self.agent.check_start(input_, self._options, self._loaded.noesium.home)
+
     @asynccontextmanager
     async def workers(self, log: EventLog) -> AsyncIterator[Worker | None]:
         """Start a worker for the agent and its companions on an embedded log; elsewhere yield None."""

@@ -70,3 +70,22 @@ def test_what_the_operator_has_mistyped_is_told_at_once(folder: Path, own: str) 
         Databases(own, folder, folder / "home").check()
     with pytest.raises(ConfigError, match="no folder"):
         Databases(None, folder / "shop.db", folder).check()
+
+
+def test_a_file_of_the_operator_that_is_no_database_is_told_at_once_with_what_to_do(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"notes\.txt' is no SQLite file") as told:
+        Databases(str(folder / "notes.txt"), folder, folder / "home").check()
+    assert told.value.hint is not None
+
+
+@pytest.mark.parametrize("name", [None, "notes.txt", "missing.db", "../out.db", "home/log.db"])
+def test_a_question_is_checked_without_a_run(folder: Path, name: str | None) -> None:
+    with pytest.raises(ConfigError) as told:
+        Databases(None, folder, folder / "home").check_question(name)
+    assert told.value.hint is not None
+
+
+def test_a_question_over_what_is_there_passes_and_a_server_is_not_asked(folder: Path) -> None:
+    Databases(None, folder, folder / "home").check_question("shop.db")
+    Databases(str(folder / "shop.db"), folder, folder / "home").check_question(None)
+    Databases("env:SHOP_DSN", folder, folder / "home").check_question(None)
