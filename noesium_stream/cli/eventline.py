@@ -29,6 +29,8 @@ def event_details(payload: dict[str, Any]) -> str:
     """Format the most informative fields of a payload on one line."""
     source = {**payload, **input_of(payload)}
     parts = [shorten(str(source[name]), 80) for name in _TELLING if source.get(name)]
+    if isinstance(payload.get("tool_name"), str) and not payload.get("capability_id"):
+        parts.insert(0, shorten(payload["tool_name"], 80))  # an argument may have the same name
     if isinstance(payload.get("state"), str):  # of a sub-agent; that of a migrated run is an object
         parts.insert(0, payload["state"])
     if "run_id" not in payload and isinstance(payload.get("agent_id"), str):  # its watcher may say it

@@ -17,3 +17,11 @@ def test_the_state_of_a_migrated_run_is_not_told() -> None:
 def test_an_event_about_an_agent_names_it_whoever_says_so() -> None:
     missing = {"agent_id": "stall", "agent_type": "stall", "reason": "no heartbeat for 30 s"}
     assert event_details(missing) == "stall  no heartbeat for 30 s"
+
+
+def test_a_call_of_a_tool_names_the_tool_before_its_arguments() -> None:
+    called = {"call_id": "c", "tool_id": "greet", "tool_name": "greet", "input": {"name": "ada"}}
+    assert event_details(called) == "greet  ada"
+    assert event_details({"tool_name": "greet", "duration_ms": 45}) == "greet  45 ms"
+    hidden = {**called, "tool_name": "x" * 500, "input": {"tool_name": "greet"}}
+    assert event_details(hidden) == "x" * 79 + "…"

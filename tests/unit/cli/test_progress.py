@@ -13,6 +13,7 @@ from noesium_stream.event.standard import (
     ApprovalRequested,
     ReplyTo,
     SignalAwaited,
+    ToolCompleted,
     ToolInvocationCompleted,
     ToolInvocationRequested,
 )
@@ -76,3 +77,8 @@ def test_a_question_that_is_cut_is_shown_with_the_command_that_shows_all_of_it()
     line, *commands = asked("Is this right? " * 10).splitlines()
     assert "…" in line
     assert commands == [f"    noesium approvals {RUN}", f"    noesium approve {RUN} 780e5dae-5878"]
+
+
+def test_a_call_of_a_tool_names_the_tool() -> None:
+    done = ToolCompleted(call_id="c", tool_id="fetch", tool_name="fetch\n", duration_ms=45)
+    assert said(done) == "  tool.completed  fetch  45 ms"

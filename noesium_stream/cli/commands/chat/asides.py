@@ -15,7 +15,7 @@ from noesium_stream.memory.queries import Because, facts_of_ids, why
 
 HELP: Final = (
     ("/memory [WORDS]", "what is remembered of you; with words, what fits them best"),
-    ("/why ID | WORDS", "where a memory, or a sentence of an answer, comes from"),
+    ("/why ID|KEY|WORDS", "where a memory, or a sentence of an answer, comes from"),
     ("/forget KEY", "forget what is remembered under a key"),
     ("/undo", "take your last message back: its answer, and all that was remembered because of it"),
     ("/history", "the whole conversation; what was taken back is marked"),
