@@ -92,8 +92,7 @@ def with_runs(reference: str, agent: AgentClass) -> type[BaseGraphicAgent]:
 
 def _hint(reference: str, error: AgentLoadError, cause: BaseException) -> str | None:
     """Make the hint: existing modules if the module is missing, or the place where its import fails."""
-    module = reference.partition(":")[0]
-    if isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}."):
+    if _is_of(reference, cause):
         here = agents_here(Path.cwd())
         known = f"Here are: {', '.join(here)}." if here else "This folder has no agents in agents/."
         others = sorted({*shipped_agents()}.difference(here))
@@ -104,6 +103,18 @@ def _hint(reference: str, error: AgentLoadError, cause: BaseException) -> str | 
         return error.hint
     advice = f"{cause.hint}\n" if isinstance(cause, NoesiumError) and cause.hint else ""
     return f"{advice}In {place}. The whole traceback: noesium --debug ..."
+
+
+def _is_of(reference: str, cause: BaseException | None) -> bool:
+    """Whether the module of a reference is what is missing, and not one that it imports."""
+    module = reference.partition(":")[0]
+    return isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}.")
+
+
+def is_missing(word: str, error: AgentLoadError) -> bool:
+    """Whether a plain word (no dots, no name in a module) is not an agent because no module has its name."""
+    found = error.__cause__
+    return "." not in word and ":" not in word and found is not None and _is_of(word, found.__cause__)
 
 
 def agents_here(folder: Path) -> list[str]:

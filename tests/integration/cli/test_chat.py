@@ -143,6 +143,26 @@ def test_a_conversation_that_was_closed_is_not_gone_on_with(folder: Folder) -> N
     assert "ada has no open conversation with clerk." in err
 
 
+@pytest.mark.parametrize("wanted", ["zzzz", "018f0000-0000-7000-8000-000000000001"])
+def test_a_conversation_that_is_not_there_is_said_to_be_none(folder: Folder, wanted: str) -> None:
+    said(folder, "call Ada")
+    _, err = said(folder, more=("--resume", wanted), code=2)
+    assert err.splitlines() == [
+        f"error: There is no conversation {wanted}.",
+        f"  Yours are listed by: noesium chat{' clerk' if wanted[0] == '0' else ''} --list",
+    ]
+
+
+def test_the_word_after_resume_is_an_agent_or_a_conversation(folder: Folder) -> None:
+    done = folder.run("chat", "--as", "ada", "--resume", "zzzz")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: There is no conversation zzzz.")
+    said(folder, "call Ada")
+    done = folder.run("chat", "--as", "ada", "--resume", "clerk")
+    assert (done.returncode, "Go on with: noesium chat clerk --resume" in done.stderr) == (0, True)
+    done = folder.run("chat", "--as", "ada", "--resume", "agents.nobody")
+    assert (done.returncode, "There is no agent module 'agents.nobody'" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

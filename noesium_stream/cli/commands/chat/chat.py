@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from noesium_stream import agent as agent_layer
-from noesium_stream.cli.agents import AgentChoice, AgentCommand
+from noesium_stream.cli.agents import AgentChoice, AgentCommand, is_missing
 from noesium_stream.cli.commands.chat.talk import Talk
 from noesium_stream.cli.commands.runs.patience import Patience, WorkerCommands
 from noesium_stream.cli.commands.runs.run_here import Question
@@ -32,7 +33,7 @@ from noesium_stream.client import Client
 from noesium_stream.client.conversation import Conversation
 from noesium_stream.clock import to_rfc3339
 from noesium_stream.config import Loaded
-from noesium_stream.errors import ConfigError, RunEndedError, RunNotFoundError
+from noesium_stream.errors import AgentLoadError, ConfigError, RunEndedError, RunNotFoundError
 from noesium_stream.event.rules.run_life import ENDINGS
 from noesium_stream.event.sealing.keys import checked_subject
 from noesium_stream.event.trust.permission import MODES, check_limits
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 ASSISTANT: Final = "agents.assistant"
 NEWEST: Final = "newest"
+_LONGEST_ID: Final = 60
 
 
 class ChatCommand(AgentCommand):
@@ -52,8 +54,31 @@ class ChatCommand(AgentCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Name the assistant where no agent is named, so that its options are known."""
-        named, _ = self._references(ctx, _with_values(args))
-        return super().parse_args(ctx, [*_with_values(args), *([] if named else [ASSISTANT])])
+        words = _with_values(args)
+        named, _ = self._references(ctx, words)
+        wanted = _word_after_resume(args)
+        if wanted is not None and wanted not in named:
+            raise _no_conversation(wanted, "noesium chat --list")
+        try:
+            return super().parse_args(ctx, [*words, *([] if named else [ASSISTANT])])
+        except AgentLoadError as error:
+            if wanted is not None and is_missing(wanted, error):
+                raise _no_conversation(wanted, "noesium chat --list") from error
+            raise
+
+
+def _word_after_resume(args: Sequence[str]) -> str | None:
+    """The word after `--resume` that cannot be a run's id: an agent, or a mistake."""
+    for option, word in pairwise(args):
+        if option == "--resume" and not word.startswith("-") and not _is_run(word):
+            return word
+    return None
+
+
+def _no_conversation(wanted: str, lists: str) -> RunNotFoundError:
+    return RunNotFoundError(
+        f"There is no conversation {wanted[:_LONGEST_ID]}.", hint=f"Yours are listed by: {lists}"
+    )
 
 
 def _with_values(args: Sequence[str]) -> list[str]:
@@ -157,7 +182,7 @@ async def chat_command(
             if lists:
                 _print_list(await _conversations(client, asked.agent.agent_type, person), as_json)
                 return
-            found = await _found(client, asked.agent, person, resumed)
+            found = await _found(client, asked.agent, person, resumed, f"{command} --list{on_log(loaded)}")
             worker = await stack.enter_async_context(asked.workers(log))
             patience = None
             if found is None:
@@ -209,7 +234,7 @@ async def _talk(
 
 
 async def _found(
-    client: Client, agent: type[BaseHitlAgent], person: str, resumed: str | None
+    client: Client, agent: type[BaseHitlAgent], person: str, resumed: str | None, lists: str
 ) -> Conversation | None:
     """The conversation to go on with; None: a new one is wanted.
 
@@ -228,7 +253,12 @@ async def _found(
                 f"{person} has no open conversation with {agent.agent_type}.", hint="Begin one: noesium chat"
             )
         resumed = newest.run_id
-    found = await client.conversation(resumed)
+    try:
+        found = await client.conversation(resumed)
+    except RunNotFoundError as error:
+        if any(run.run_id.startswith(resumed) for run in await client.list_runs()):
+            raise  # several begin like this
+        raise _no_conversation(resumed, lists) from error
     if found.run.agent_type != agent.agent_type:
         raise ConfigError(
             f"Run {found.id} is one of {found.run.agent_type}, and not of {agent.agent_type}.",
