@@ -35,12 +35,14 @@ from noesium_stream.errors import (
     GraphError,
     InputDiffersError,
     KernelError,
+    MemoryScopeError,
     NoesiumError,
     ProjectionLoadError,
     ProjectionNotFoundError,
     RunEndedError,
     RunNotFoundError,
     ScheduleError,
+    SkillNotFoundError,
     ToolNotFoundError,
     TopicNotFoundError,
 )
@@ -230,6 +232,8 @@ def exit_code(error: NoesiumError) -> int:
             GoalError,
             GraphError,
             InputDiffersError,
+            MemoryScopeError,
+            SkillNotFoundError,
         ),
     ):
         return USAGE

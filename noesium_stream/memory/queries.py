@@ -234,6 +234,15 @@ def derived_from(store: MemoryStore, source: str, limit: int = 10_000) -> list[F
     return [fact for fact in found.values() if status_of(store, fact) == "live"]
 
 
+def is_source(store: MemoryStore, source: str) -> bool:
+    """Whether a fact comes from a source, or is it; live or not."""
+    if source.startswith(FACT) and _of_id(store, source.removeprefix(FACT)):
+        return True
+    with store.reading() as db:
+        row = db.execute("SELECT 1 FROM source WHERE source = ? LIMIT 1", (source,)).fetchone()
+    return row is not None
+
+
 def scopes_of(store: MemoryStore, key: str | None = None) -> list[str]:
     """The scopes that have facts, live or not; with a key, those that have it."""
     where, values = ("", ()) if key is None else (" WHERE key = ?", (key,))

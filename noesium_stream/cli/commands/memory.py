@@ -25,23 +25,26 @@ from noesium_stream.client import Client
 from noesium_stream.client.operate.memory_diff import NOTHING, memory_diff
 from noesium_stream.client.operate.replay import recording
 from noesium_stream.clock import SystemClock, to_rfc3339
-from noesium_stream.errors import AgentMemoryError, ConfigError
+from noesium_stream.errors import ConfigError
 from noesium_stream.escapes import escaped
 from noesium_stream.event.envelope import AgentRef
 from noesium_stream.log.port import EventLog, Position
 from noesium_stream.memory import MemoryFilter, MemoryManager, memory_of
-from noesium_stream.memory.fact import Fact
+from noesium_stream.memory.fact import Fact, unbelieved
 from noesium_stream.memory.item import MemoryItem
 from noesium_stream.memory.queries import (
     Because,
     derived_from,
     history_of_key,
+    is_source,
+    retractions,
     scopes_of,
     status_of,
     why,
 )
 
 _SHOWN: Final = 60
+_LONGEST_SOURCE: Final = 200
 _POSITION: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})@([0-9]{1,18})")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -233,16 +236,23 @@ async def retract_command(
     """Do not believe a source: what comes from it is gone, directly or through others, in all scopes.
 
     SOURCE is a text as `why` shows it: web:https://…, label:web, run:ID, agent:TYPE, memory:ID. What it had
-    replaced is back.
+    replaced is back. One from which nothing comes is refused, and one that is retracted already stays so.
     """
     if dry_run and restore:
-        raise AgentMemoryError("--dry-run says what a retraction takes away, not what --restore brings.")
+        raise click.UsageError("--dry-run says what a retraction takes away, not what --restore brings.")
     async with opened(log_url) as log:
         memory = await _memory(log, log_url)
-        gone = derived_from(memory.durable.store, source)
+        store = memory.durable.store
+        is_retracted = source in unbelieved(retractions(store))
+        if not is_retracted and not is_source(store, source):
+            raise ConfigError(
+                f"No fact comes from {source[:_LONGEST_SOURCE]!r}.",
+                hint="`noesium memory list` shows what comes from where, `noesium memory why KEY` all of it.",
+            )
+        gone = derived_from(store, source)
         if restore:
             await memory.durable.restore(source, reason=reason)
-        elif not dry_run:
+        elif not dry_run and not is_retracted:
             await memory.retract(source, reason=reason)
     if as_json:
         out_json({"source": source, "dry_run": dry_run, "gone": [_fact_json(fact) for fact in gone]})
@@ -251,8 +261,12 @@ async def retract_command(
         table(("scope", "key", "value"), [(fact.scope, fact.key, _value(fact)) for fact in gone])
     if restore:
         note(f"{escaped(source)} is believed again.")
+    elif is_retracted:
+        note(f"{escaped(source)} is retracted already.")
     else:
-        note(f"{len(gone)} facts {'would be' if dry_run else 'are'} gone.")
+        one = len(gone) == 1
+        are = "would be" if dry_run else "is" if one else "are"
+        note(f"{len(gone)} {'fact' if one else 'facts'} {are} gone.")
 
 
 async def _memory(
@@ -261,7 +275,8 @@ async def _memory(
     """The memory of a log, caught up, in the name of the user; of the scope that has a key, if none is given.
 
     Raises:
-        AgentMemoryError: several scopes have the key.
+        ConfigError: several scopes have the key.
+        MemoryScopeError: this is no scope.
     """
     clock = SystemClock()
     producer = AgentRef(await deciding_name(log), "client", "local", clock.uuid7())
@@ -272,7 +287,7 @@ async def _memory(
         return memory
     having = scopes_of(memory.durable.store, key)
     if len(having) > 1:
-        raise AgentMemoryError(
+        raise ConfigError(
             f"{len(having)} scopes have the key {key[:60]!r}.", hint=f"Name one: --scope {having[0]}"
         )
     return memory.at(having[0]) if having else memory

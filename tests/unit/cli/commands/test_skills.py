@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from noesium_stream.cli import app
 from noesium_stream.cli.commands.skills import skills_command
 from noesium_stream.tool.skill.folder import load_skill_folder
 from tests.support.skill_folders import EXAMPLE, skill_folder
@@ -54,6 +55,12 @@ def test_a_skill_that_is_not_valid_is_named_and_the_others_are_listed(tmp_path: 
     assert result.exit_code == 1
     assert "good" in result.stdout
     assert "Bad is not valid: SKILL.md:2: name may only have" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["list", "check"])
+def test_a_folder_that_is_not_there_is_bad_input(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["skills", command, "nosuch"]) == 2
+    assert capsys.readouterr().err.startswith("error: There is no folder nosuch.")
 
 
 def test_check_names_all_problems_with_file_and_line(tmp_path: Path) -> None:
