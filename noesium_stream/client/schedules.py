@@ -142,7 +142,8 @@ class ScheduleClient:
             ends: the last one; the schedule stays in the list, and is over.
             overlap: what becomes of a tick while a run of an earlier one is open: `skip`, `buffer_one`,
                 `buffer_all`, `cancel_other`, `terminate_other` or `allow_all` (see `Overlap`).
-            catchup: how late a tick may be started if no worker was there; older ones are skipped.
+            catchup: how late a tick may be started if no worker was there; older ones are skipped. Ten
+                seconds at least.
             jitter: by how much a tick comes late at most; each by another time, always the same one.
             paused: whether it begins paused.
             note: why.

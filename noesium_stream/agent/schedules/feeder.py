@@ -19,6 +19,8 @@ from noesium_stream.log.port import EventLog
 _PATIENCE_S: Final = 30.0
 """Time after which a tick that was told and is not dealt with is told again, in seconds."""
 _IN_A_ROW: Final = 50
+LEAST_CATCHUP_MS: Final = 10_000
+"""A tick that is no later than this is started, whatever its schedule says: no timer is exact."""
 
 
 class ScheduleFeeder(TimeFeeder):
@@ -109,10 +111,9 @@ class ScheduleFeeder(TimeFeeder):
             self._wakes[name] = found.next_ms
 
     def _due_of(self, name: str, row: Schedule) -> Due | None:
+        catchup_ms = max(row.plan.catchup_ms, LEAST_CATCHUP_MS)
         try:
-            return due(
-                row.schedule_id, row.plan.times, row.until_ms, self._clock.now_ms(), row.plan.catchup_ms
-            )
+            return due(row.schedule_id, row.plan.times, row.until_ms, self._clock.now_ms(), catchup_ms)
         except ConfigError as error:
             self._progress(f"the schedule {name} cannot tick here: {error.message}")
             return None
@@ -149,14 +150,17 @@ class ScheduleFeeder(TimeFeeder):
         now_s = self._clock.monotonic()
         for name, event in events:
             assert isinstance(event, ScheduleWoken)
-            self._last[name] = event.until_ms, now_s
+            row = self._rows.get(name)
+            # The handler may have dealt with it before its append was acknowledged.
+            if row is not None and row.until_ms < event.until_ms:
+                self._last[name] = event.until_ms, now_s
 
     def _rest_s(self) -> float:
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         rests = [LONGEST_SLEEP_S]
         for name, at_ms in self._wakes.items():
-            told = self._last.get(name)
-            rests.append((at_ms - now_ms) / 1000 if told is None else told[1] + _PATIENCE_S - now_s)
+            told, due_s = self._last.get(name), (at_ms - now_ms) / 1000
+            rests.append(due_s if told is None else max(due_s, told[1] + _PATIENCE_S - now_s))
         return min(rests)
 
     # -- ends of runs --------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ async def _schedules(log_url: str | None, *, make: bool = False) -> AsyncIterato
     "catchup",
     type=Span(),
     metavar="TIME",
-    help="How late a tick may be started if no worker was there. [default: 1h]",
+    help="How late a tick may be started if no worker was there; 10s at least. [default: 1h]",
 )
 @click.option("--jitter", type=Span(), metavar="TIME", help="By how much a tick comes late at most.")
 @click.option("--limit", type=Span(), metavar="TIME", help="A run that has not ended by then is ended.")

@@ -74,6 +74,61 @@ async def told(log: EventLog, count: int) -> bool:
     return len(await woken(log)) >= count
 
 
+async def test_a_tick_that_is_dealt_with_before_its_append_is_acknowledged_delays_no_later_one(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, real = HandClock(), log.append
+    row = schedule("s", clock)
+    start = row.until_ms
+    feeder = ScheduleFeeder(log, clock, ME, lambda line: None)
+
+    async def append(envelopes: Any, **options: Any) -> Any:
+        positions = await real(envelopes, **options)
+        await feeder.follow({"s": replace(row, until_ms=envelopes[0].payload["until_ms"])})
+        return positions
+
+    monkeypatch.setattr(log, "append", append)
+    await feeder.begin({"s": row})
+    try:
+        for second in (1, 2, 3):
+            await clock.move(1)
+            await eventually(lambda count=second: told(log, count))
+        assert await woken(log) == [("s", [start + 1_000 * second]) for second in (1, 2, 3)]
+    finally:
+        await feeder.close()
+
+
+async def test_nobody_turns_round_and_round_until_the_next_tick_comes(log: EventLog) -> None:
+    clock = HandClock()
+    row = schedule("s", clock)
+    feeder = ScheduleFeeder(log, clock, ME, lambda line: None)
+    await feeder.begin({"s": row})
+    try:
+        await clock.move(1)
+        await eventually(lambda: told(log, 1))
+        # Its ticks are dealt with up to a moment before the one that was told, and the next one is far away.
+        later = replace(row.plan, times=ScheduleTimes(every_ms=86_400_000))
+        await feeder.follow({"s": replace(row, plan=later)})
+        clock.advance(60)
+        assert feeder._rest_s() > 0
+    finally:
+        await feeder.close()
+
+
+async def test_a_tick_is_not_late_because_its_timer_came_a_moment_after_it(log: EventLog) -> None:
+    clock = HandClock()
+    row = schedule("s", clock, every_ms=60_000, catchup_ms=0)
+    feeder = ScheduleFeeder(log, clock, ME, lambda line: None)
+    start = row.until_ms // 60_000 * 60_000 + 60_000
+    await feeder.begin({"s": row})
+    try:
+        await clock.move((start - row.until_ms) / 1000 + 0.25)
+        await eventually(lambda: told(log, 1))
+        assert await woken(log) == [("s", [start])]
+    finally:
+        await feeder.close()
+
+
 async def test_a_clock_that_is_put_back_repeats_no_tick(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
