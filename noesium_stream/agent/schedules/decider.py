@@ -146,14 +146,23 @@ def _woken(schedule: Schedule, event: EventEnvelope, payload: Mapping[str, Any])
     before_ms, now_ms = schedule.until_ms, payload["now_ms"]
     until_ms = max(before_ms, min(payload["until_ms"], now_ms))
     work = _Work(replace(schedule, until_ms=until_ms), now_ms)
-    first_ms, last_ms = payload.get("missed_from_ms"), payload.get("missed_until_ms")
-    told = first_ms is not None and last_ms is not None and before_ms < first_ms <= last_ms
-    if first_ms is not None and last_ms is not None and told and payload["missed"]:
-        work.skip("late", first_ms, last_ms, payload["missed"], more=payload["missed_more"])
+    _miss(work, payload, before_ms, until_ms)
     for tick_ms in sorted(set(payload["ticks"][:MOST_TICKS])):
         if before_ms < tick_ms <= until_ms:
             work.take(tick_at(schedule.schedule_id, tick_ms), schedule.plan.overlap)
     return work.done()
+
+
+def _miss(work: _Work, payload: Mapping[str, Any], before_ms: int, until_ms: int) -> None:
+    """Tell of ticks that came too late."""
+    first_ms, last_ms = payload.get("missed_from_ms"), payload.get("missed_until_ms")
+    if first_ms is None or last_ms is None or not payload["missed"]:
+        return
+    if before_ms < first_ms <= last_ms:
+        work.skip("late", first_ms, last_ms, payload["missed"], more=payload["missed_more"])
+    elif first_ms <= before_ms < last_ms <= until_ms:
+        # An earlier event has dealt with some of them; how many others there are is not known.
+        work.skip("late", before_ms + 1, last_ms, more=True)
 
 
 def _run_ended(schedule: Schedule, event: EventEnvelope, payload: Mapping[str, Any]) -> Decision:

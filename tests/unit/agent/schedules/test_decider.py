@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from noesium_stream.event.standard import (
     ScheduleTickSkipped,
     ScheduleTimes,
     ScheduleTriggered,
+    ScheduleWoken,
 )
 from tests.property.test_schedule_decider import START, Play
 
@@ -99,6 +101,22 @@ def test_what_waits_in_a_pause_starts_after_it() -> None:
     assert len(play.started()) == 1
     play.send(ScheduleResumed(schedule="s"))
     assert len(play.started()) == 2
+
+
+def test_late_ticks_are_told_also_where_an_earlier_owner_has_told_of_some_of_them() -> None:
+    play = Play(Overlap.SKIP)
+    second, now_ms = 1_000, START + 100_000
+    told = partial(
+        ScheduleWoken, schedule="s", schedule_id=play.state.schedule_id, missed_from_ms=START + second
+    )
+    for last in (3, 5, 5):
+        until_ms = START + last * second
+        play.send(told(now_ms=now_ms, until_ms=until_ms, missed=last, missed_until_ms=until_ms))
+    skipped = [one for one in play.made if isinstance(one, ScheduleTickSkipped)]
+    assert [(one.from_ms - START, one.until_ms - START, one.count, one.more) for one in skipped] == [
+        (1_000, 3_000, 3, False),
+        (3_001, 5_000, 1, True),
+    ]
 
 
 def test_a_trigger_may_have_an_overlap_policy_of_its_own() -> None:
