@@ -3,6 +3,7 @@
     python -m tests.sim --seeds 1000           play seeds 0 to 999, as many at a time as there are processors
     python -m tests.sim --seed 134             play one and tell what happened in it
     python -m tests.sim --budgets --seeds 200  play with users and tenants that pay for models (`budgets.py`)
+    python -m tests.sim --schedules --seeds 200  play with schedules, and clocks that jump (`schedules`)
     python -m tests.sim --planted              play with bugs that are planted, each until it is caught
 
 A seed that fails is named, with what did not hold; exit code 1. The same seed (and `--hash-seed`, which is 0
@@ -39,7 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hash-seed", type=int, default=0, help="PYTHONHASHSEED")
     parser.add_argument("--planted", action="store_true", help="with planted bugs: each has to be caught")
     parser.add_argument("--only", metavar="NAME", nargs="+", help="these planted bugs alone")
-    parser.add_argument("--budgets", action="store_true", help="with users and tenants that pay for models")
+    world = parser.add_mutually_exclusive_group()
+    world.add_argument("--budgets", action="store_true", help="with users and tenants that pay for models")
+    world.add_argument("--schedules", action="store_true", help="with schedules, and clocks that jump")
     parser.add_argument("--traces", action="store_true", help="print a number per seed that sums its play up")
     return parser
 

@@ -138,6 +138,11 @@ async def _nap(seconds: float) -> Any:
     return "slept"
 
 
+async def _doze(shortest_s: float, longest_s: float) -> Any:
+    """A nap of another length in each run."""
+    return await _nap(shortest_s + current_step().random() * (longest_s - shortest_s))
+
+
 async def _later(words: str, seconds: float) -> Any:
     await current_step().sleep(timedelta(seconds=seconds))
     return await current_step().effect("external", external, words)
@@ -207,6 +212,7 @@ _PERFORM: Final[dict[str, Callable[..., Any]]] = {
     "ask": _ask,
     "ask soon": _ask_soon,
     "nap": _nap,
+    "doze": _doze,
     "later": _later,
     "until": _until,
     "signal": _signal,

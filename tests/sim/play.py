@@ -19,7 +19,7 @@ from noesium_stream.worker import Worker
 from noesium_stream.worker.runs.slots import CONCURRENCY
 from tests.sim.broker import SESSION_S, Broker, Link
 from tests.sim.cast import Caller, Carrier, NewCaller, NewCarrier, Runner, Walker
-from tests.sim.clock import SimClock
+from tests.sim.clock import START_MS, SimClock
 from tests.sim.counting import on_the_log
 from tests.sim.disk import MEMORY, Disks, files_of_processes
 from tests.sim.log import Remembered, sim_log
@@ -234,6 +234,10 @@ class Stage:
     def clock(self, name: str, skew_ms: int = 0) -> SimClock:
         return SimClock(self.loop, Random(f"{self.plan.seed} clock {name}"), skew_ms)
 
+    def seconds_of(self, timestamp_ms: int) -> float:
+        """The virtual time of a moment in milliseconds since the epoch."""
+        return (timestamp_ms - START_MS) / 1000
+
     # -- workers ---------------------------------------------------------------------------------------
 
     def add_machine(self) -> None:
@@ -369,7 +373,7 @@ class Stage:
             if machine.leaving and machine.alive:
                 self.faults.append(f"worker: {machine.name} was told to stop, and has not ended")
         names = {m.instance_id: m.name for m in self.machines if m.instance_id is not None}
-        self.faults += late_calls(book, self.world.calls, names)
+        self.faults += late_calls(book, self.world.calls, names, self.seconds_of)
         self.faults += self.reader.watch.faults(book)
         # A callback that raises is nobody's to catch: what it was to do has not been done.
         raised = [

@@ -16,29 +16,34 @@ from noesium_stream.clock import SystemClock
 from tests.sim.budgets import budget_stage
 from tests.sim.plants import PLANTS, catch
 from tests.sim.play import MakeStage, Outcome, play, played, usual_stage
+from tests.sim.schedules.stage import schedule_stage
 
 SHARE: Final = 20
 """So many seeds are given to a process at a time, and fewer of the last ones, so that all end together."""
 
 _SHOWN: Final = 60
 
+_WORLDS: Final[dict[str, MakeStage]] = {
+    "": usual_stage,
+    "budgets": budget_stage,
+    "schedules": schedule_stage,
+}
+"""By the option that asks for them."""
+
 
 def run(args: argparse.Namespace) -> int:
     """Play what the arguments say; 1 if anything failed."""
     if args.planted:
         return _play_planted(args.only)
+    world = next((name for name in _WORLDS if getattr(args, name, False)), "")
     if args.seed is not None:
-        return _play_one(args.seed, args.budgets)
+        return _play_one(args.seed, world)
     seeds = range(args.first, args.first + args.seeds)
-    return _play_many(seeds, args.jobs, args.hash_seed, args.traces, args.budgets)
+    return _play_many(seeds, args.jobs, args.hash_seed, args.traces, world)
 
 
-def _stage(budgets: bool) -> MakeStage:
-    return budget_stage if budgets else usual_stage
-
-
-def _play_one(seed: int, budgets: bool) -> int:
-    outcome = play(seed, make_stage=_stage(budgets))
+def _play_one(seed: int, world: str) -> int:
+    outcome = play(seed, make_stage=_WORLDS[world])
     for line in outcome.said:
         print(line)
     print(json.dumps({"seed": seed, "trace": outcome.trace, **outcome.counts}))
@@ -47,11 +52,11 @@ def _play_one(seed: int, budgets: bool) -> int:
     return 1 if outcome.faults else 0
 
 
-def _play_many(seeds: range, jobs: int, hash_seed: int, traces: bool, budgets: bool) -> int:
+def _play_many(seeds: range, jobs: int, hash_seed: int, traces: bool, world: str) -> int:
     clock = SystemClock()
     begun = clock.monotonic()
     failed, counts = 0, Counter[str]()
-    for outcome in _all(seeds, jobs, budgets):
+    for outcome in _all(seeds, jobs, world):
         counts.update(outcome.counts)
         if traces:
             print(f"seed {outcome.seed} trace {outcome.trace}")
@@ -60,7 +65,7 @@ def _play_many(seeds: range, jobs: int, hash_seed: int, traces: bool, budgets: b
             again = f"python -m tests.sim --seed {outcome.seed}" + (
                 f" --hash-seed {hash_seed}" if hash_seed else ""
             )
-            again += " --budgets" if budgets else ""
+            again += f" --{world}" if world else ""
             for fault in outcome.faults[:_SHOWN]:
                 print(f"seed {outcome.seed}: {fault}")
             print(f"seed {outcome.seed}: to see it again: {again}")
@@ -73,12 +78,12 @@ def _play_many(seeds: range, jobs: int, hash_seed: int, traces: bool, budgets: b
     return 1 if failed else 0
 
 
-def _all(seeds: range, jobs: int, budgets: bool) -> Iterable[Outcome]:
+def _all(seeds: range, jobs: int, world: str) -> Iterable[Outcome]:
     if jobs <= 1:
-        yield from played(seeds, _stage(budgets))
+        yield from played(seeds, _WORLDS[world])
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
-        for outcomes in pool.map(partial(_listed, budgets), _shares(seeds, jobs)):
+        for outcomes in pool.map(partial(_listed, world), _shares(seeds, jobs)):
             yield from outcomes
 
 
@@ -89,8 +94,8 @@ def _shares(seeds: range, jobs: int) -> Iterator[range]:
         seeds = seeds[size:]
 
 
-def _listed(budgets: bool, seeds: range) -> list[Outcome]:
-    return list(played(seeds, _stage(budgets)))
+def _listed(world: str, seeds: range) -> list[Outcome]:
+    return list(played(seeds, _WORLDS[world]))
 
 
 def _play_planted(only: Sequence[str] | None) -> int:

@@ -42,6 +42,13 @@ def test_no_account_pays_more_than_it_has_whatever_a_seed_does(seeds: int) -> No
     assert f"{seeds} seeds, 0 failed" in ended.stdout
 
 
+@pytest.mark.parametrize("seeds", [20, pytest.param(1_000, marks=MANY.marks)])
+def test_each_tick_comes_once_whatever_a_seed_and_clocks_do(seeds: int) -> None:
+    ended = sim("--schedules", "--seeds", str(seeds))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"{seeds} seeds, 0 failed" in ended.stdout
+
+
 def test_a_seed_plays_the_same_again() -> None:
     # In processes that have played other seeds before, and in one that has played none.
     together = sim("--seeds", "25", "--traces", "--jobs", "1").stdout.splitlines()

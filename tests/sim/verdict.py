@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from noesium_stream.event.envelope import EventEnvelope
 from tests.sim.cast import NODES, RUNNER
-from tests.sim.clock import START_MS
 from tests.support import invariants
 from tests.support.invariants import Book, Call
 
@@ -80,15 +79,24 @@ def wrong_words(book: Book) -> Iterator[str]:
                 yield f"answer: run {run_id} took {got} for what people said of {rest[0]}: {right}"
 
 
-def late_calls(book: Book, calls: Iterable[Call], names: Mapping[str, str]) -> Iterator[str]:
-    """Calls by processes that were not the owners of the run any more; `names` are those of instances."""
+def late_calls(
+    book: Book, calls: Iterable[Call], names: Mapping[str, str], seconds_of: Callable[[int], float]
+) -> Iterator[str]:
+    """Calls by processes that were not the owners of the run any more.
+
+    Args:
+        book: what is on the log.
+        calls: those that reached the outside.
+        names: of the processes, by instance.
+        seconds_of: the virtual time of a moment in milliseconds since the epoch.
+    """
     owners: dict[tuple[str, int], list[tuple[float, str]]] = {}
     places: dict[str, tuple[str, int]] = {}
     for kind, records in book.journals.items():
         for record in records:
             place = (kind, record.partition)
             if record.event_type == "partition.acquired":
-                at_s = (record.timestamp_ms - START_MS) / 1000
+                at_s = seconds_of(record.timestamp_ms)
                 instance = record.envelope.payload["instance_id"]
                 owners.setdefault(place, []).append((at_s, names.get(instance, instance)))
             elif record.event_type == "effect.requested":
