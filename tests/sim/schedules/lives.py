@@ -16,6 +16,8 @@ from tests.sim.schedules.calendar import ticks_between
 
 SLACK_MS = 10_000
 """What was due so long before the end has been dealt with."""
+CALM_MS = 30_000
+"""For so long before the end nothing befalls anybody, and nothing is left to be made up."""
 LEAST_CATCHUP_MS = 10_000
 _LONGEST_MS = 3 * 86_400_000
 
@@ -29,6 +31,7 @@ class Life:
         ticks: what was to be decided: the id of the event that says so, and the tick.
         policies: the overlap policies of these.
         missed: by event, how many ticks were too late.
+        told_ms: when its ticks were due, and when somebody told of them.
         state: the state of a fold after the last event about it.
         faults: what does not hold of its times.
     """
@@ -44,6 +47,7 @@ class Life:
     ticks: list[tuple[str, int]] = field(default_factory=list)
     policies: dict[tuple[str, int], Overlap] = field(default_factory=dict)
     missed: dict[str, int] = field(default_factory=dict)
+    told_ms: list[tuple[int, int]] = field(default_factory=list)
     state: Schedule = NONE
     faults: list[str] = field(default_factory=list)
 
@@ -54,6 +58,7 @@ class Life:
         if kind == "paused":
             if payload.get("note") == the_end and not self.paused:
                 self._left_over(event.timestamp_ms - SLACK_MS)
+                self._told_late(event.timestamp_ms)
             self.paused = True
         elif kind == "resumed" and self.paused:
             self.paused, self.dealt_ms = False, max(self.dealt_ms, event.timestamp_ms)
@@ -84,6 +89,7 @@ class Life:
                 self.faults.append(f"tick: {tick_ms} of {self.name} is too late, and was not told as such")
             else:
                 due.append(tick_ms)
+            self.told_ms.append((at_ms, now_ms))
         told = [tick_ms for tick_ms in payload["ticks"] if tick_ms > self.dealt_ms]
         if told != due:
             self.faults.append(f"tick: {self.name} was told {told} at {now_ms}, and due is {due}")
@@ -102,6 +108,13 @@ class Life:
         following = ticks_between(self.times, until_ms, until_ms + _LONGEST_MS)[:1] if found else []
         for tick_ms, next_ms in zip(found, [*found[1:], *following, None], strict=False):
             yield tick_ms, tick_ms + delay_ms(self.schedule_id, tick_ms, self.times.jitter_ms, next_ms)
+
+    def _told_late(self, end_ms: int) -> None:
+        for at_ms, now_ms in self.told_ms:
+            late_ms = now_ms - at_ms
+            # A clock that was wrong has told of some before their time.
+            if end_ms - CALM_MS < at_ms and now_ms <= end_ms and late_ms > SLACK_MS // 2:
+                self.faults.append(f"tick: one of {self.name} was told {late_ms} ms late, when all was calm")
 
     def _left_over(self, until_ms: int) -> None:
         for tick_ms, at_ms in self.due_between(self.dealt_ms, until_ms):

@@ -43,7 +43,7 @@ def read_cron_by_the_wall_clock_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cron, "_moments", lambda wall, where, by_passing_time: true_moments(wall, where, True))
 
 
-@_planted("tick", first=15)
+@_planted("tick")
 def wait_for_a_tick_that_is_dealt_with(patch: pytest.MonkeyPatch) -> None:
     """A tick that was dealt with before its append was acknowledged is waited for."""
 
