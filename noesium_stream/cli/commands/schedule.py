@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -21,6 +22,7 @@ from noesium_stream.cli.session import (
 )
 from noesium_stream.cli.spans import Span
 from noesium_stream.cli.table import table
+from noesium_stream.client.client import Client
 from noesium_stream.client.schedules import CATCHUP, ScheduleClient, ScheduleInfo
 from noesium_stream.clock import to_datetime
 from noesium_stream.errors import ConfigError
@@ -38,9 +40,21 @@ def schedule_command() -> None:
 
 
 @asynccontextmanager
-async def _schedules(log_url: str | None, *, make: bool = False) -> AsyncIterator[ScheduleClient]:
-    async with asking(log_url, "scheduler", "schedules", make=make) as (client, folder):
+async def _schedules(log_url: str | None) -> AsyncIterator[ScheduleClient]:
+    async with asking(log_url, "scheduler", "schedules") as (client, folder):
         yield ScheduleClient(client, folder=folder)
+
+
+async def _note_unknown(client: Client, agent_type: str) -> None:
+    """Say on standard error that no worker has ever run an agent type on this log; it may come later."""
+    known = await client.agent_types()
+    if agent_type not in known:
+        near = difflib.get_close_matches(agent_type, known, 1)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        note(
+            f"nobody has ever run the agent type {agent_type} on this log: "
+            f"the ticks wait until a worker of it runs.{meant}"
+        )
 
 
 @schedule_command.command("add")
@@ -104,8 +118,8 @@ async def add_command(
     Give one of --cron, --every and --at.
     """
     moment = None if at is None else _moment(at, zone)
-    async with _schedules(log_url, make=True) as schedules:
-        added = await schedules.add(
+    async with asking(log_url, "scheduler", "schedules", make=True) as (client, folder):
+        added = await ScheduleClient(client, folder=folder).add(
             name,
             agent_type,
             given,
@@ -124,6 +138,7 @@ async def add_command(
             note=remark,
         )
         _show([added], as_json=as_json)
+        await _note_unknown(client, agent_type)
 
 
 @schedule_command.command("list")

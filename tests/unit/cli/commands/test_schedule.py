@@ -37,6 +37,19 @@ def test_a_schedule_from_its_first_day_to_its_last(tmp_path: Path) -> None:
     assert [one["name"] for one in json.loads(folder.run("schedule", "list", "--json").stdout)] == ["once"]
 
 
+def test_an_agent_that_nobody_has_ever_run_is_noted_and_its_schedule_is_added(tmp_path: Path) -> None:
+    folder = Folder.with_toys(tmp_path, NOESIUM_HOME=str(tmp_path / "home"))
+    bad = folder.run("schedule", "add", "bad", "nosuchagent", "--at", "2099-01-01T10:00", "--json")
+    assert (bad.returncode, json.loads(bad.stdout)["name"]) == (OK, "bad")
+    assert "nobody has ever run the agent type nosuchagent on this log" in bad.stderr
+    folder.ok("run", "agents.echo", "hello")
+    known = folder.run("schedule", "add", "good", "echo", "--at", "2099-01-01T10:00")
+    assert known.returncode == OK
+    assert "nobody has ever run" not in known.stderr
+    typo = folder.run("schedule", "add", "typo", "ecko", "--at", "2099-01-01T10:00")
+    assert "Did you mean echo?" in typo.stderr
+
+
 def test_what_is_wrong_is_said_in_one_line_and_what_to_do(tmp_path: Path) -> None:
     folder = Folder(tmp_path, NOESIUM_HOME=str(tmp_path / "home"))
     folder.run("schedule", "add", "s", "echo", "--every", "1h")
