@@ -48,6 +48,17 @@ def make_file(path: Path) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
 
 
+def permission_advice(file: str | Path) -> str:
+    """What to do about a file that this user may not use: it names what bars the way, and whose that is."""
+    path = Path(os.path.abspath(file))
+    barred = next((folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK)), path)
+    try:
+        owner = f", which belongs to {barred.owner()}"
+    except (KeyError, OSError, NotImplementedError):  # its user has no name, it is gone, or this is Windows
+        owner = ""
+    return f"Let this user use {barred}{owner}: change its permissions (chmod, chown), or be another user."
+
+
 def private(path: str, flags: int) -> int:
     """Opener for `open`: a file that it creates has mode 600."""
     return os.open(path, flags, FILE_MODE)

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Final, NamedTuple
 
 from noesium_stream.errors import AgentLoadError, brief
+from noesium_stream.private_files import permission_advice
 from noesium_stream.shipped_agents import lend
 
 FORM: Final = (
@@ -149,7 +150,9 @@ def _meant(name: str) -> str | None:
 
 
 def _broken(name: str, error: BaseException) -> AgentLoadError:
+    hint = "Import it with python -c to see the whole traceback."
+    if isinstance(error, PermissionError) and error.filename:
+        hint = permission_advice(os.fsdecode(error.filename))
     return AgentLoadError(
-        f"The agent module {name!r} cannot be imported: {type(error).__name__}: {brief(error)}",
-        hint="Import it with python -c to see the whole traceback.",
+        f"The agent module {name!r} cannot be imported: {type(error).__name__}: {brief(error)}", hint=hint
     )

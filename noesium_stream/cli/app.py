@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -203,12 +204,19 @@ def _report(error: BaseException) -> int:
         and error.filename
         and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
     ):
-        say_error(
-            f"{error.filename!s} cannot be used: {error.strerror}.",
-            "Work where you may read and write; NOESIUM_HOME and --log name other places.",
-        )
+        what, hint = "used", "Work where you may read and write; NOESIUM_HOME and --log name other places."
+        if _is_of_a_start(error):
+            what = "executed"
+            hint = f"Let this user execute {error.filename!s}, and enter each folder above it."
+        say_error(f"{error.filename!s} cannot be {what}: {error.strerror}.", hint)
         return UNAVAILABLE
     return _unexpected_error(error)
+
+
+def _is_of_a_start(error: OSError) -> bool:
+    """Whether the error is that of a program which could not be started."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename == subprocess.__file__
 
 
 def exit_code(error: NoesiumError) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Mapping
 from types import ModuleType
@@ -12,6 +13,7 @@ from typing import Any, Final
 from noesium_stream.errors import ProjectionLoadError, brief
 from noesium_stream.event.catalogue import Catalogue
 from noesium_stream.event.standard.catalogue import standard_catalogue
+from noesium_stream.private_files import permission_advice
 from noesium_stream.projection.base import AnyProjection, BaseProjection
 from noesium_stream.projection.source_line import with_line
 
@@ -69,10 +71,13 @@ def _imported(module_name: str, name: str) -> Any:
                 f"There is no module {module_name!r}.",
                 hint=f"Give the projection as MODULE:NAME, importable from the current folder{meant}.",
             ) from error
+        hint = "Import it with python -c to see the whole traceback."
+        if isinstance(error, PermissionError) and error.filename:
+            hint = permission_advice(os.fsdecode(error.filename))
         raise ProjectionLoadError(
             f"The module {module_name!r} cannot be imported: "
             f"{type(error).__name__}: {with_line(brief(error, 500), error)}",
-            hint="Import it with python -c to see the whole traceback.",
+            hint=hint,
         ) from error
 
 

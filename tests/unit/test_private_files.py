@@ -14,7 +14,7 @@ from noesium_stream.config import load_all
 from noesium_stream.errors import LogUnavailableError
 from noesium_stream.log.broker.local import LocalBroker
 from noesium_stream.log.open import open_log
-from noesium_stream.private_files import make_file, make_folder
+from noesium_stream.private_files import make_file, make_folder, permission_advice
 from noesium_stream.projection.engine import ProjectionEngine
 from noesium_stream.projection.stored.export import export
 from noesium_stream.projection.stored.stored_projection import describe, open_stored_projection
@@ -105,6 +105,20 @@ def test_the_brokers_settings_are_their_owners_alone(tmp_path: Path, monkeypatch
 class _Java:
     def command(self, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
         return [*arguments]
+
+
+def test_the_folder_that_bars_the_way_is_named_and_else_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, barred = tmp_path / "home" / "a" / "file", tmp_path / "home"
+    file.parent.mkdir(parents=True)
+    assert permission_advice(file).startswith(
+        f"Let this user use {file}: "
+    )  # it has no owner: it is not there
+    file.touch()
+    assert f"use {file}, which belongs to {file.owner()}:" in permission_advice(file)
+    monkeypatch.setattr(os, "access", lambda path, mode: path not in (barred, file.parent))
+    assert f"use {barred}, which belongs to {barred.owner()}:" in permission_advice(file)
 
 
 def test_a_file_that_another_connection_has_locked_stays_locked(tmp_path: Path) -> None:

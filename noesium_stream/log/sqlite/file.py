@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from noesium_stream.errors import EventStoreError, LogCorruptError, LogFullError, LogUnavailableError
-from noesium_stream.private_files import make_file, make_folder
+from noesium_stream.private_files import make_file, make_folder, permission_advice
 
 APPLICATION_ID: Final = 0x6E6F6573
 """`noes`: marks the file as a log of this package."""
@@ -168,11 +169,22 @@ def translate(path: Path, error: sqlite3.Error) -> EventStoreError:
         )
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT):
         return corrupt(path, str(error))
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+    if code == sqlite3.SQLITE_READONLY:
         return LogUnavailableError(
             f"{path} cannot be written: {error}.", hint="The file and its folder have to be writable."
         )
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return LogUnavailableError(f"{path} cannot be opened: {error}.", hint=_opening_hint(path))
     return LogUnavailableError(f"{path}: {error}.", hint="The disk or the file system refused to work.")
+
+
+def _opening_hint(path: Path) -> str:
+    """What to do about a log that cannot be opened; SQLite makes two files beside one that it reads."""
+    needed = "To read a log, its file has to be readable and its folder writable."
+    for place, mode in ((path, os.R_OK), (path.parent, os.W_OK)):
+        if not os.access(place, mode):
+            return f"{permission_advice(place)} {needed}"
+    return needed
 
 
 def corrupt(path: Path, reason: str) -> LogCorruptError:

@@ -233,7 +233,10 @@ async def spawned(command: WalledCommand) -> asyncio.subprocess.Process:
             cwd="/",
         )
     except (OSError, ValueError) as error:
-        raise SandboxError(f"{command.words[0]} cannot be started: {error}.") from None
+        hint = None
+        if isinstance(error, PermissionError):
+            hint = f"Let this user execute {command.words[0]}, and enter each folder above it."
+        raise SandboxError(f"{command.words[0]} cannot be started: {error}.", hint=hint) from None
 
 
 async def released(process: asyncio.subprocess.Process, sandbox: str, limits: Limits) -> ProcessGroup | None:

@@ -42,6 +42,17 @@ def test_a_reference_has_a_module_and_perhaps_a_name(text: str, parts: tuple[str
     assert parse_reference(text) == parts
 
 
+def test_a_module_that_may_not_be_read_is_named_with_its_owner(here: Path) -> None:
+    secret = here / "secret.txt"
+    secret.touch()
+    (here / "reference_barred.py").write_text(
+        f"raise PermissionError(13, 'Permission denied', {str(secret)!r})\n"
+    )
+    with pytest.raises(AgentLoadError, match="PermissionError") as refused:
+        load_module("reference_barred")
+    assert f"Let this user use {secret}, which belongs to {secret.owner()}" in str(refused.value.hint)
+
+
 @pytest.mark.parametrize("text", ["", " ", ":graph", "triage:a:b", "triage:graph()", "triage:1"])
 def test_what_has_no_module_or_no_name_is_refused(text: str) -> None:
     with pytest.raises(AgentLoadError, match=r"names no module|is no name of a class or a graph") as refused:

@@ -226,6 +226,20 @@ def test_a_place_that_may_not_be_written_is_one_clear_error(
     assert "NOESIUM_HOME" in said[1]
 
 
+def test_a_program_that_may_not_be_executed_is_one_clear_error(
+    failing: list[BaseException], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program = tmp_path / "python"
+    program.write_text("")
+    with pytest.raises(PermissionError) as raised:
+        subprocess.run([program], check=False)
+    failing.append(raised.value)
+    assert app.run(["config"]) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"error: {program} cannot be executed: Permission denied."
+    assert f"Let this user execute {program}" in said[1]
+
+
 @pytest.mark.parametrize("command", ["run", "worker"])
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path, command: str) -> None:
     folder = Folder.with_toys(tmp_path, NOESIUM_HOME=str(tmp_path / "file" / "home"))

@@ -55,6 +55,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
+def test_a_module_that_may_not_be_read_is_named_with_its_owner(folder: Path) -> None:
+    secret = folder / "secret.txt"
+    secret.touch()
+    (folder / "breaks_here.py").write_text(
+        f"raise PermissionError(13, 'Permission denied', {str(secret)!r})\n"
+    )
+    hint = str(refused("breaks_here:Sums").hint)
+    assert f"Let this user use {secret}, which belongs to {secret.owner()}" in hint
+
+
 def refused(reference: str) -> ProjectionLoadError:
     with pytest.raises(ProjectionLoadError) as raised:
         load_projection(reference)
