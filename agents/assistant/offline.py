@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agents.assistant.sentences import Ask, Forget, Remember, UseTool, content_words, request_of, share, slug
+from agents.assistant.requests import Explain, Recall, Request, Unclear, requests_of
+from agents.assistant.sentences import (
+    Ask,
+    Forget,
+    Remember,
+    UseTool,
+    content_words,
+    request_of,
+    share,
+    slug,
+)
 from noesium_stream.agent import Dialogue, Reply, UserMessage
 from noesium_stream.clock import to_datetime
+from noesium_stream.event.rules.labels import shortened
 from noesium_stream.kernel import current_step
-from noesium_stream.memory import MemoryItem
+from noesium_stream.memory import MemoryFilter, MemoryItem
 
 SEARCHED: Final = 10
 """Facts that a question looks at."""
@@ -19,6 +31,25 @@ _ENOUGH: Final = 0.5
 """The share of a question's words that a fact or a passage must have."""
 _QUOTE: Final = 500
 _MAX_SENTENCE: Final = 500
+_MAX_LISTED: Final = 50
+_MAX_VALUE: Final = 200
+_MAX_UNCLEAR: Final = 80
+
+_ABOUT: Final = {
+    "abilities": (
+        "I remember what you tell me, and find it again: remember that …, my … is …, I live in …, forget … "
+        "I write TEXT to FILE, read FILE and list files. /help lists the commands of this terminal."
+    ),
+    "reminders": (
+        "I cannot remind you: I speak only when I am spoken to. noesium schedule starts a run at a time of "
+        "your choice: noesium schedule --help."
+    ),
+    "forgetting": (
+        "I forget one thing at a time, and have forgotten nothing now: say forget and its name, as in forget "
+        "my name, or /forget KEY. What do you know about me? lists all. On a command line: noesium memory "
+        "forget KEY --scope user:{user}, and noesium erase user:{user} for the person as a whole."
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +64,47 @@ class Offline:
 
     async def answer(self, message: UserMessage, dialogue: Dialogue) -> Reply:
         """The answer to a message; raises what memory and tools raise."""
-        request = request_of(message.text)
-        if isinstance(request, Remember):
-            return await self._remember(request, message, dialogue)
-        if isinstance(request, Forget):
-            return await self._forget(request, dialogue)
-        if isinstance(request, UseTool):
-            return await self._use(request)
-        return await self._find(request, dialogue)
+        replies = [
+            await self._answer_to(request, message, dialogue) for request in self._requests(message.text)
+        ]
+        sources = [source for reply in replies for source in reply.sources]
+        return Reply("\n".join(reply.text for reply in replies), sources)
+
+    def _requests(self, text: str) -> Sequence[Request]:
+        return requests_of(text)
+
+    async def _answer_to(self, request: Request, message: UserMessage, dialogue: Dialogue) -> Reply:
+        match request:
+            case Remember():
+                return await self._remember(request, message, dialogue)
+            case Forget():
+                return await self._forget(request, dialogue)
+            case UseTool():
+                return await self._use(request)
+            case Recall():
+                return await self._list(dialogue)
+            case Explain():
+                return Reply(_ABOUT[request.about].format(user=dialogue.user))
+            case Unclear():
+                said = shortened(request.text, _MAX_UNCLEAR)
+                unknown = f"I do not understand “{said}” without a model. /help says what I can do."
+                return await self._find(Ask(request.text), dialogue, unknown)
+            case Ask():
+                return await self._find(request, dialogue, self._unknown)
+
+    @property
+    def _unknown(self) -> str:
+        where = "neither from you nor from the documents" if self.has_documents else "yet"
+        return f"I do not know that {where}. Tell me: remember that …"
+
+    async def _list(self, dialogue: Dialogue) -> Reply:
+        items = await dialogue.user_memory.query(MemoryFilter(limit=_MAX_LISTED + 1))
+        if not items:
+            return Reply("I remember nothing of you yet. Tell me: remember that …")
+        lines = [f"{item.key} = {_value(item.value)}" for item in items[:_MAX_LISTED]]
+        if len(items) > _MAX_LISTED:
+            lines.append(f"That is the first {_MAX_LISTED}; /memory WORDS finds others.")
+        return Reply("\n".join(lines), [f"memory:{item.id}" for item in items[:_MAX_LISTED]])
 
     async def _remember(self, fact: Remember, message: UserMessage, dialogue: Dialogue) -> Reply:
         memory = dialogue.user_memory
@@ -68,7 +132,7 @@ class Offline:
         result = await current_step().tool(request.name, **request.arguments)
         return Reply(_shown(request, result), [f"tool:{request.name}"])
 
-    async def _find(self, question: Ask, dialogue: Dialogue) -> Reply:
+    async def _find(self, question: Ask, dialogue: Dialogue, unknown: str) -> Reply:
         known = await self._known(question, dialogue)
         if known:
             lines = [f"{told(item)} {reason(item, dialogue.user)}" for item in known[:_SHOWN]]
@@ -77,8 +141,7 @@ class Offline:
         if passages:
             quotes = [f"{_cut(one['text'])}\n  ({_place(one)})" for one in passages]
             return Reply("\n\n".join(quotes), [f"document:{_place(one)}" for one in passages])
-        where = "neither from you nor from the documents" if self.has_documents else "yet"
-        return Reply(f"I do not know that {where}. Tell me: remember that …")
+        return Reply(unknown)
 
     async def _known(self, question: Ask, dialogue: Dialogue) -> list[MemoryItem]:
         """What is remembered about a question, best first."""
@@ -101,6 +164,13 @@ class Offline:
         return [one for one in found if share(words, f"{one['heading']} {one['text']}") >= _ENOUGH][:2]
 
 
+class FirstOffline(Offline):
+    """Answers of version 1.0.0, which takes each message for one request."""
+
+    def _requests(self, text: str) -> Sequence[Request]:
+        return [request_of(text)]
+
+
 def told(item: MemoryItem) -> str:
     """A fact as a sentence."""
     sentence = (item.metadata or {}).get("told")
@@ -116,6 +186,10 @@ def reason(item: MemoryItem, user: str) -> str:
     said = (item.metadata or {}).get("said")
     words = f": “{said}”" if isinstance(said, str) else ""
     return f"({who} told me, {moment} UTC{words})"
+
+
+def _value(value: object) -> str:
+    return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _MAX_VALUE)
 
 
 def _words(key: str) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 MAX_KEY: Final = 80
 """Characters of a key that is made of words."""
-_MAX_PARSED: Final = 2_000
+MAX_PARSED: Final = 2_000
 """Characters of a sentence that is taken apart; a longer one is a note, or a question."""
 
 _REMEMBER: Final = re.compile(r"(?:please )?(?:remember|note|keep in mind)\b(?: that\b|:)? (.+)", re.I | re.S)
@@ -83,9 +83,9 @@ class Ask:
 
 def request_of(text: str) -> Remember | Forget | UseTool | Ask:
     """What a message asks for."""
-    said = " ".join(text.split()) if len(text) <= _MAX_PARSED else text.strip()
+    said = " ".join(text.split()) if len(text) <= MAX_PARSED else text.strip()
     plain = said.rstrip(".! ")
-    if len(said) > _MAX_PARSED:
+    if len(said) > MAX_PARSED:
         return Remember(_note_key(said), said, said) if _REMEMBER.match(said) else Ask(said)
     tool = _tool_in(plain)
     if tool is not None:
@@ -93,13 +93,23 @@ def request_of(text: str) -> Remember | Forget | UseTool | Ask:
     found = _FORGET.fullmatch(plain)
     if found is not None:
         return Forget(found[1].rstrip("?"))
-    found = _REMEMBER.fullmatch(plain)
-    if found is not None:
-        rest = found[1].strip()
+    rest = noted_in(plain)
+    if rest is not None:
         return fact_of(rest) or _of_subject(rest) or Remember(_note_key(rest), rest, f"{_capital(rest)}.")
-    if plain.endswith("?") or _ASKS.match(plain):
+    if is_question(plain):
         return Ask(said, _asked_key(plain.rstrip("? ")))
     return fact_of(plain) or Ask(said)
+
+
+def is_question(plain: str) -> bool:
+    """Whether a sentence ends or begins as a question."""
+    return plain.endswith("?") or _ASKS.match(plain) is not None
+
+
+def noted_in(plain: str) -> str | None:
+    """What is to be remembered by a sentence that says so; None: it does not."""
+    found = _REMEMBER.fullmatch(plain)
+    return None if found is None else found[1].strip()
 
 
 def fact_of(sentence: str) -> Remember | None:

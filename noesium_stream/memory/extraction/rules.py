@@ -11,20 +11,14 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Final
 
+from noesium_stream.memory.extraction.clauses import clauses, spans, without_opening
 from noesium_stream.memory.extraction.turn import MAX_VALUE, Extracted, Kind, Turn
 
 MAX_SENTENCE: Final = 400
 """Characters of a sentence that is looked at."""
-MAX_SENTENCES: Final = 200
-"""Sentences of one turn that are looked at."""
 
-_SENTENCE: Final = re.compile(r"[^.!?;\n]+(?:\.(?=\w)[^.!?;\n]+)*[.!?;\n]?")
-_CLAUSE: Final = re.compile(r"[, ](?:and|but|also) (?=(?:i|i'm|i’m|my) )", re.I)
 _SPACE: Final = re.compile(r"\s+")
 _WORD: Final = re.compile(r"[a-z0-9]+")
-_OPENING: Final = re.compile(
-    r"^(?:(?:and|but|also|well|yes|no|ok|okay|hi|hello|actually|please)[, ] ?){0,3}", re.I
-)
 _I_AM: Final = "(?:i am|i'm|i’m)"
 _FIXED: Final[Sequence[tuple[str, Kind, str]]] = (
     (r"my name is ([^,]+)(?:,.*)?", "fact", "name"),
@@ -74,14 +68,12 @@ class RuleExtractor:
 
 def sentences(text: str) -> Iterator[str]:
     """The clauses of a text's sentences that are no questions, without what opens and ends them."""
-    for number, match in enumerate(_SENTENCE.finditer(text)):
-        if number >= MAX_SENTENCES:
-            return
-        sentence = match.group()
+    for begin, end in spans(text):
+        sentence = text[begin:end]
         if len(sentence) > MAX_SENTENCE or sentence.endswith("?"):
             continue
-        for clause in _CLAUSE.split(_SPACE.sub(" ", sentence)):
-            yield _OPENING.sub("", clause.strip(" .,!;"))
+        for clause in clauses(_SPACE.sub(" ", sentence)):
+            yield without_opening(clause)
 
 
 def found_in(sentence: str, turn: int) -> Iterator[Extracted]:

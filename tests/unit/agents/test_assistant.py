@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from agents.assistant import Assistant, AssistantOptions
+from agents.assistant.agent import FirstAssistant
+from agents.assistant.requests import Explain, Recall, Unclear, requests_of
 from agents.assistant.sentences import (
     Ask,
     Forget,
@@ -20,6 +23,7 @@ from agents.assistant.sentences import (
     share,
     slug,
 )
+from noesium_stream import Client, Worker
 from noesium_stream.client.conversation import Conversation
 from noesium_stream.clock import SystemClock
 from noesium_stream.llm import ModelParameters
@@ -80,6 +84,82 @@ def test_no_sentence_takes_long_or_has_a_key_that_memory_refuses(text: str) -> N
     assert 0 < len(slug(text)) <= 80
 
 
+@pytest.mark.parametrize(
+    ("said", "facts"),
+    [
+        (
+            "My name is Bob. I live in Oslo and I like tea.",
+            {"name": "Bob", "live_in": "Oslo", "like.tea": "tea"},
+        ),
+        ("I live in Oslo, and my cat is called Tom", {"live_in": "Oslo", "cat": "called Tom"}),
+        ("I live in Oslo, I like tea", {"live_in": "Oslo", "like.tea": "tea"}),
+        ("My name is Bob\nI like tea", {"name": "Bob", "like.tea": "tea"}),
+        ("remember that my car is red; my bike is blue", {"car": "red", "bike": "blue"}),
+        ("remember that my car is red and my bike is blue.", {"car": "red", "bike": "blue"}),
+        ("Remember that the cat is in. The key is under the mat.", {"cat": "in", "key": "under the mat"}),
+        ("Hello! My name is Bob. Nice to meet you.", {"name": "Bob"}),
+        ("And I moved to Rome", {"live_in": "Rome"}),
+        ("I'm allergic to nuts.", {"allergy.nuts": "allergic nuts"}),
+        ("I like bread and butter", {"like.bread_and_butter": "bread and butter"}),
+        ("I like my dog and my cat", {"like.my_dog_and_my_cat": "my dog and my cat"}),
+        ("my address is 5 St. John's Rd.", {"address": "5 St. John's Rd"}),
+        ("my address is 5 St. John's Rd. I like tea", {"address": "5 St. John's Rd", "like.tea": "tea"}),
+        ("I like Dr. Who", {"like.dr_who": "Dr. Who"}),
+        ("my dog is Rex. He is brown.", {"dog": "Rex. He is brown"}),
+        ("remember that the code is 12. Press the bell first", {"code": "12. Press the bell first"}),
+    ],
+)
+def test_each_statement_of_a_message_is_a_fact_and_no_value_is_torn(said: str, facts: dict[str, str]) -> None:
+    found = requests_of(said)
+    assert {one.key: one.value for one in found if isinstance(one, Remember)} == facts
+    assert len(found) == len(facts)
+
+
+@pytest.mark.parametrize(
+    ("said", "requests"),
+    [
+        ("My dog is Rex. Where is it?", [Remember("dog", "Rex", "Your dog is Rex."), Ask("Where is it?")]),
+        ("Where is it, and I like tea, is that so?", [Ask("Where is it, and I like tea, is that so?")]),
+        (
+            "Write a. I like tea to b.txt",
+            [UseTool("write_file", {"path": "b.txt", "text": "a. I like tea\n"})],
+        ),
+        ("Forget my name. Forget my dog.", [Forget("my name"), Forget("my dog")]),
+        ("What do you know about me?", [Recall()]),
+        ("what do you know", [Recall()]),
+        ("What do you know about Oslo?", [Ask("What do you know about Oslo?")]),
+        ("What can you do?", [Explain("abilities")]),
+        ("Remind me tomorrow at nine to call Bob.", [Explain("reminders")]),
+        ("Can you remind me where my keys are?", [Ask("Can you remind me where my keys are?")]),
+        ("Please forget everything you know about me!", [Explain("forgetting")]),
+        ("forget everything about the moon", [Forget("the moon")]),
+        ("hello", [Unclear("hello")]),
+        ("The sky is blue", [Unclear("The sky is blue")]),
+        ("...", [Unclear("...")]),
+    ],
+)
+def test_each_request_of_a_message_is_one(said: str, requests: list[Any]) -> None:
+    assert requests_of(said) == requests
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my a is b and " * 140,
+        "i like a, " * 200,
+        "a. " * 600,
+        "the a is b. " * 160,
+        "?" * 2_000,
+        "\n" * 9,
+        "",
+    ],
+)
+def test_no_message_takes_long_to_take_apart(text: str) -> None:
+    begun = time.perf_counter()
+    assert requests_of(text)
+    assert time.perf_counter() - begun < 2
+
+
 def test_words_that_say_nothing_do_not_count() -> None:
     assert content_words("Where have you put the parcels?") == content_words("put parcel")
     assert share(content_words("Where is the parcel?"), "the parcel is in the shed") == 1
@@ -123,6 +203,66 @@ async def test_it_remembers_finds_corrects_and_forgets_and_says_why() -> None:
         assert (await ask(other, "Who am I?")).startswith("Your name is Bob.")
         stranger = await rehearsal.client.start_conversation("assistant", user="eve")
         assert (await ask(stranger, "Who am I?")).startswith("I do not know that yet.")
+
+
+async def test_what_it_does_not_understand_it_says_and_what_it_knows_it_lists() -> None:
+    async with assistant() as rehearsal:
+        talk = await rehearsal.client.start_conversation("assistant", user=USER)
+        assert (await ask(talk, "What do you know about me?")).startswith("I remember nothing of you yet.")
+        told = await ask(talk, "My name is Ada. I live in Oslo, and I like tea.")
+        assert told.splitlines() == [
+            "I will remember: Your name is Ada.",
+            "I will remember: You live in Oslo.",
+            "I will remember: You like tea.",
+        ]
+        assert len(talk.view.turns[-1].sources) == 3
+        assert (await ask(talk, "where do I live?")).startswith("You live in Oslo. (")
+        listed = "like.tea = tea\nlive_in = Oslo\nname = Ada"
+        assert await ask(talk, "what do you know about me?") == listed
+        assert "noesium erase user:ada" in await ask(talk, "forget everything")
+        assert await ask(talk, "what do you know?") == listed
+        assert "noesium schedule" in await ask(talk, "Remind me tomorrow at nine to call Bob.")
+        assert "remember that …" in await ask(talk, "What can you do?")
+        assert (
+            await ask(talk, "thanks")
+            == "I do not understand “thanks” without a model. /help says what I can do."
+        )
+        for number in range(60):
+            await rehearsal.client.memory(f"user:{USER}").write(f"n{number:02}", "x" * 300)
+        lines = (await ask(talk, "what do you know?")).splitlines()
+        assert len(lines) == 51
+        assert max(map(len, lines)) < 300
+        assert lines[-1] == "That is the first 50; /memory WORDS finds others."
+
+
+class ShortFirst(FirstAssistant):
+    """Version 1.0.0 with short segments."""
+
+    segment_steps = 4
+
+
+class Short(Assistant):
+    """The newest version with short segments."""
+
+    segment_steps = 4
+
+
+@pytest.mark.parametrize("messages", [["hello"], ["My name is Ada. I like tea."] * 5])
+async def test_a_conversation_of_the_first_version_goes_on_with_the_newest(
+    tmp_path: Path, messages: list[str]
+) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    async with Client(url, agent_id=USER) as client:
+        async with Worker(client.log, [ShortFirst], home=tmp_path / "first"):
+            talk = await client.start_conversation("assistant", user=USER)
+            first = [await ask(talk, message) for message in messages]
+        async with Worker(client.log, [Short], home=tmp_path / "newest"):
+            told = await ask(talk, "My name is Bob. I like tea.")
+            assert len(told.splitlines()) == 2
+            assert [turn.answer for turn in talk.view.turns] == [*first, told]
+            await talk.undo()
+            info = await talk.run.info()
+            assert info.agent_version == "1.1.0"
 
 
 async def test_what_comes_from_a_retracted_message_is_not_known_any_more() -> None:
