@@ -106,7 +106,7 @@ def test_lines_of_a_pipe_wait_for_each_other_and_answers_alone_are_the_output(fo
     assert out.splitlines()[:4] == ["Ada", "ordered tea", "Bob", "You are Ada."]
     assert "Taken back, with all that was remembered because of it: call Bob" in err
     assert "There is no /nonsense." in err
-    assert "/why ID | WORDS" in out
+    assert "/why ID|KEY|WORDS" in out
     listed = json.loads(folder.ok("chat", "clerk", "--list", "--json", "--as", "ada"))
     assert [one["about"] for one in listed] == ["ada"]
     assert folder.ok("chat", "clerk", "--list", "--as", "bob") == ""
