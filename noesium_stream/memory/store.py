@@ -166,6 +166,9 @@ class MemoryStore:
 
     async def _catch_up(self, log: EventLog) -> None:
         layout = await log.layout()
+        known = self._topics()
+        if known and known.isdisjoint(layout):
+            self._start_over(f"{self.path} is the memory of a log that was here before: it is discarded.")
         facts = log.topology.events(FACTS)
         for topic, shape in sorted(layout.items()):
             if topic == facts or log.topology.kind(topic) is TopicKind.JOURNAL:
@@ -198,6 +201,11 @@ class MemoryStore:
             await asyncio.to_thread(self._advance, topic, topic_id, ends)
         else:
             self._looked[self.identity(), topic, topic_id] = {**looked, **ends}
+
+    def _topics(self) -> set[str]:
+        """The topics that were folded."""
+        with self.reading() as db:
+            return {topic for (topic,) in db.execute("SELECT DISTINCT topic FROM cursor")}
 
     def _cursors(self, topic: str, topic_id: str, until: Mapping[int, int]) -> dict[int, int] | None:
         """The next offset of each partition; None: the file is of another log."""

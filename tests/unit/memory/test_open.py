@@ -109,6 +109,21 @@ async def test_what_a_killed_process_has_left_goes_with_the_next_log_in_memory(
     await log.close()
 
 
+async def test_a_log_that_was_deleted_leaves_nothing_to_the_one_made_in_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    for city in ("Paris", None):
+        log = await open_log(f"sqlite:///{path}")
+        remembered = memory(log, tmp_path)
+        if city is not None:
+            await remembered.write("city", city)
+        assert await remembered.recall("city") == city
+        assert await remembered.search("paris") == [] or city is not None
+        remembered.close()
+        await log.close()
+        for file in tmp_path.glob("log.db*"):
+            file.unlink()
+
+
 async def test_another_log_keeps_its_file(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/log.db"
     log = await open_log(url)
