@@ -73,7 +73,7 @@ def test_what_the_operator_has_mistyped_is_told_at_once(folder: Path, own: str) 
 
 
 def test_a_file_of_the_operator_that_is_no_database_is_told_at_once_with_what_to_do(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"notes\.txt' is no SQLite file") as told:
+    with pytest.raises(ConfigError, match="is no SQLite file") as told:
         Databases(str(folder / "notes.txt"), folder, folder / "home").check()
     assert told.value.hint is not None
 
