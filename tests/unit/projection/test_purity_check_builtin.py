@@ -113,10 +113,12 @@ def test_envelopes_of_one_run_fold_without_a_log(name: str, tmp_path: Path) -> N
     codec: StateCodec[Any] = StateCodec(projection)
     for path in HISTORIES:
         records = records_of(read_history(path), 0)
-        wanted = projection.event_types or ()
-        state = projection.fold(r.envelope for r in records if r.event_type in wanted)
+        told = [record for record in records if record.event_type in (projection.event_types or ())]
+        of_run = [record for record in told if record.event_type != "memory.written"]  # has rows of its own
+        state = projection.fold(record.envelope for record in of_run)
         rows = rows_after(name, records, tmp_path / f"{path.name}.state", [])
-        assert rows == {(b"s" + records[0].key.encode()).hex(): codec.encode(state).hex()}
+        assert rows.pop((b"s" + records[0].key.encode()).hex()) == codec.encode(state).hex()
+        assert bool(rows) == (len(of_run) < len(told))
 
 
 def test_the_rows_are_the_same_under_every_hash_seed(tmp_path: Path) -> None:
