@@ -95,8 +95,9 @@ def test_ctrl_c_leaves_the_conversation_on_the_log_and_says_how_to_go_on(folder:
         terminal.interrupt()
         assert terminal.end() == INTERRUPTED
         assert "Go on with: noesium chat clerk --resume" in terminal.text
-    out, _ = said(folder, "who", more=("--resume",))
-    assert out.splitlines()[-1] == "You are Ada."
+    out, err = said(folder, "who", more=("--resume",))
+    assert out == "You are Ada.\n"
+    assert "1> call Ada\n   Ada\n" in err
 
 
 def test_lines_of_a_pipe_wait_for_each_other_and_answers_alone_are_the_output(folder: Folder) -> None:

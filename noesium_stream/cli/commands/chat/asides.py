@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from noesium_stream.cli.output import json_text, note, out, shorten
@@ -78,13 +78,15 @@ async def print_why(memory: MemoryManager, conversation: Conversation, what: str
         note("Nothing that is remembered, and no answer of this conversation, has these words.")
 
 
-def print_history(turns: Sequence[ConversationTurn], limit: int | None = None) -> None:
+def print_history(
+    turns: Sequence[ConversationTurn], limit: int | None = None, show: Callable[[str], None] = out
+) -> None:
     """Print turns: all of them, or the last ones."""
     for turn in turns if limit is None else turns[-limit:]:
         mark = "  (taken back)" if turn.undone else ""
-        out(escaped(f"{turn.number}> {shorten(turn.said, 1_000)}{mark}"))
+        show(escaped(f"{turn.number}> {shorten(turn.said, 1_000)}{mark}"))
         for line in turn.answer.splitlines():
-            out(escaped(f"   {line}"))
+            show(escaped(f"   {line}"))
 
 
 def _facts(memory: MemoryManager, what: str) -> list[Fact]:

@@ -132,7 +132,7 @@ class Talk:
         """Show where an earlier process was: what waits for an answer, of the agent or of the person."""
         view = self._conversation.view
         if view.turns:
-            asides.print_history(view.live, limit=3)
+            asides.print_history(view.live, limit=3, show=note)
         self._open.update(view.waiting)
         for event in view.waiting.values():
             value = event.payload.get("value")
