@@ -22,6 +22,7 @@ pytest_plugins = [
     "tests.support.quick",
     "tests.support.kafka",
     "tests.support.backends",
+    "tests.support.patience",
 ]
 
 # A shell starts background jobs with Ctrl-C ignored, and who ignores it passes that on: processes under test

@@ -25,6 +25,8 @@ from tests.support.events import counted
 from tests.support.reading import PATIENCE_S, eventually, numbers, stored
 from tests.support.teller import Relay, Teller
 
+pytestmark = pytest.mark.usefixtures("no_piece_lost")
+
 
 async def take(run: Run, number: int | None = None, cursor: str | None = None) -> list[Piece]:
     """The next pieces; None: all until the run has ended."""

@@ -17,6 +17,7 @@ from noesium_stream.event.standard import Capability
 from noesium_stream.kernel import current_step
 from noesium_stream.log import open_log
 from noesium_stream.worker import Worker
+from tests.support.patience import lose_no_piece
 
 _OBJECT = {"type": "object"}
 
@@ -93,6 +94,7 @@ class Relay(BaseGraphicAgent):
 
 
 async def _main(url: str, home: str) -> None:
+    lose_no_piece()
     log = await open_log(url)
     async with Worker(log, [Teller], home=Path(home)) as worker:
         print("ready", flush=True)

@@ -110,33 +110,32 @@ class PieceArrivals:
         self._listeners: set[Listener] = set()
         self._of_run: defaultdict[str, set[Listener]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
-        self._next: dict[int, int] = {}
+        self._next: dict[int, int] | None = None
+        self._asked = asyncio.Event()
         self._read = asyncio.Event()
-        self._opening = asyncio.Lock()
         self._closing: asyncio.TimerHandle | None = None
         self._told = False
 
     async def open(self, listener: Listener) -> None:
         """Follow the topic for this listener too; returns when nothing that is written from now on is missed.
 
-        A log that cannot be read gives no pieces, and no error.
+        A log that has not said where it ends for `CATCH_UP_S` is waited for no longer, and gives no error:
+        the pieces until it does are missed.
         """
         self._listeners.add(listener)
         if self._closing is not None:
             self._closing.cancel()
             self._closing = None
-        async with self._opening:
-            if self._task is not None and not self._task.done():
-                return
-            try:
-                async with asyncio.timeout(CATCH_UP_S):
-                    self._next = dict(await stream_ends(self._log))
-            except (NoesiumError, TimeoutError) as error:
-                self._say(error)
-                return
+        if self._task is None or self._task.done() or self._task.cancelling():
+            self._next, self._asked = None, asyncio.Event()
             # Not in the context of the node that calls: the task outlives it.
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._follow(), name="noesium arriving pieces", context=Context())
+        try:
+            async with asyncio.timeout(CATCH_UP_S):
+                await self._asked.wait()
+        except TimeoutError as error:
+            self._say(error)
 
     def move(self, listener: Listener, old: str | None, new: str) -> None:
         """Give a listener the records of another run."""
@@ -154,13 +153,13 @@ class PieceArrivals:
 
     async def catch_up(self, run_id: str) -> None:
         """Return when all that the topic has of a run now was given out, after `CATCH_UP_S` at last."""
-        if self._task is None or self._task.done():
+        if self._task is None or self._task.done() or self._next is None:
             return
         with suppress(TimeoutError, NoesiumError):
             async with asyncio.timeout(CATCH_UP_S):
                 ends = await self._log.end(self._log.topology.stream)
                 partition = partition_of(run_id, len(ends))
-                while self._next.get(partition, 0) < ends[partition]:
+                while self._next is not None and self._next.get(partition, 0) < ends[partition]:
                     await self._read.wait()
 
     async def close(self) -> None:
@@ -185,22 +184,25 @@ class PieceArrivals:
     async def _follow(self) -> None:
         while True:
             try:
-                await self._read_on()
-            except (LogTruncatedError, TopicNotFoundError) as error:
-                self._say(error)
-                await asyncio.sleep(_PAUSE_S)
-                with suppress(NoesiumError):  # then the next reading fails, too
+                if self._next is None:
                     self._next = dict(await stream_ends(self._log))
+                    self._asked.set()
+                await self._read_on(self._next)
+            except (LogTruncatedError, TopicNotFoundError) as error:
+                self._next = None
+                self._say(error)
             except NoesiumError as error:
                 self._say(error)
-                await asyncio.sleep(_PAUSE_S)
+            self._asked.set()
+            await asyncio.sleep(_PAUSE_S)
 
-    async def _read_on(self) -> None:
-        source = self._log.read_batches(self._log.topology.stream, self._next, types=(PIECE,))
+    async def _read_on(self, next_: dict[int, int]) -> None:
+        """Give out what is written from `next_` on, and note there what was."""
+        source = self._log.read_batches(self._log.topology.stream, next_, types=(PIECE,))
         try:
             async for batch in source:
                 for record in batch:
-                    self._next[record.partition] = record.offset + 1
+                    next_[record.partition] = record.offset + 1
                     for listener in self._of_run.get(record.key, ()):
                         listener.take(record)
                 read, self._read = self._read, asyncio.Event()

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from a2a.types import SubscribeToTaskRequest
 
 from noesium_stream.client import Client
 from tests.support.a2a import Place, after, message, seen
 from tests.support.teller import Teller
+
+pytestmark = pytest.mark.usefixtures("no_piece_lost")
 
 WORDS = ["in ", "the ", "beginning ", "was ", "the ", "log"]
 

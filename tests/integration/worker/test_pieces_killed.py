@@ -16,6 +16,8 @@ from tests.support.processes import Program
 from tests.support.reading import PATIENCE_S, eventually
 from tests.support.teller import Relay
 
+pytestmark = pytest.mark.usefixtures("no_piece_lost")
+
 
 async def read(run: Run, into: list[Piece]) -> None:
     async with aclosing(run.pieces()) as pieces:

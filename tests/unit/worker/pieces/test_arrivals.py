@@ -28,6 +28,8 @@ class Failing:
     def __init__(self, inner: EventLog) -> None:
         self.inner = inner
         self.end_fails = False
+        self.answers = asyncio.Event()
+        self.answers.set()
         self.reads_to_fail = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -36,6 +38,7 @@ class Failing:
     async def end(self, topic: str) -> dict[int, int]:
         if self.end_fails:
             raise AWAY
+        await self.answers.wait()
         return await self.inner.end(topic)
 
     async def read_batches(self, *args: Any, **options: Any) -> AsyncIterator[Sequence[Record]]:
@@ -102,6 +105,42 @@ async def test_reading_goes_on_when_the_log_answers_again(monkeypatch: pytest.Mo
             found = [await listener.next(), await listener.next()]
         assert [piece.data for piece in found] == [0, 1]
         assert len(lines) == 1
+
+
+async def test_a_log_that_answers_late_gives_what_is_written_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrivals_module, "CATCH_UP_S", 0.001)
+    async with failing() as (log, arrivals, lines):
+        log.answers.clear()
+        listener = await listening(arrivals)
+        assert lines == ["pieces of called runs may be lost, the answers are not: no answer"]
+        following = asyncio.create_task(listener.next())
+        log.answers.set()
+
+        async def heard() -> bool:
+            await log.append_each([event(log, 0)])
+            return following.done()
+
+        await eventually(heard)
+        assert following.result().data == 0
+
+
+async def test_a_listener_that_comes_while_the_reading_ends_begins_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrivals_module, "LINGER_S", 0.0)
+    async with failing() as (log, arrivals, _):
+        first = await listening(arrivals)
+        first.close()
+        for _ in range(2):
+            await asyncio.sleep(
+                0
+            )  # the timer, in the second turn, has cancelled a task that has not ended yet
+        second = await listening(arrivals)
+        await log.append_each([event(log, 0)])
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await second.next()).data == 0
 
 
 async def test_only_the_expected_agent_and_run_are_heard() -> None:
