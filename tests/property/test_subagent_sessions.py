@@ -14,6 +14,7 @@ from noesium_stream.subagent.lifecycle import Answer, Request, State
 from noesium_stream.subagent.sessions import Limits, Sessions
 from tests.support.fake_subagent import FakeWorld
 from tests.support.hand_clock import HandClock
+from tests.support.reading import PATIENCE_S
 
 MOVES = st.lists(
     st.tuples(
@@ -105,7 +106,7 @@ async def played(moves: list[tuple[str, int]], places: int, waiting: int, *, sto
         ends = [call.result() for call in play.calls if not call.cancelled()]
         answered = {end for end in ends if end.startswith("r")}
         assert answered <= {request for one in play.world.made for request in one.asked}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await play.sessions.stop()
         for call in play.calls:
             call.cancel()  # as a worker does with its runs; one may be in a pause

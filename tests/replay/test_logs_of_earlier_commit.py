@@ -31,12 +31,11 @@ from tests.data.earlier_log import describe, nodes
 from tests.data.earlier_log.agents import AGENTS, OTHER_VERSIONS
 from tests.support.invariants import broken_copies, broken_runs, fenced_writers, read_book, torn_commits
 from tests.support.kafka import KafkaServer, remove_topics
-from tests.support.reading import eventually, stored
+from tests.support.reading import PATIENCE_S, eventually, stored
 from tests.support.recorded_kafka import read_recorded, write_again
 
 DATA = Path(describe.__file__).parent
 NAMESPACE = "earlierlog001"
-PATIENCE_S = 60.0
 MOST_BYTES = 1 << 28
 REFUSED = "019c0000-0000-7000-8000-00000000000a"
 """The run whose command became a dead letter: it never begins, and never ends."""

@@ -71,13 +71,13 @@ class KafkaServer:
         """Produce a record as a foreign program would."""
         producer = Producer({"bootstrap.servers": self.bootstrap})
         producer.produce(topic, value, key, partition, headers=list(headers))
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
 
 def remove_topics(bootstrap: str, containing: str) -> None:
     """Remove the topics of a broker whose names contain a text, and wait until they are gone."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})  # it tells how it is let go of
-    names = [name for name in admin.list_topics(timeout=10).topics if containing in name]
+    names = [name for name in admin.list_topics(timeout=PATIENCE_S).topics if containing in name]
     for gone in admin.delete_topics(names).values() if names else ():
         gone.result(PATIENCE_S)
 

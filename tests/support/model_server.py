@@ -29,6 +29,7 @@ from tests.support.model_wire import (
     openai_whole,
     refusal_body,
 )
+from tests.support.reading import PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -271,13 +272,13 @@ def model_server(script: Iterable[Scripted] = (), delay_s: float = 0) -> Iterato
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    if not ready.wait(10):
+    if not ready.wait(PATIENCE_S):
         raise RuntimeError("the server of models does not listen")
     try:
         yield server
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(PATIENCE_S)
 
 
 async def _main() -> None:

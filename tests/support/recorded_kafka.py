@@ -22,9 +22,9 @@ import zstandard
 from confluent_kafka import Producer
 
 from noesium_stream.log import EventLog
+from tests.support.reading import PATIENCE_S
 
 _MOST_BYTES = 1 << 28
-_WAIT_S = 30.0
 
 
 class RecordedMessage(NamedTuple):
@@ -103,19 +103,19 @@ def _write(topics: Sequence[RecordedTopic], ids: Mapping[bytes, bytes], bootstra
     ]
     writer = {"bootstrap.servers": bootstrap, "transactional.id": f"again.{topics[0].name}"}
     producer = Producer(writer)
-    producer.init_transactions(_WAIT_S)
+    producer.init_transactions(PATIENCE_S)
     for together in zip_longest(*(batches for _, batches, _ in parts)):
         producer.begin_transaction()
         for (name, _, _), batch in zip(parts, together, strict=True):
             for message in batch or ():
                 produce(producer, name, message)
-        producer.commit_transaction(_WAIT_S)
-    Producer(writer).init_transactions(_WAIT_S)  # returns when all markers are written
+        producer.commit_transaction(PATIENCE_S)
+    Producer(writer).init_transactions(PATIENCE_S)  # returns when all markers are written
     plain = Producer({"bootstrap.servers": bootstrap})
     for name, _, rest in parts:
         for message in rest:
             produce(plain, name, message)
-    assert plain.flush(_WAIT_S) == 0
+    assert plain.flush(PATIENCE_S) == 0
     assert wrong == []
 
 

@@ -15,9 +15,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from tests.support.command import Folder, Running
 from tests.support.kafka import KafkaServer
-from tests.support.reading import eventually
-
-WAIT_S = 60
+from tests.support.reading import PATIENCE_S, eventually
 
 CLERK = '''
 from pathlib import Path
@@ -86,7 +84,7 @@ async def asked(runs: list[Run]) -> None:
     async def all_have() -> bool:
         return all([[one.status for one in await run.approvals()] == ["open"] for run in runs])
 
-    await eventually(all_have, WAIT_S)
+    await eventually(all_have, PATIENCE_S)
 
 
 async def starts(log: EventLog, topic: str) -> Counter[str]:
@@ -135,13 +133,13 @@ async def scenario(folder: Folder, log: EventLog, client: Client, doomed: Runnin
     for run in (*old[1:4], *new[1:4]):
         await run.approve()
     for n, (before, after) in enumerate(zip(old[:4], new[:4], strict=True)):
-        assert await before.result(WAIT_S) == {"question": f"old {n}", "answer": f"approve old {n}"}
-        assert await after.result(WAIT_S) == {"question": f"new {n}", "answer": f"approve new {n}"}
+        assert await before.result(PATIENCE_S) == {"question": f"old {n}", "answer": f"approve old {n}"}
+        assert await after.result(PATIENCE_S) == {"question": f"new {n}", "answer": f"approve new {n}"}
     for run in (old[4], new[4]):
         with pytest.raises(RunCancelledError):
-            await run.result(WAIT_S)
+            await run.result(PATIENCE_S)
     late = await start(client, "new 0", keyed=True)
-    assert await late.result(WAIT_S) == {"question": "new 0", "answer": "approve new 0"}
+    assert await late.result(PATIENCE_S) == {"question": "new 0", "answer": "approve new 0"}
     paid = Counter((folder.path / "paid.txt").read_text().splitlines())
     assert paid == Counter([*(f"old {n}" for n in range(4)), *(f"new {n}" for n in range(4))])
     first, second = log.topology.journal("clerk"), log.topology.journal("clerk", 2)

@@ -15,6 +15,7 @@ import pytest
 from noesium_stream.log.broker.local import free_port
 from tests.support.command import Folder, Running
 from tests.support.kafka import KafkaServer
+from tests.support.reading import PATIENCE_S
 
 ECHO = "agents.echo"
 
@@ -31,7 +32,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 def ready(port: int) -> dict[str, Any]:
     """What `/readyz` says; nothing while nobody listens."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE_S) as answer:
             return dict(json.load(answer))
     except urllib.error.HTTPError as error:
         return dict(json.load(error))

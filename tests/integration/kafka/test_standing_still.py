@@ -46,11 +46,11 @@ async def test_a_member_that_has_not_polled_for_too_long_joins_its_group_again(
             return not await log.members("group")
 
         may_go_on.clear()
-        await eventually(left, 60)
+        await eventually(left)
         await log.append([counted(0, "k")])
         may_go_on.set()
         done = subscription._done  # type: ignore[attr-defined]  # KafkaSubscription's
-        await eventually(lambda: member.records or done.done(), 60)
+        await eventually(lambda: member.records or done.done())
         assert not done.done()
         assert member.revoked, "it was told that it had lost the partition"
         assert len(member.assigned) == 2

@@ -100,7 +100,7 @@ async def count(log: EventLog, numbers: range) -> None:
 async def sums(tail: Tail, at_least: int) -> dict[str, list[int]]:
     """The totals by key, in their order, as soon as there are so many in all."""
     found: dict[str, list[int]] = {key: [] for key in KEYS}
-    for record in await tail.has(at_least, 90):
+    for record in await tail.has(at_least):
         event = record.envelope
         found[str(event.partition_key)].append(event.payload["total"])
     return found

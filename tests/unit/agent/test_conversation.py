@@ -16,6 +16,7 @@ from noesium_stream.clock import SystemClock
 from noesium_stream.errors import ConfigError, EventValidationError, ModelOutageError, RunFailedError
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.testing import Rehearsal
+from tests.support.reading import PATIENCE_S
 from tests.support.talking import ORDERS, Clerk, talk
 
 USER = "ada"
@@ -55,7 +56,7 @@ async def test_a_conversation_goes_from_turn_to_turn_and_takes_one_back() -> Non
         assert item.sources == (f"event:{first.message_id}",)
         assert first.sources == (f"memory:{item.id}",)
         await conversation.close()
-        result = await conversation.run.result(timeout=10)
+        result = await conversation.run.result(timeout=PATIENCE_S)
         assert [turn["said"] for turn in result["turns"]] == [
             said for _, said, _, undone in EXPECTED if not undone
         ]
@@ -190,7 +191,7 @@ async def test_a_model_that_fails_ends_the_turn_and_a_bug_the_run() -> None:
         assert not (await conversation.process_user_message("a")).failed
         await conversation.say("break")
         with pytest.raises(RunFailedError, match="a bug"):
-            await conversation.run.result(timeout=10)
+            await conversation.run.result(timeout=PATIENCE_S)
 
 
 async def test_what_is_no_message_is_refused_and_the_conversation_goes_on() -> None:

@@ -23,6 +23,7 @@ from noesium_stream.testing import Rehearsal
 from noesium_stream.tool import Mode, tool
 from noesium_stream.tool.skill import Skill, SkillRun, SkillStep, SkillToolkit, skill_of
 from noesium_stream.worker import Worker
+from tests.support.reading import PATIENCE_S
 from tests.support.skill_folders import EXAMPLE
 
 made: Counter[str] = Counter()
@@ -185,9 +186,11 @@ async def test_any_agent_calls_it_as_a_capability(tmp_path: Path) -> None:
         Worker(log, [agent_of(BRIEF), caller_of(call, "caller")], home=tmp_path),
         Client(log) as client,
     ):
-        assert (await (await client.start("caller", {"topic": "rain"})).result(10))["text"] == {"text": LONG}
+        assert (await (await client.start("caller", {"topic": "rain"})).result(PATIENCE_S))["text"] == {
+            "text": LONG
+        }
         with pytest.raises(RunFailedError, match="topic"):
-            await (await client.start("caller", {"topic": 1})).result(10)
+            await (await client.start("caller", {"topic": 1})).result(PATIENCE_S)
     await log.close()
 
 

@@ -26,6 +26,7 @@ from noesium_stream.clock import VirtualClock
 from noesium_stream.event.domain_event import root_event
 from noesium_stream.event.standard import AgentRecovered, AgentUnavailable, ToolRegistered
 from noesium_stream.event.trust.policy import Policy
+from tests.support.reading import PATIENCE_S
 
 A, B = AgentRef("a", "worker-a"), AgentRef("b", "worker-b")
 
@@ -76,7 +77,7 @@ async def test_who_gives_up_waiting_leaves_nothing_behind(log: EventLog) -> None
             await registry.changed(after=registry.offset)
     await asyncio.sleep(0)
     left = {task for task in asyncio.all_tasks() - before if not task.done()}
-    await asyncio.wait(left, timeout=5) if left else None
+    await asyncio.wait(left, timeout=PATIENCE_S) if left else None
     assert {task for task in left if not task.done()} == set()
 
 

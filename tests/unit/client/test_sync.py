@@ -34,10 +34,10 @@ def served(tmp_path: Path) -> object:
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(PATIENCE_S)
     yield url
     stop.set()
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 

@@ -127,9 +127,12 @@ async def test_the_process_of_a_worker_is_tuned_on_demand(handlers: bool, object
         assert gc.get_threshold() == (objects, OLDER, OLDER)
         assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
         at_once, released = threading.Barrier(61), threading.Event()
-        waiting = [asyncio.to_thread(lambda: (at_once.wait(20), released.wait(20))) for _ in range(60)]
+        waiting = [
+            asyncio.to_thread(lambda: (at_once.wait(PATIENCE_S), released.wait(PATIENCE_S)))
+            for _ in range(60)
+        ]
         ended = asyncio.gather(*waiting)
-        await asyncio.to_thread(at_once.wait, 20)  # all of them have a thread
+        await asyncio.to_thread(at_once.wait, PATIENCE_S)  # all of them have a thread
         released.set()
         await ended
     finally:

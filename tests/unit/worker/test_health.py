@@ -15,13 +15,14 @@ from noesium_stream.cli.commands.worker import _address
 from noesium_stream.clock import VirtualClock
 from noesium_stream.errors import ConfigError
 from noesium_stream.worker.health import CONNECTION_S, MAX_CONNECTIONS, Health, HealthServer
+from tests.support.reading import PATIENCE_S
 
 ANYWHERE = ("127.0.0.1", 0)
 
 
 def get(url: str) -> tuple[int, Any]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -63,7 +64,7 @@ async def test_other_paths_say_which_there_are() -> None:
 
 
 def connected(server: HealthServer, request: bytes = b"") -> socket.socket:
-    idle = socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=10)
+    idle = socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=PATIENCE_S)
     idle.sendall(request)
     return idle
 

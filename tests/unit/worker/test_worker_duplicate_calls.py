@@ -21,11 +21,10 @@ from noesium_stream.log.port import EventLog
 from noesium_stream.log.record import Record
 from noesium_stream.worker import Worker
 from tests.support.effects import reached
-from tests.support.reading import stored
+from tests.support.reading import PATIENCE_S, stored
 
 ASKED, ANSWERED = "tool.invocation.requested", "tool.invocation.completed"
 PRICES = {"bread": 3, "oil": 9, "salt": 1}
-WAIT_S = 20
 
 
 class Basket(TypedDict, total=False):
@@ -94,7 +93,7 @@ async def of_run(log: EventLog, topic: str, run: Run) -> list[Record]:
 
 async def all_dealt_with(client: Client) -> None:
     """Return when the shop has dealt with what lies in its inbox by now: another call lies behind that."""
-    await (await client.start("buyer", {"item": "salt"})).result(timeout=WAIT_S)
+    await (await client.start("buyer", {"item": "salt"})).result(timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same event", "another event"])
@@ -104,7 +103,7 @@ async def test_a_call_that_comes_again_is_made_once_and_has_the_first_answer(
 ) -> None:
     prices, other = Prices(), Prices()
     other.go.set()
-    async with asyncio.timeout(4 * WAIT_S), Client(log) as client:
+    async with asyncio.timeout(4 * PATIENCE_S), Client(log) as client:
         async with worker(log, tmp_path, prices.shop()):
             pass  # the shop is known
         async with worker(log, tmp_path / "buyer", Buyer):
@@ -117,7 +116,7 @@ async def test_a_call_that_comes_again_is_made_once_and_has_the_first_answer(
                 if when == "it runs":
                     await log.append([again(asked, same=same)])
                 prices.go.set()
-                assert (await run.result(timeout=WAIT_S))["price"] == PRICES["bread"]
+                assert (await run.result(timeout=PATIENCE_S))["price"] == PRICES["bread"]
                 if when == "it has ended":
                     await log.append([again(asked, same=same)])
                 await all_dealt_with(client)
@@ -127,7 +126,7 @@ async def test_a_call_that_comes_again_is_made_once_and_has_the_first_answer(
                     await all_dealt_with(client)
         child = await client.get_run(asked.payload["run_id"])
         # Who asks for the run again sees what the first one was answered.
-        assert await child.result(timeout=WAIT_S) == PRICES["bread"]
+        assert await child.result(timeout=PATIENCE_S) == PRICES["bread"]
     assert prices.asked + other.asked == {"bread": 1, "salt": prices.asked["salt"] + other.asked["salt"]}
     inbox, journal = log.topology.inbox("buyer"), log.topology.journal("buyer")
     [answer] = [record for record in await of_run(log, inbox, run) if record.event_type == ANSWERED]
@@ -144,7 +143,7 @@ async def test_a_caller_that_is_started_twice_by_its_key_calls_once_and_both_hav
 ) -> None:
     prices = Prices()
     async with (
-        asyncio.timeout(4 * WAIT_S),
+        asyncio.timeout(4 * PATIENCE_S),
         Client(log) as client,
         worker(log, tmp_path, prices.shop()),
         worker(log, tmp_path, Buyer),
@@ -153,11 +152,11 @@ async def test_a_caller_that_is_started_twice_by_its_key_calls_once_and_both_hav
         await prices.called.wait()
         second = await client.start("buyer", {"item": "oil"}, idempotency_key="order-1")
         prices.go.set()
-        assert (await first.result(timeout=WAIT_S))["price"] == PRICES["bread"]
+        assert (await first.result(timeout=PATIENCE_S))["price"] == PRICES["bread"]
         third = await client.start("buyer", {"item": "oil"}, idempotency_key="order-1")
         await all_dealt_with(client)
         for one in (second, third):
-            assert (await one.result(timeout=WAIT_S))["price"] == PRICES["bread"]
+            assert (await one.result(timeout=PATIENCE_S))["price"] == PRICES["bread"]
     assert prices.asked == {"bread": 1, "salt": 1}
     types = Counter(record.event_type for record in await of_run(log, log.topology.inbox("buyer"), first))
     assert types == {"run.requested": 3, ANSWERED: 1}

@@ -327,7 +327,7 @@ async def test_what_a_node_leaves_behind_does_nothing_after_the_run_has_ended(
         with pytest.raises(RunCancelledError):
             await run.result(timeout=PATIENCE_S)
         gate.set()
-        await asyncio.wait(left, timeout=10)
+        await asyncio.wait(left, timeout=PATIENCE_S)
     assert "The node node0 has ended" in str(left[0].exception())
     assert not outside
 

@@ -29,8 +29,6 @@ from tests.support.reading import PATIENCE_S, eventually
 from tests.support.sample_agents import Asker, Echo
 from tests.support.stores import inject
 
-WAIT_S = 20
-
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,8 +109,8 @@ async def test_new_runs_go_to_the_new_generation_and_old_ones_end_where_they_are
         new = await client.start("listener", {"name": "new", "words": 2})
         await asyncio.gather(*(run.signal("word", n) for run in (new,) for n in (1, 2)))
         await old.signal("word", 2)
-        assert (await old.result(WAIT_S))["heard"] == [1, 2]
-        assert (await new.result(WAIT_S))["heard"] == [1, 2]
+        assert (await old.result(PATIENCE_S))["heard"] == [1, 2]
+        assert (await new.result(PATIENCE_S))["heard"] == [1, 2]
         assert await journal_of(old) == log.topology.journal("listener")
         assert await journal_of(new) == log.topology.journal("listener", 2)
         assert {info.run_id for info in await client.list_runs()} == {old.id, new.id}
@@ -126,7 +124,7 @@ async def test_a_command_that_comes_again_after_the_growth_meets_the_run_of_befo
     async with worker(log, tmp_path), Client(log) as client:
         asked = {"name": "ended", "words": 0}
         ended = await client.start("listener", asked, idempotency_key="ended")
-        await ended.result(WAIT_S)
+        await ended.result(PATIENCE_S)
         open_ = await client.start("listener", {"name": "open", "words": 1}, idempotency_key="open")
         await started(open_)
         await client.grow("listener", 5)
@@ -136,12 +134,12 @@ async def test_a_command_that_comes_again_after_the_growth_meets_the_run_of_befo
         ]
         assert [run.id for run in again] == [ended.id, open_.id] * 2
         later = await client.start("listener", {"name": "later", "words": 0}, idempotency_key="later")
-        assert await later.result(WAIT_S) == {"name": "later", "heard": []}
+        assert await later.result(PATIENCE_S) == {"name": "later", "heard": []}
         twice = await client.start("listener", {"name": "twice", "words": 9}, idempotency_key="later")
-        assert (await twice.result(WAIT_S))["name"] == "later"
-        assert (await again[0].result(WAIT_S))["name"] == "ended"
+        assert (await twice.result(PATIENCE_S))["name"] == "later"
+        assert (await again[0].result(PATIENCE_S))["name"] == "ended"
         await open_.signal("word", "go")
-        assert (await again[1].result(WAIT_S))["name"] == "open"
+        assert (await again[1].result(PATIENCE_S))["name"] == "open"
         assert await journal_of(open_) == log.topology.journal("listener")
         assert await journal_of(later) == log.topology.journal("listener", 2)
 
@@ -174,14 +172,14 @@ async def test_a_deferred_command_that_comes_again_after_the_growth_is_executed_
             await eventually(lambda: deferred(2))
             await run.signal("word", 1)
         async with Worker(log, [newer], home=tmp_path):
-            assert (await run.result(WAIT_S))["heard"] == [1]
+            assert (await run.result(PATIENCE_S))["heard"] == [1]
 
             async def both_handed_on() -> bool:
                 return (await forwarded(log)).count(run.id) >= 3
 
             await eventually(both_handed_on)
             last = await client.start("listener", {"name": "last", "words": 0}, idempotency_key="last")
-            await last.result(WAIT_S)
+            await last.result(PATIENCE_S)
     assert Listener.bodies.begun.count("twice") == 1
     types = [record.event_type async for record in run.records(follow=False)]
     assert (types.count("run.requested"), types.count("run.started")) == (1, 1)
@@ -191,7 +189,7 @@ async def test_what_waits_is_handed_on_with_what_was_sent_to_it_since(log: Event
     async with Client(log) as client:
         async with worker(log, tmp_path, concurrency=1):
             first = await client.start("listener", {"name": "first", "words": 0})
-            await first.result(WAIT_S)
+            await first.result(PATIENCE_S)
         waiting = [
             await client.start("listener", {"name": f"{n}", "words": 3}, idempotency_key=f"{n}")
             for n in range(20)
@@ -205,7 +203,7 @@ async def test_what_waits_is_handed_on_with_what_was_sent_to_it_since(log: Event
             for run in waiting:
                 await run.signal("word", 3)
             for run in waiting:
-                assert (await run.result(WAIT_S))["heard"] == [1, 2, 3]
+                assert (await run.result(PATIENCE_S))["heard"] == [1, 2, 3]
         places = {await journal_of(run) for run in waiting}
     assert log.topology.journal("listener", 2) in places
     assert sorted(Listener.bodies.begun) == sorted(["first", *(f"{n}" for n in range(20))])
@@ -215,7 +213,7 @@ async def test_what_cannot_be_read_holds_up_no_run_of_the_next_generation(
     log: EventLog, tmp_path: Path
 ) -> None:
     async with Client(log) as client, worker(log, tmp_path):
-        await (await client.start("listener", {"name": "first", "words": 0})).result(WAIT_S)
+        await (await client.start("listener", {"name": "first", "words": 0})).result(PATIENCE_S)
         await client.grow("listener", 5)
         run = await client.start("listener", {"name": "new", "words": 2})
         await started(run)
@@ -226,7 +224,7 @@ async def test_what_cannot_be_read_holds_up_no_run_of_the_next_generation(
         prepared = Prepared(inbox, -1, run.id, header_text(sent.envelope), (), unknown)
         await inject(log, prepared, partition=sent.partition)
         await run.signal("word", 2)
-        assert (await run.result(WAIT_S))["heard"] == [1, 2]
+        assert (await run.result(PATIENCE_S))["heard"] == [1, 2]
         journal = log.topology.journal("listener")
         found = log.read(journal, {}, until=await log.end(journal), types=("request.parked",))
         assert [record.envelope.payload["run_id"] async for record in found] == [run.id]
@@ -267,7 +265,7 @@ async def test_commands_that_wait_for_a_slot_do_not_wait_for_the_old_generation(
         await eventually(handed_on)
         go_on.set()
         for run in runs:
-            assert (await run.result(WAIT_S))["done"] is True
+            assert (await run.result(PATIENCE_S))["done"] is True
         assert sorted(begun) == [f"{n}" for n in range(9)]
 
 
@@ -309,14 +307,14 @@ async def test_news_of_a_growth_that_nobody_has_begun_is_a_dead_letter(
 async def test_who_has_not_heard_of_the_growth_is_served_all_the_same(log: EventLog, tmp_path: Path) -> None:
     async with worker(log, tmp_path), Client(log) as client, Client(log) as operator:
         early = await client.start("listener", {"name": "early", "words": 0})
-        await early.result(WAIT_S)
+        await early.result(PATIENCE_S)
         await operator.grow("listener", 5)
         late = await client.start("listener", {"name": "late", "words": 2})
-        waits = asyncio.create_task(late.result(WAIT_S))
+        waits = asyncio.create_task(late.result(PATIENCE_S))
         await late.signal("word", 1)
         await late.signal("word", 2)
         assert (await waits)["heard"] == [1, 2]
-        assert (await late.result(WAIT_S))["heard"] == [1, 2]
+        assert (await late.result(PATIENCE_S))["heard"] == [1, 2]
         assert await journal_of(late) == log.topology.journal("listener", 2)
         assert await forwarded(log) == [late.id] * 3
 
@@ -326,7 +324,7 @@ async def test_a_run_that_was_not_there_yet_is_followed_to_where_it_was_handed_o
 ) -> None:
     async with Client(log) as client:
         run = await client.start("listener", {"name": "it", "words": 0}, idempotency_key="it")
-        waits = asyncio.create_task(client.run_handle("listener", run.id).result(WAIT_S))
+        waits = asyncio.create_task(client.run_handle("listener", run.id).result(PATIENCE_S))
         await asyncio.sleep(0)
         await client.grow("listener", 5)
         await client.grow("listener", 7)
@@ -343,14 +341,14 @@ async def test_a_partition_whose_inbox_has_lost_the_news_learns_of_the_growth(
     async with Client(log) as client:
         async with worker(log, tmp_path):
             first = await client.start("listener", {"name": "first", "words": 0})
-            await first.result(WAIT_S)
+            await first.result(PATIENCE_S)
         await client.grow("listener", 5)
         inbox = log.topology.inbox("listener")
         await log.truncate(inbox, await log.end(inbox))
         new = await client.start("listener", {"name": "new", "words": 1})
         await new.signal("word", 1)
         async with worker(log, tmp_path):
-            assert (await new.result(WAIT_S))["heard"] == [1]
+            assert (await new.result(PATIENCE_S))["heard"] == [1]
         assert await forwarded(log) == [new.id]
 
 
@@ -361,15 +359,15 @@ async def test_the_next_owner_has_the_growth_from_the_state_of_the_last_one(
     async with Client(log) as client:
         async with worker(log, tmp_path, keep_state=True):
             first = await client.start("listener", {"name": "first", "words": 0}, idempotency_key="first")
-            await first.result(WAIT_S)
+            await first.result(PATIENCE_S)
             await client.grow("listener", 5)
             second = await client.start("listener", {"name": "second", "words": 0}, idempotency_key="second")
-            await second.result(WAIT_S)
+            await second.result(PATIENCE_S)
         async with worker(log, tmp_path, keep_state=True, progress=said.append) as process:
             third = await client.start("listener", {"name": "third", "words": 0}, idempotency_key="third")
-            await third.result(WAIT_S)
+            await third.result(PATIENCE_S)
             again = await client.start("listener", {"name": "again", "words": 0}, idempotency_key="first")
-            assert (await again.result(WAIT_S))["name"] == "first"
+            assert (await again.result(PATIENCE_S))["name"] == "first"
 
             def known() -> list[object]:
                 owners = process.tenures()
@@ -385,7 +383,7 @@ async def test_an_agent_that_grows_is_called_and_calls_as_before(log: EventLog, 
     Echo.bodies.clear()
     async with Client(log) as client, Worker(log, [Echo, Asker], home=tmp_path):
         before = await client.start("asker", {"words": ["a"]})
-        await before.result(WAIT_S)
+        await before.result(PATIENCE_S)
         await client.grow("echo", 3)
         await client.grow("asker", 4)
         runs = [
@@ -393,7 +391,7 @@ async def test_an_agent_that_grows_is_called_and_calls_as_before(log: EventLog, 
         ]
         runs += [await client.start("asker", {"words": [f"{n}", "x"]}) for n in range(6)]
         for n, run in enumerate(runs):
-            assert (await run.result(WAIT_S))["replies"] == [f"{n % 6}", "X"]
+            assert (await run.result(PATIENCE_S))["replies"] == [f"{n % 6}", "X"]
             assert await journal_of(run) == log.topology.journal("asker", 2)
     assert Echo.bodies["echo x"] == 12
 
@@ -431,12 +429,12 @@ async def test_a_worker_that_dies_while_it_hands_on_hands_on_once(tmp_path: Path
                 await runs[2].signal("word", 1)
                 await again[3].signal("word", 1)
                 for run in again:
-                    await run.result(WAIT_S)
+                    await run.result(PATIENCE_S)
 
             if not await life.live(all_of_it):
                 async with worker(log, home, keep_state=True):
                     await all_of_it_again(client, asked)
-            heard = [(await run.result(WAIT_S))["heard"] for run in await _asked(client, asked)]
+            heard = [(await run.result(PATIENCE_S))["heard"] for run in await _asked(client, asked)]
             assert heard[0] == []
             assert heard[1][:1] == [1]
             assert await begun(log) == 4, dies_at
@@ -452,7 +450,7 @@ async def all_of_it_again(client: Client, asked: list[tuple[str, int]]) -> None:
     for run, (_, words) in zip(await _asked(client, [*asked, ("d", 1)]), [*asked, ("d", 1)], strict=True):
         for n in range(words):
             await run.signal("word", n + 1)
-        await run.result(WAIT_S)
+        await run.result(PATIENCE_S)
 
 
 async def _asked(client: Client, names: list[tuple[str, int]]) -> list[Run]:

@@ -19,7 +19,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.testing import AutoClock
 from noesium_stream.worker import Worker
-from tests.support.reading import eventually, stored
+from tests.support.reading import PATIENCE_S, eventually, stored
 
 HOUR_MS = 3_600_000
 RULES = """
@@ -126,7 +126,7 @@ async def test_people_are_told_reminded_and_followed_by_the_next_and_at_the_end_
 ) -> None:
     async with office.worker():
         run = await office.client.start("clerk", {"cents": 9_000})
-        await run.result(30)
+        await run.result(PATIENCE_S)
         await eventually(office.case_ended)
     assert await office.asked() == [
         ("ada", 1, False, 0),
@@ -152,7 +152,7 @@ async def test_a_worker_that_comes_a_week_later_goes_on_and_tells_nobody_twice(o
     told = len(await office.asked())
     office.clock.advance(7 * 86_400)
     async with office.worker():
-        await run.result(30)
+        await run.result(PATIENCE_S)
         await eventually(office.case_ended)
     asked = await office.asked()
     assert [one[:2] for one in asked] == [
@@ -172,7 +172,7 @@ async def test_people_are_asked_about_a_run_of_a_later_generation(office: Office
     async with AsyncExitStack() as stack:
         if is_there:
             await stack.enter_async_context(office.worker())
-            await (await office.client.start("clerk", {"cents": 9_000})).result(30)
+            await (await office.client.start("clerk", {"cents": 9_000})).result(PATIENCE_S)
         else:
             home = office.folder / "before"
             async with Worker(office.log, [Clerk], home=home, clock=office.clock):
@@ -192,7 +192,7 @@ async def test_about_a_question_that_is_answered_nobody_is_asked(office: Office)
     async with Worker(office.log, [Clerk], home=office.folder / "clerk", clock=office.clock):
         await eventually(run.approvals)
         await run.approve(by="ada")
-        assert (await run.result(30))["answer"] is True
+        assert (await run.result(PATIENCE_S))["answer"] is True
     async with office.worker():
         await eventually(office.case_ended)
     assert await answered(run) == ("answered", True, "ada")

@@ -16,6 +16,7 @@ from noesium_stream.errors import LogTruncatedError, LogUnavailableError
 from noesium_stream.event import DomainEvent
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
+from tests.support.reading import PATIENCE_S
 
 
 class Counted(DomainEvent, event_type="things.counted"):
@@ -94,7 +95,7 @@ async def place() -> AsyncIterator[Place]:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0)
 

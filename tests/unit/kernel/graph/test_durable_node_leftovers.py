@@ -46,7 +46,7 @@ async def test_any_number_of_sync_nodes_may_wait_for_sync_effects_at_once(tmp_pa
 
     def node(state: State) -> dict[str, Any]:
         step = current_step()
-        together.wait(20)
+        together.wait(PATIENCE_S)
         return {
             "items": [step.run_sync(step.effect("double", lambda n: n * 2, state["n"], effect_class=PURE))]
         }
@@ -65,7 +65,7 @@ async def test_any_number_of_sync_nodes_may_call_a_graph_with_sync_nodes_at_once
     together = threading.Barrier(MANY)
 
     def node(state: State) -> dict[str, Any]:
-        together.wait(20)
+        together.wait(PATIENCE_S)
         return {"items": called.invoke({"n": state["n"], "items": []})["items"]}
 
     make_room_for_threads()  # as the command line does
@@ -145,7 +145,7 @@ async def test_a_sync_node_that_goes_on_after_its_sibling_failed_does_nothing_mo
     def goes_on(state: State) -> None:
         step = current_step()
         loop.call_soon_threadsafe(at_work.set)
-        may_go_on.wait(20)
+        may_go_on.wait(PATIENCE_S)
         calls: dict[str, Callable[[], Any]] = {
             "effect": lambda: step.run_sync(
                 step.effect("pay", lambda: done.append("paid"), effect_class=PURE)
@@ -205,7 +205,7 @@ async def test_a_sync_node_that_ran_out_of_time_is_tried_again_and_the_first_doe
         step, attempt = current_step(), len(entered) + 1
         entered.append(attempt)
         if attempt == 1:
-            second.wait(20)
+            second.wait(PATIENCE_S)
             error = None
             try:
                 step.run_sync(step.effect("pay", lambda: called.append(1)))
@@ -236,7 +236,7 @@ async def test_an_effect_that_outlived_its_attempt_tells_the_next_one_what_came_
 
     def pay() -> str:
         called.append("pay")
-        may_end.wait(20)
+        may_end.wait(PATIENCE_S)
         return "receipt"
 
     @kernel_node(timeout=timedelta(milliseconds=50))

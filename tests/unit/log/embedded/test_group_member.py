@@ -123,7 +123,7 @@ async def test_who_leaves_keeps_its_lease_until_it_has_let_go_also_where_the_log
         return {}
 
     async def on_revoked(tps: frozenset[TopicPartition]) -> None:
-        await eventually(lambda: table.beats > 1, timeout_s=5)
+        await eventually(lambda: table.beats > 1)
         let_go.append(table.beats)
 
     async def handle(records: Sequence[Record]) -> None: ...

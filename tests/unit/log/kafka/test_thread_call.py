@@ -28,14 +28,14 @@ async def test_who_is_cancelled_says_so_and_waits_for_its_end(fails: bool) -> No
 
     def commit() -> None:
         begun.set()
-        may_end.wait(10)
+        may_end.wait(PATIENCE_S)
         said.append("ended")
         if fails:
             raise ValueError("heard by nobody")
 
     with ThreadPoolExecutor(1) as executor:
         call = asyncio.create_task(to_its_end(executor, commit, told.set))
-        await asyncio.to_thread(begun.wait, 10)
+        await asyncio.to_thread(begun.wait, PATIENCE_S)
         call.cancel()
         await told.wait()
         call.cancel()  # and again

@@ -392,7 +392,7 @@ async def test_a_worker_that_ends_does_not_wait_for_a_log_that_is_full(
     await worker.__aenter__()
     await tried.wait()
     closing = asyncio.create_task(worker.close())
-    done, _ = await asyncio.wait((closing,), timeout=10)
+    done, _ = await asyncio.wait((closing,), timeout=PATIENCE_S)
     full = False
     await closing
     assert done, "it was waited for"

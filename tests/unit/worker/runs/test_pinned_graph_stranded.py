@@ -21,8 +21,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from noesium_stream.worker import Worker
 from noesium_stream.worker.runs.pinned_graph import leave
-
-PATIENCE_S = 20
+from tests.support.reading import PATIENCE_S
 
 
 class State(TypedDict, total=False):

@@ -477,7 +477,7 @@ async def test_a_member_that_is_closed_while_it_is_given_a_partition_has_let_go_
 
     def given(client: Client) -> None:
         joining.set()
-        assert may_be_given.wait(10)
+        assert may_be_given.wait(PATIENCE_S)
         client.change("on_assign")
 
     monkeypatch.setattr(kafka_group, "Consumer", Late)
@@ -494,7 +494,7 @@ async def test_a_member_that_is_closed_while_it_is_given_a_partition_has_let_go_
         released.extend(tps)
 
     member = _member(handler, on_revoked=on_revoked)
-    await asyncio.to_thread(joining.wait, 10)
+    await asyncio.to_thread(joining.wait, PATIENCE_S)
     closing = asyncio.create_task(member.close())
     await asyncio.sleep(0)
     may_be_given.set()
