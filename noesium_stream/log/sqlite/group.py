@@ -1,8 +1,8 @@
 """Consumer groups of the SQLite backend: tables with leases, shared by processes.
 
 A member renews its lease every `BEAT_S`. If it has not for `LEASE_S`, any other member drops it, and its
-partitions are free (`leases` says how clocks count). So it is at once when its process has died (`alive`).
-Every change increments the group's generation, which the other members watch.
+partitions are free (`leases` says how clocks and standstills count). So it is at once when its process has
+died (`alive`). Every change increments the group's generation, which the other members watch.
 
 No clock protects the log. A partition's epoch rises with each taking, and a writer's with each opening; the
 transaction that writes compares them. A member that is dropped while it lives, because a clock was set, loses

@@ -11,6 +11,8 @@ monotonic clock:
    renews it within that time.
  - A lease that was seen to be renewed belongs to a member that lives, whatever its clock says. It lasts one
    length from then, or until its end, if that is sooner and not past.
+ - Between two looks at most half a length passes. When more has, the judging member stood still, perhaps
+   with all others: they wait together while one of them commits to a slow disk, and its lease is the older.
 
 A member whose own clock is ahead may drop a live one when it sees its lease for the first time, never again.
 That is a handover like any other: the partition's epoch rises, offsets and tenures of the dropped member are
@@ -33,6 +35,7 @@ class LeaseWatch:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
+        self._looked_s: float | None = None
 
     def expired(
         self, leases: Iterable[tuple[str, int]], now_ms: int, monotonic_s: float, length_s: float
@@ -46,6 +49,9 @@ class LeaseWatch:
             length_s: the length of a lease, in seconds.
         """
         before, self._seen = self._seen, {}
+        looked_s = monotonic_s if self._looked_s is None else self._looked_s
+        still_s = max(0.0, monotonic_s - looked_s - length_s / 2)
+        self._looked_s = monotonic_s
         late = []
         for member, lease_ms in leases:
             seen = before.get(member)
@@ -54,6 +60,8 @@ class LeaseWatch:
                 if left_s < 0 and seen is not None:
                     left_s = length_s
                 seen = _Seen(lease_ms, monotonic_s + min(left_s, length_s))
+            else:
+                seen = seen._replace(ends_s=seen.ends_s + still_s)
             self._seen[member] = seen
             if seen.ends_s < monotonic_s:
                 late.append(member)

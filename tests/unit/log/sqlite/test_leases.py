@@ -53,6 +53,13 @@ class Machine:
         for clock in self.clocks:
             clock.advance(seconds)
 
+    async def lapse(self, watcher: Coordinator) -> None:
+        """A lease passes while the watcher, who alone is alive, beats."""
+        for _ in range(round(LEASE_S / BEAT_S)):
+            self.advance(BEAT_S)
+            await watcher.beat()
+        self.advance(0.1)
+
     async def close(self) -> None:
         for log in self._logs:
             await log.close()
@@ -72,7 +79,7 @@ async def test_a_dead_owner_whose_clock_was_an_hour_ahead_is_replaced_after_one_
     assert TP in (await dead.poll()).held
     heir = await machine.member("heir")
     assert TP not in (await heir.poll()).held, "it may live"
-    machine.advance(LEASE_S + 0.1)
+    await machine.lapse(heir)
     plan = await heir.poll()
     assert TP in plan.held
     assert plan.held[TP].epoch == 2, "the dead one is fenced, should it come back"
@@ -106,7 +113,7 @@ async def test_a_clock_that_is_set_back_takes_no_partition_from_a_member_that_li
         machine.advance(BEAT_S)
         await owner.beat()
     await other.beat()
-    machine.advance(LEASE_S + 0.1)
+    await machine.lapse(other)
     await other.beat()
     assert not owner.holds(held), "it has died since"
 
@@ -125,6 +132,25 @@ async def test_a_clock_that_is_set_forward_takes_no_partition_from_a_member_that
         assert owner.holds(held)
         machine.advance(BEAT_S)
         await owner.beat()
+
+
+async def test_a_machine_that_stood_still_takes_no_partition_from_a_member_that_lives(
+    machine: Machine,
+) -> None:
+    """All wait for the lock while one commits to a disk that takes a minute for it."""
+    owner, other = await machine.member("owner"), await machine.member("other")
+    held = (await owner.poll()).held
+    await other.poll()
+    for _ in range(3):
+        machine.advance(60)
+        await other.beat()
+        assert owner.holds(held)
+        machine.advance(BEAT_S)
+        await owner.beat()
+        await other.beat()
+    machine.advance(60)
+    await machine.lapse(other)
+    assert not owner.holds(held), "it has died meanwhile"
 
 
 async def test_a_member_whose_clock_is_ahead_takes_a_live_partition_only_by_fencing_its_owner(
