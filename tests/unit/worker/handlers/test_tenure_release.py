@@ -25,6 +25,7 @@ from noesium_stream.worker import Worker
 from noesium_stream.worker.handlers import tenure as handling
 from noesium_stream.worker.handlers.events import Handling
 from noesium_stream.worker.handlers.tenure import HandlerOwner, HandlerTenure
+from noesium_stream.worker.ownership import owner as ownership
 from tests.support.handlers import Sold, Watcher, handler_owner, sell
 from tests.support.reading import PATIENCE_S, stored
 
@@ -56,6 +57,12 @@ class Writers:
         writer.commit, writer.close = committing, closing  # type: ignore[method-assign]
         self.open.add(writer)
         return writer
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition is taken when `take` returns, however slow the machine is."""
+    monkeypatch.setattr(ownership, "TAKING_S", PATIENCE_S)
 
 
 @pytest.fixture

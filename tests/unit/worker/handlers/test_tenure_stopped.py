@@ -21,6 +21,7 @@ from noesium_stream.projection.fold.partition_fold import PartitionFold
 from noesium_stream.worker.handlers import catch_up as handling_past
 from noesium_stream.worker.handlers.events import Handling
 from noesium_stream.worker.handlers.tenure import HandlerOwner
+from noesium_stream.worker.ownership import owner as ownership
 from tests.support.handlers import append_by_key, handler_owner
 from tests.support.reading import PATIENCE_S, stored
 
@@ -70,6 +71,12 @@ class Invalid:
 
     def decode(self, data: bytes) -> EventEnvelope:
         raise EventValidationError("payload", "is not valid")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition is taken when `take` returns, however slow the machine is."""
+    monkeypatch.setattr(ownership, "TAKING_S", PATIENCE_S)
 
 
 @pytest.fixture

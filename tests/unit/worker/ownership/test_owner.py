@@ -19,6 +19,7 @@ from noesium_stream.testing import HookedLog
 from noesium_stream.testing.hooked import Commit
 from noesium_stream.worker import Worker
 from noesium_stream.worker.handlers.tenure import HandlerOwner
+from noesium_stream.worker.ownership import owner as ownership
 from tests.support.handlers import Here, Sold, Watcher, handler_owner, sell
 from tests.support.reading import PATIENCE_S, stored
 
@@ -39,6 +40,12 @@ class Hasty(SystemClock):
     async def sleep(self, seconds: float) -> None:
         self._virtual.advance(seconds)
         await asyncio.sleep(0)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition is taken when `take` returns, however slow the machine is."""
+    monkeypatch.setattr(ownership, "TAKING_S", PATIENCE_S)
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +161,7 @@ async def sold(log: EventLog) -> list[Record]:
     return [record for record in await stored(log, TOPIC) if not record.partition]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_what_was_handed_over_before_it_was_lost_is_read_again_in_order(
     log: EventLog, tmp_path: Path, seen: list[tuple[str | None, int]]
 ) -> None:
@@ -173,6 +181,7 @@ async def test_what_was_handed_over_before_it_was_lost_is_read_again_in_order(
     await owner.release()
 
 
+@pytest.mark.usefixtures("patient")
 async def test_what_the_group_hands_over_before_it_knows_where_to_read_is_passed_over(
     log: EventLog, tmp_path: Path, seen: list[tuple[str | None, int]]
 ) -> None:
@@ -194,6 +203,7 @@ async def test_what_the_group_hands_over_before_it_knows_where_to_read_is_passed
     await owner.release()
 
 
+@pytest.mark.usefixtures("patient")
 async def test_one_that_is_given_up_while_it_is_taken_beside_the_group_is_not_taken(
     log: EventLog, tmp_path: Path
 ) -> None:
