@@ -15,7 +15,7 @@ import pytest
 from noesium_stream.tool.sandbox import Ended, Limits, Sandbox, Walls
 from noesium_stream.tool.sandbox.running import Running
 from tests.support import daemons
-from tests.support.reading import eventually
+from tests.support.reading import PATIENCE_S, eventually
 from tests.support.sandboxes import alive, python, sandbox_named, shell
 
 MIB = 2**20
@@ -37,12 +37,12 @@ async def test_a_fork_bomb_ends(sandbox: Sandbox, tmp_path: Path) -> None:
     # One that stops after some hundred processes: where nothing but looking bounds those of root, one without
     # an end takes all process numbers of the machine, and others that need one fail.
     bomb = "f() { [ $1 = 0 ] || { f $(($1-1)) | f $(($1-1)) & }; sleep 1; }; f 8; wait"
-    result = await shell(sandbox, tmp_path, bomb, limits=Limits(wall_s=120, processes=20))
+    result = await shell(sandbox, tmp_path, bomb, limits=Limits(wall_s=PATIENCE_S, processes=20))
     assert result.ended in (Ended.PROCESSES, Ended.EXIT, Ended.SIGNAL), "and not by the clock"
 
 
 async def test_memory_is_bounded(sandbox: Sandbox, tmp_path: Path) -> None:
-    limits = Limits(wall_s=20, memory_bytes=64 * MIB)
+    limits = Limits(wall_s=PATIENCE_S, memory_bytes=64 * MIB)
     code = "import time\nx = b'x' * (200 << 20)\ntime.sleep(30)"
     result = await python(sandbox, tmp_path, code, limits=limits)
     assert result.ended in (Ended.MEMORY, Ended.SIGNAL) or b"MemoryError" in result.stderr
@@ -50,47 +50,49 @@ async def test_memory_is_bounded(sandbox: Sandbox, tmp_path: Path) -> None:
 
 
 async def test_memory_of_many_processes_is_bounded(sandbox: Sandbox, tmp_path: Path) -> None:
-    limits = Limits(wall_s=20, memory_bytes=64 * MIB)
+    limits = Limits(wall_s=PATIENCE_S, memory_bytes=64 * MIB)
     code = "import os, time\nany(not os.fork() for _ in range(8))\nx = b'x' * (20 << 20)\ntime.sleep(30)"
     result = await python(sandbox, tmp_path, code, limits=limits)
     assert result.ended in (Ended.MEMORY, Ended.SIGNAL) or b"MemoryError" in result.stderr
 
 
 async def test_output_is_cut_and_counted(sandbox: Sandbox, tmp_path: Path) -> None:
-    limits = Limits(wall_s=20, output_bytes=1000)
+    limits = Limits(wall_s=PATIENCE_S, output_bytes=1000)
     result = await shell(sandbox, tmp_path, "head -c 5000 /dev/zero; echo e >&2", limits=limits)
     assert (len(result.stdout), result.stdout_cut, result.stderr) == (1000, 4000, b"e\n")
     assert result.ended == Ended.EXIT
 
 
 async def test_endless_output_ends(sandbox: Sandbox, tmp_path: Path) -> None:
-    limits = Limits(wall_s=60, output_bytes=10_000)
+    limits = Limits(wall_s=PATIENCE_S, output_bytes=10_000)
     result = await shell(sandbox, tmp_path, "yes", limits=limits)
     assert (result.ended, len(result.stdout)) == (Ended.OUTPUT, 10_000)
 
 
 async def test_a_large_file_ends(sandbox: Sandbox, tmp_path: Path) -> None:
-    limits = Limits(wall_s=20, file_bytes=MIB)
+    limits = Limits(wall_s=PATIENCE_S, file_bytes=MIB)
     await shell(sandbox, tmp_path, "head -c 9000000 /dev/zero > a", limits=limits, writable=WHOLE)
     assert (tmp_path / "a").stat().st_size <= MIB
 
 
 async def test_many_files_do_not_fill_the_disk(sandbox: Sandbox, tmp_path: Path) -> None:
-    limits = Limits(wall_s=60, file_bytes=4 * MIB, disk_bytes=20 * MIB)
+    limits = Limits(wall_s=PATIENCE_S, file_bytes=4 * MIB, disk_bytes=20 * MIB)
     script = "i=0; while :; do i=$((i+1)); head -c 4000000 /dev/zero > f$i; done"
     result = await shell(sandbox, tmp_path, script, limits=limits, writable=WHOLE)
     assert result.ended == Ended.DISK
 
 
 async def test_scratch_space_is_bounded(tmp_path: Path) -> None:
-    limits = Limits(wall_s=20, scratch_bytes=MIB)
+    limits = Limits(wall_s=PATIENCE_S, scratch_bytes=MIB)
     script = "for d in /tmp /dev/shm; do head -c 9000000 /dev/zero > $d/a; stat -c %s $d/a; done"
     result = await shell(sandbox_named("bubblewrap"), tmp_path, script, limits=limits)
     assert all(int(size) <= MIB for size in result.stdout.split())
 
 
 async def test_cpu_time_is_bounded(sandbox: Sandbox, tmp_path: Path) -> None:
-    result = await shell(sandbox, tmp_path, "while :; do :; done", limits=Limits(wall_s=60, cpu_s=0.3))
+    result = await shell(
+        sandbox, tmp_path, "while :; do :; done", limits=Limits(wall_s=PATIENCE_S, cpu_s=0.3)
+    )
     assert result.ended == Ended.CPU
 
 
@@ -141,7 +143,7 @@ async def test_a_daemon_does_not_outlive_a_limit(sandbox: Sandbox, tmp_path: Pat
 
 
 async def test_a_cancelled_call_leaves_no_process(sandbox: Sandbox, tmp_path: Path, mark: str) -> None:
-    walls = Walls(tmp_path, WHOLE, limits=Limits(wall_s=60))
+    walls = Walls(tmp_path, WHOLE, limits=Limits(wall_s=PATIENCE_S))
     running = asyncio.create_task(
         sandbox.run(["/bin/sh", "-c", f": {mark}; setsid sleep 50 & sleep 50"], walls)
     )
@@ -153,7 +155,7 @@ async def test_a_cancelled_call_leaves_no_process(sandbox: Sandbox, tmp_path: Pa
 
 
 async def test_many_cancelled_starts_leave_no_process(sandbox: Sandbox, tmp_path: Path, mark: str) -> None:
-    walls = Walls(tmp_path, WHOLE, limits=Limits(wall_s=60))
+    walls = Walls(tmp_path, WHOLE, limits=Limits(wall_s=PATIENCE_S))
     for turns in range(0, 60, 6):
         running = asyncio.create_task(sandbox.run(["/bin/sh", "-c", f": {mark}; sleep 50"], walls))
         for _ in range(turns):

@@ -174,7 +174,7 @@ async def test_it_changes_no_setting_of_the_kernel(sandbox: Sandbox, workspace: 
 def test_a_user_without_rights_has_the_same_walls(tmp_path: Path) -> None:
     sandbox_named("bubblewrap")
     done = subprocess.run(
-        [sys.executable, "-c", _AS_NOBODY], capture_output=True, text=True, timeout=60, cwd=Path.cwd()
+        [sys.executable, "-c", _AS_NOBODY], capture_output=True, text=True, timeout=300, cwd=Path.cwd()
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["inside", "EROFS", "written", "True"]
@@ -191,10 +191,10 @@ async def main():
     box = find_sandbox("bubblewrap")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "notes").write_text("inside")
-        walls = Walls(Path(folder), ("**",), ("out/**",), limits=Limits(wall_s=20))
+        walls = Walls(Path(folder), ("**",), ("out/**",), limits=Limits(wall_s=120))
         script = "cat notes; (echo x > new) 2>/dev/null || echo ' EROFS'; echo written > out/a; cat out/a"
         print((await box.run(["/bin/sh", "-c", script], walls)).stdout.decode())
-        few = Walls(Path(folder), ("**",), limits=Limits(wall_s=20, processes=8))
+        few = Walls(Path(folder), ("**",), limits=Limits(wall_s=120, processes=8))
         bomb = await box.run(["/bin/sh", "-c", "f() { f | f & }; f; sleep 5"], few)
         print(bomb.ended in ("processes", "exit", "signal"))
 

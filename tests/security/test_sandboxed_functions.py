@@ -109,9 +109,9 @@ async def test_a_decorated_function_is_found_in_its_module(folder: Path) -> None
 async def test_what_goes_wrong_is_an_error(
     provider: str, folder: Path, how: str, kind: type[Exception], why: str
 ) -> None:
-    limits = Limits(wall_s=20, memory_bytes=80 * MIB if how == "grow" else 512 * MIB)
+    limits = Limits(wall_s=120, memory_bytes=80 * MIB if how == "grow" else 512 * MIB)
     tool = sandboxed(walled_tools.fails, limits=limits, sandbox=provider)
-    left_ms = 8_000 if how == "sleep" else 60_000
+    left_ms = 8_000 if how == "sleep" else 120_000
     with pytest.raises(kind, match=why):
         await tool.execute({"how": how}, context(folder, timeout_ms=left_ms))
 

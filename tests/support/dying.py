@@ -57,7 +57,7 @@ TOGETHER: Final = committer.MAX_RECORDS
 CATALOGUE: Final = standard_catalogue()
 """Its schemas are made once, in the parent: a third of what a process has to do."""
 
-PATIENCE_S: Final = 30
+PATIENCE_S: Final = 120
 """A process that hangs for longer ends by SIGALRM, and its point fails."""
 
 Append = Callable[[], Awaitable[list[Position]]]

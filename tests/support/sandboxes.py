@@ -12,8 +12,9 @@ import pytest
 
 from noesium_stream.errors import SandboxError
 from noesium_stream.tool.sandbox import Limits, Sandbox, SandboxResult, Walls, find_sandbox
+from tests.support.reading import PATIENCE_S
 
-QUICK = Limits(wall_s=20)
+PATIENT = Limits(wall_s=PATIENCE_S)
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
 
 
@@ -40,12 +41,12 @@ async def shell(
     sandbox: Sandbox, workspace: Path, script: str, *, stdin: bytes = b"", **walls: Any
 ) -> SandboxResult:
     """Run a script in a workspace that can be read, if nothing else is said."""
-    made = Walls(workspace, **{"readable": ("**",), "limits": QUICK, **walls})
+    made = Walls(workspace, **{"readable": ("**",), "limits": PATIENT, **walls})
     return await sandbox.run(["/bin/sh", "-c", script], made, stdin=stdin)
 
 
 async def python(sandbox: Sandbox, workspace: Path, code: str, **walls: Any) -> SandboxResult:
-    made = Walls(workspace, **{"readable": ("**",), "limits": QUICK, **walls})
+    made = Walls(workspace, **{"readable": ("**",), "limits": PATIENT, **walls})
     return await sandbox.run([PYTHON, "-I", "-c", code], made)
 
 

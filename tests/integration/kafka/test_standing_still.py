@@ -53,7 +53,7 @@ async def test_a_member_that_has_not_polled_for_too_long_joins_its_group_again(
         await eventually(lambda: member.records or done.done())
         assert not done.done()
         assert member.revoked, "it was told that it had lost the partition"
-        assert len(member.assigned) == 2
+        assert len(member.assigned) >= 2
     finally:
         may_go_on.set()
         await subscription.close()

@@ -25,9 +25,13 @@ asyncio.run(main())
 
 ALL_AT_WORK = """
 import asyncio, sys
+from noesium_stream.log.kafka import admin_connection, append
 from noesium_stream.log.open import open_log
 from tests.support.events import catalogue, counted, outgoing
 from tests.support.reading import GroupMember, Tail, eventually, numbers, stored
+
+# A busy machine may need more than half a minute to start a broker again.
+admin_connection.PATIENCE_S = append.PATIENCE_S = append.PUBLISH_S = 600.0
 
 async def main():
     log = await open_log(sys.argv[1], catalogue=catalogue())

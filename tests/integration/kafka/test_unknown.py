@@ -12,6 +12,7 @@ from noesium_stream.errors import CommitUnknownError, EventStoreError, LogUnavai
 from noesium_stream.log.broker.local import LocalBroker, free_port
 from noesium_stream.log.kafka import append as kafka_append
 from noesium_stream.log.kafka import transactional_producer as kafka_producer
+from noesium_stream.log.kafka.transactional_producer import TransactionalProducer
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from tests.support.events import catalogue, counted, outgoing
@@ -22,12 +23,12 @@ from tests.support.reading import PATIENCE_S, numbers, stored
 
 @pytest.fixture
 async def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KafkaProxy]:
-    """A broker whose clients all come through the proxy; commits are waited for two seconds."""
-    monkeypatch.setattr(kafka_producer, "_COMMIT_S", 2.0)
+    """A broker whose clients all come through the proxy."""
     outside, inside = free_port(), free_port()
     settings = {**LOCAL_SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{outside}"}
     broker = LocalBroker(tmp_path, inside, settings=settings)
     proxy = KafkaProxy(inside)
+    hurry(proxy, monkeypatch)
     await proxy.listen(outside)
     try:
         await asyncio.to_thread(broker.up)
@@ -35,6 +36,18 @@ async def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     finally:
         await proxy.close()
         broker.kill()
+
+
+def hurry(proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for two seconds for what gets no answer, and as long as usual for all else."""
+    usual_s, flush = kafka_producer._COMMIT_S, TransactionalProducer.flush
+
+    def flushed(producer: TransactionalProducer) -> None:
+        monkeypatch.setattr(kafka_producer, "_COMMIT_S", usual_s)
+        flush(producer)
+        monkeypatch.setattr(kafka_producer, "_COMMIT_S", usual_s if proxy.losing is None else 2.0)
+
+    monkeypatch.setattr(TransactionalProducer, "flush", flushed)
 
 
 async def opened(proxy: KafkaProxy) -> EventLog:
@@ -103,11 +116,11 @@ async def test_an_append_without_an_answer_finds_out_by_itself(proxy: KafkaProxy
 async def test_a_lone_append_without_an_answer_is_unknown_and_the_log_still_closes(
     proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_append, "PUBLISH_S", 2.0)
     log = await opened(proxy)
     topic = log.topology.events("demo")
     await log.append([counted(0, "k")])
 
+    monkeypatch.setattr(kafka_append, "PUBLISH_S", 2.0)
     proxy.losing = PRODUCE
     with pytest.raises(CommitUnknownError, match="may be on the log or not"):
         await log.append([counted(1, "k")])

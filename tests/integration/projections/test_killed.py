@@ -22,10 +22,12 @@ from tests.support.attach import cursors_in, rows_in
 from tests.support.backends import BACKENDS, Backend
 from tests.support.events import counted
 from tests.support.processes import Program
+from tests.support.reading import PATIENCE_S
 
 SLOW_US = 150
 BACKLOG = 6_000
 EACH = 300
+MOST = 50
 KEYS = 40
 
 
@@ -52,19 +54,27 @@ async def killed(backend: Backend, folders: list[Path], kills: int, seed: int) -
     async def start(folder: Path) -> tuple[Path, Program]:
         return folder, await Program.start("tests.support.attach", backend.url, folder, SLOW_US)
 
+    async def is_behind() -> bool:
+        return sum(cursors_in(*folders).values()) < sum((await log.end(topic)).values())
+
     alive = [await start(folder) for folder in folders]
     for _ in range(kills):
         folder, program = alive.pop(chance.randrange(len(alive)))
         await program.line("ready")
         pause_s = chance.uniform(0, 0.8)
         await asyncio.sleep(pause_s)
-        behind += sum(cursors_in(*folders).values()) < sum((await log.end(topic)).values())
+        for _ in range(MOST):  # those that have caught up get more
+            if await is_behind():
+                break
+            await add(log, total, EACH)
+            total += EACH
+        behind += await is_behind()
         await program.kill()
         alive.append(await start(folder))
         await add(log, total, EACH)
         total += EACH
     end = {(topic, partition): offset for partition, offset in (await log.end(topic)).items()}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
 
     def done() -> bool:
         try:

@@ -13,7 +13,7 @@ import pytest
 
 from noesium_stream.client import Client
 from noesium_stream.log import open_log
-from noesium_stream.log.port import EventLog
+from noesium_stream.log.port import EventLog, process_of
 from tests.support.processes import Program, is_stopped
 from tests.support.reading import PATIENCE_S, eventually, stored
 
@@ -39,6 +39,15 @@ async def programs() -> AsyncIterator[list[Program]]:
     await asyncio.gather(*(program.kill() for program in programs))
 
 
+async def dismiss(log: EventLog, program: Program) -> None:
+    """Tell the group of a death, which it would hear of when a long session has ended."""
+    group = log.topology.workers("payer")
+    shares = await log.members(group)
+    await log.dismiss(
+        group, {share.member for share in shares if process_of(share.member).endswith(f"/{program.pid}")}
+    )
+
+
 @pytest.mark.parametrize("when", ["intent", "result"])
 async def test_who_takes_over_from_a_paused_worker_wins_and_the_paused_one_neither_commits_nor_calls(
     log: EventLog, tmp_path: Path, programs: list[Program], when: str
@@ -53,7 +62,7 @@ async def test_who_takes_over_from_a_paused_worker_wins_and_the_paused_one_neith
         await eventually(lambda: is_stopped(paused.pid))
         assert (ledger.read_text().split()[::2] if ledger.exists() else []) == ["paused"] * (when == "result")
 
-        next_one = await Program.start(PAUSING, log.url, tmp_path, "next", "never")
+        next_one = await Program.start(PAUSING, log.url, tmp_path, "next", "never", PATIENCE_S)
         programs.append(next_one)
         await next_one.line("ready")
         await eventually(run.unresolved_effects)
@@ -76,7 +85,8 @@ async def test_who_takes_over_from_a_paused_worker_wins_and_the_paused_one_neith
     events = [record.envelope for record in await stored(log, journal)]
     owners = [event.producer.instance_id for event in events if event.event_type == "partition.acquired"]
     assert len(set(owners)) == 2
-    last = events[[event.event_type == "partition.acquired" for event in events].index(True, 1) :]
+    acquired = [event.producer.instance_id == owners[-1] for event in events]
+    last = events[acquired.index(True) :]
     from_agent = [event for event in last if event.producer.agent_type == "payer"]
     assert {event.producer.instance_id for event in from_agent} == {owners[-1]}
     for one in (run, again):
@@ -94,7 +104,7 @@ async def test_one_that_is_assigned_a_partition_and_initialises_late_leaves_it_t
     await late.line("stopped: acquire")
     await eventually(lambda: is_stopped(late.pid))
 
-    holder = await Program.start(PAUSING, log.url, tmp_path, "holder", "never")
+    holder = await Program.start(PAUSING, log.url, tmp_path, "holder", "never", PATIENCE_S)
     programs.append(holder)
     await holder.line("ready")
     async with Client(log) as client:
@@ -110,6 +120,7 @@ async def test_one_that_is_assigned_a_partition_and_initialises_late_leaves_it_t
         owners = {event.producer.instance_id for event in events if event.event_type == "partition.acquired"}
         assert len(owners) == 1, "the late one never got past its first commit"
         await holder.kill()
+        await dismiss(log, holder)
         third = await client.start("payer", {})
         assert (await third.result(timeout=PATIENCE_S))["paid_by"] == "late", (
             "it is a member like any other again"

@@ -155,9 +155,9 @@ def test_each_request_of_a_message_is_one(said: str, requests: list[Any]) -> Non
     ],
 )
 def test_no_message_takes_long_to_take_apart(text: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert requests_of(text)
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 def test_words_that_say_nothing_do_not_count() -> None:

@@ -177,10 +177,10 @@ def test_whatever_is_given_is_judged_or_refused(text: str) -> None:
     ],
 )
 def test_a_hostile_condition_costs_no_time(text: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     with suppress(ConfigError):
         fulfils(parse_where([text]), run(), ORDER)
-    assert time.perf_counter() - begun < 1
+    assert time.process_time() - begun < 1
 
 
 def test_values_of_a_hostile_log_are_compared_with_nothing() -> None:

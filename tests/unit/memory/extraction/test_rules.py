@@ -78,6 +78,6 @@ async def test_whatever_is_said_all_that_is_found_is_possible(texts: list[str]) 
     "text", ["i have " * 60_000, " " * 300_000, "my favourite " + "a " * 100_000, "." * 300_000]
 )
 async def test_a_long_text_takes_no_long_time(text: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     await found(text)
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 2
