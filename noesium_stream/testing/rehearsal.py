@@ -38,7 +38,7 @@ PATIENCE_S: Final = 10.0
 """How long `RehearsedRun.result` lets a run wait for something from outside, in seconds of real time."""
 
 LIMIT_S: Final = 100.0
-"""How long it lets a run work; a busy machine may stand still for more than the patience above."""
+"""How long it lets a run work; on a busy machine that may take longer than the patience above."""
 
 
 class RehearsedRun(Run):
@@ -51,21 +51,30 @@ class RehearsedRun(Run):
     async def result(self, timeout: Duration | None = None) -> Any:
         """As `Run.result`; `timeout` is in real time.
 
-        Without a timeout the time is over after 10 seconds if the run waits for something from outside,
-        after 100 if it works. The error then says what the run waits for. Also raises the error with which
-        the worker ended.
+        Without a timeout the time is over after 10 seconds if the run waits for something from outside and
+        nothing happens in it, after 100 if it works. The error then says what the run waits for. Also raises
+        the error with which the worker ended.
         """
-        try:
-            return await self._process.unless_it_fails(
-                super().result(PATIENCE_S if timeout is None else timeout)
-            )
-        except RunTimeoutError as error:
-            waits = [wait.shown for wait in (await self.info()).waits_for]
-            if waits:
-                raise RunTimeoutError(error.message, hint=f"It waits for {'; '.join(waits)}.") from None
-            if timeout is not None:
-                raise
-        return await self.result(LIMIT_S)
+        waited_s, before = 0.0, -1
+        while True:
+            try:
+                # In two halves: a process that stands still for longer than one does so in one of them.
+                within = PATIENCE_S / 2 if timeout is None else timeout
+                return await self._process.unless_it_fails(super().result(within))
+            except RunTimeoutError as error:
+                waits = [wait.shown for wait in (await self.info()).waits_for]
+                written = len(await self.history())
+                waited_s += PATIENCE_S / 2
+                still = bool(waits) and written == before
+                before = written
+                if timeout is None and not still and waited_s < LIMIT_S:
+                    continue
+                message = error.message if timeout is not None else self._too_late(waited_s)
+                hint = f"It waits for {'; '.join(waits)}." if waits else error.hint
+                raise RunTimeoutError(message, hint=hint) from None
+
+    def _too_late(self, waited_s: float) -> str:
+        return f"Run {self.id} of {self.agent_type} has no outcome after {waited_s:g} s."
 
     async def history(self) -> list[EventEnvelope]:
         """The run's journal so far."""
