@@ -23,6 +23,7 @@ from noesium_stream.log.sqlite.block import is_block
 from noesium_stream.log.sqlite.contents import contents_of_blocks
 from noesium_stream.log.sqlite.store import SqliteStore
 from noesium_stream.log.topics import TopicKind, TopicSpec
+from tests.support.damage import with_changed_byte
 from tests.support.events import catalogue, counted, sold
 from tests.support.reading import eventually, numbers, stored
 
@@ -239,7 +240,7 @@ async def test_a_damaged_chunk_is_left_for_its_reader_to_report(tmp_path: Path) 
     store = log.store
     assert isinstance(store, SqliteStore)
     data = rows(tmp_path / "log.db")[9][3]
-    store.connection.execute("UPDATE chunk_1 SET data = ? WHERE id = 9", (data[:-1] + b"?",))
+    store.connection.execute("UPDATE chunk_1 SET data = ? WHERE id = 9", (with_changed_byte(data, -1),))
     await log.close()
     assert blocks(tmp_path / "log.db") == []
     log = await opened(tmp_path / "log.db")
@@ -253,7 +254,7 @@ async def test_a_damaged_block_is_one_clear_error_wherever_it_is_met(tmp_path: P
     await log.close()
     start, _, _, data = blocks(tmp_path / "log.db")[0]
     with closing(sqlite3.connect(tmp_path / "log.db", isolation_level=None)) as db:
-        db.execute("UPDATE chunk_1 SET data = ? WHERE id = ?", (data[:-9] + b"?" + data[-8:], start))
+        db.execute("UPDATE chunk_1 SET data = ? WHERE id = ?", (with_changed_byte(data, -9), start))
     log = await opened(tmp_path / "log.db")
     with pytest.raises(LogCorruptError, match=f"{topic}/0 at {start} are damaged"):
         await stored(log, topic)
