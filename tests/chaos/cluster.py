@@ -21,9 +21,10 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from noesium_stream.log.broker.local import free_port, new_cluster_id
+from noesium_stream.log.broker.local import new_cluster_id
 from noesium_stream.log.broker.runtime import KafkaRuntime, runtime
 from noesium_stream.log.kafka.probe import KAFKA_LOGGER
+from tests.support.ports import free_port
 
 HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 120.0
@@ -47,7 +48,7 @@ class Node:
         self.folder = folder
         self.node_id = node_id
         self.port = free_port()
-        self.controller_port = free_port(but=self.port)
+        self.controller_port = free_port()
         self.gates = [free_port() for _ in range(gates)]
         """The ports that it listens at for those who come by a proxy."""
         self.log_file = folder / "broker.log"

@@ -30,9 +30,10 @@ from filelock import FileLock
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from noesium_stream.log.broker.local import LocalBroker, free_port
+from noesium_stream.log.broker.local import LocalBroker
 from noesium_stream.log.kafka.probe import answers
 from tests.support.parallel import count, counted, is_first_process, shared_folder
+from tests.support.ports import free_port
 from tests.support.reading import PATIENCE_S
 
 IMAGE = os.environ.get("NOESIUM_KAFKA_IMAGE", "apache/kafka:4.2.0")

@@ -14,11 +14,12 @@ from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionT
 from confluent_kafka.admin import ResourcePatternType as Pattern
 from confluent_kafka.admin import ResourceType as Resource
 
-from noesium_stream.log.broker.local import LocalBroker, free_port
+from noesium_stream.log.broker.local import LocalBroker
 from noesium_stream.log.kafka.acls import Acl
 from noesium_stream.log.kafka.probe import KAFKA_LOGGER
 from tests.support.command import Folder
 from tests.support.kafka import LOCAL_SETTINGS
+from tests.support.ports import free_port
 from tests.support.reading import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]

@@ -19,9 +19,10 @@ from confluent_kafka.admin import (
 )
 
 from noesium_stream.log.broker.certificates import Authority
-from noesium_stream.log.broker.local import LocalBroker, free_port
+from noesium_stream.log.broker.local import LocalBroker
 from noesium_stream.log.kafka.probe import KAFKA_LOGGER
 from tests.support.kafka import LOCAL_SETTINGS
+from tests.support.ports import free_port
 from tests.support.reading import PATIENCE_S
 
 USER = "me"

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from noesium_stream.cli.guides import GUIDES
-from noesium_stream.log.broker.local import free_port
 from tests.support.command import Folder, Running
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

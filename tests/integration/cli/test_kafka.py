@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.support.command import Folder
 from tests.support.kafka import KafkaServer
+from tests.support.ports import dead_port, free_port
 from tests.support.reading import PATIENCE_S
 
 ECHO = "agents.echo"
@@ -110,11 +110,10 @@ def test_ctrl_c_leaves_the_run_with_its_worker(folder: Folder) -> None:
 def test_no_broker_at_the_address_is_one_line_with_advice_and_exit_code_3(
     tmp_path: Path, args: tuple[str, ...]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     folder = Folder.with_toys(tmp_path)
     begun = time.monotonic()
-    done = folder.run(*args, "--log", f"kafka://localhost:{port}")
+    with dead_port() as port:
+        done = folder.run(*args, "--log", f"kafka://localhost:{port}")
     assert time.monotonic() - begun < PATIENCE_S
     assert done.returncode == 3
     assert done.stdout == ""
@@ -127,8 +126,7 @@ def test_no_broker_at_the_address_is_one_line_with_advice_and_exit_code_3(
 def test_the_local_broker_comes_up_keeps_its_data_and_goes_down(tmp_path: Path, kafka: KafkaServer) -> None:
     folder = Folder.with_toys(tmp_path)
     assert folder.run("broker", "status").returncode == 1
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    port = str(free_port())
     url = folder.ok("broker", "up", "--port", port).strip()
     try:
         assert url == f"kafka://localhost:{port}"

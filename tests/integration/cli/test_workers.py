@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from noesium_stream.log.broker.local import free_port
 from tests.support.command import Folder, Running
 from tests.support.kafka import KafkaServer
+from tests.support.ports import free_port
 from tests.support.reading import PATIENCE_S
 
 ECHO = "agents.echo"

@@ -14,12 +14,12 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from noesium_stream.log.broker.docker import DockerBroker, compose_command
-from noesium_stream.log.broker.local import free_port
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from tests.support.dockerd import ROOT, docker_with_image
 from tests.support.events import catalogue, counted, outgoing
 from tests.support.kafka import start_kafka, wait_until_answering
+from tests.support.ports import free_port
 from tests.support.reading import numbers, stored
 
 # The image may have to be built first, which takes minutes.

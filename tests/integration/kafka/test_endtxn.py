@@ -16,12 +16,13 @@ import pytest
 from confluent_kafka import Producer
 
 from noesium_stream.errors import BrokerError, EventStoreError, FencedError
-from noesium_stream.log.broker.local import LocalBroker, free_port
+from noesium_stream.log.broker.local import LocalBroker
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, LogWriter
 from tests.support.endtxn import LateEndTxnProxy
 from tests.support.events import catalogue, counted, outgoing
 from tests.support.kafka import LOCAL_SETTINGS
+from tests.support.ports import free_port
 from tests.support.reading import PATIENCE_S, numbers, stored
 
 OLD_PROTOCOL = 4
@@ -31,8 +32,7 @@ OLD_PROTOCOL = 4
 async def started(folder: Path) -> tuple[LocalBroker, LateEndTxnProxy]:
     """A broker, and the proxy before it; with other ports where a program beside has taken one of these."""
     for number in range(5):
-        outside = free_port()
-        inside = free_port(but=outside)
+        outside, inside = free_port(), free_port()
         settings = {**LOCAL_SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{outside}"}
         broker, proxy = LocalBroker(folder / str(number), inside, settings=settings), LateEndTxnProxy(inside)
         try:

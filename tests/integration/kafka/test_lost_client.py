@@ -6,12 +6,11 @@ librdkafka loses a cluster by chance, when all brokers are fenced (`test_fenced.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from confluent_kafka import Consumer
 
-from noesium_stream.log.broker.local import free_port
 from noesium_stream.log.kafka import bounded_reader
 from noesium_stream.log.kafka.group import subscription
 from noesium_stream.log.kafka.lost_client import is_lost
@@ -22,13 +21,15 @@ from noesium_stream.log.port import TopicPartition
 from noesium_stream.log.record import Record
 from tests.support.events import catalogue, counted, outgoing
 from tests.support.kafka import KafkaServer
+from tests.support.ports import dead_port
 from tests.support.reading import eventually, numbers, stored
 
 
 @pytest.fixture
-def dead() -> str:
+def dead() -> Iterator[str]:
     """An address at which nobody answers."""
-    return f"127.0.0.1:{free_port()}"
+    with dead_port() as port:
+        yield f"127.0.0.1:{port}"
 
 
 def consumer(bootstrap: str) -> Consumer:

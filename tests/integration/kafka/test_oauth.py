@@ -10,9 +10,10 @@ from urllib.parse import quote
 import pytest
 
 from noesium_stream.errors import LogUnavailableError
-from noesium_stream.log.broker.local import LocalBroker, free_port
+from noesium_stream.log.broker.local import LocalBroker
 from tests.integration.kafka.test_security import does_everything, opened
 from tests.support.kafka import LOCAL_SETTINGS
+from tests.support.ports import free_port
 from tests.support.tokens import CLIENT, SECRET, TokenServer, token_server
 
 JAAS = "org.apache.kafka.common.security.oauthbearer"

@@ -6,7 +6,8 @@ import subprocess
 import sys
 import time
 
-from noesium_stream.log.broker.local import LocalBroker, free_port
+from noesium_stream.log.broker.local import LocalBroker
+from tests.support.ports import dead_port
 from tests.support.reading import PATIENCE_S
 
 OPEN = """
@@ -28,6 +29,7 @@ import asyncio, sys
 from noesium_stream.log.kafka import admin_connection, append
 from noesium_stream.log.open import open_log
 from tests.support.events import catalogue, counted, outgoing
+from tests.support.ports import dead_port
 from tests.support.reading import GroupMember, Tail, eventually, numbers, stored
 
 # A busy machine may need more than half a minute to start a broker again.
@@ -60,14 +62,14 @@ asyncio.run(main())
 
 
 def test_an_absent_broker_is_one_clear_error_within_seconds_and_nothing_else() -> None:
-    port = free_port()
     began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", OPEN, f"kafka://user:hunter2@localhost:{port}?security=sasl_plaintext"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    with dead_port() as port:
+        done = subprocess.run(
+            [sys.executable, "-c", OPEN, f"kafka://user:hunter2@localhost:{port}?security=sasl_plaintext"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     assert time.monotonic() - began < PATIENCE_S
     assert done.stderr == (
         f"error: no Kafka broker answers at localhost:{port} (tried for 10 s).\n"

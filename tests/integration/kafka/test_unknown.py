@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from noesium_stream.errors import CommitUnknownError, EventStoreError, LogUnavailableError
-from noesium_stream.log.broker.local import LocalBroker, free_port
+from noesium_stream.log.broker.local import LocalBroker
 from noesium_stream.log.kafka import append as kafka_append
 from noesium_stream.log.kafka import transactional_producer as kafka_producer
 from noesium_stream.log.kafka.transactional_producer import TransactionalProducer
@@ -17,6 +17,7 @@ from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog
 from tests.support.events import catalogue, counted, outgoing
 from tests.support.kafka import LOCAL_SETTINGS
+from tests.support.ports import free_port
 from tests.support.proxy import END_TXN, PRODUCE, KafkaProxy
 from tests.support.reading import PATIENCE_S, numbers, stored
 

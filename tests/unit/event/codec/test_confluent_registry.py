@@ -3,7 +3,6 @@ from __future__ import annotations
 import base64
 import copy
 import io
-import socket
 import ssl
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from noesium_stream.event.codec.avro_schema import ENVELOPE_SCHEMA
 from noesium_stream.event.codec.confluent_registry import ENVIRONMENT, ConfluentRegistry, registry_settings
 from noesium_stream.log.broker.certificates import Authority
 from tests.support.envelopes import envelope, open_catalogue, reference_bytes
+from tests.support.ports import dead_port
 from tests.support.registry import RegistryServer, registry_server
 
 EVENT = envelope()
@@ -148,15 +148,13 @@ def test_a_signed_event_under_a_schema_with_another_order_is_refused_when_it_is_
 
 
 def test_a_registry_that_does_not_answer_is_an_error_that_may_pass() -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    registry = ConfluentRegistry(url, {"retries.wait.ms": 1})
-    with pytest.raises(LogUnavailableError, match="does not answer") as caught:
-        registry.schema(7)
-    assert caught.value.retriable
-    with pytest.raises(LogUnavailableError):
-        EnvelopeCodec(open_catalogue(), registry=registry)
+    with dead_port() as port:
+        registry = ConfluentRegistry(f"http://127.0.0.1:{port}", {"retries.wait.ms": 1})
+        with pytest.raises(LogUnavailableError, match="does not answer") as caught:
+            registry.schema(7)
+        assert caught.value.retriable
+        with pytest.raises(LogUnavailableError):
+            EnvelopeCodec(open_catalogue(), registry=registry)
 
 
 def test_a_registry_in_trouble_is_an_error_that_may_pass(server: RegistryServer) -> None:
