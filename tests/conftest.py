@@ -7,9 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("noesium", deadline=None)  # no test depends on how fast something is
+# No test depends on how fast something is.
+settings.register_profile("noesium", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("noesium")
 
 _MOST = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noesium_stream.agent.request import AgentRequest
@@ -103,7 +103,7 @@ ACTION = st.one_of(
 )
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, deadline=None)
 @given(st.sampled_from(Overlap), st.lists(ACTION, max_size=40), st.randoms(use_true_random=False))
 def test_whatever_comes_each_tick_has_one_fate(
     overlap: Overlap, actions: list[tuple[str, Any]], chance: Any

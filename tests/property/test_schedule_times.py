@@ -7,7 +7,7 @@ from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from noesium_stream.agent.schedules import due
@@ -114,7 +114,7 @@ TIMES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None)
 @given(TIMES, st.lists(st.integers(-2 * HOUR, 6 * HOUR), max_size=25), st.integers(0, 4 * HOUR))
 @example(ScheduleTimes(every_ms=1_000), [6 * HOUR], 60_000)
 def test_each_tick_is_due_once_or_missed_once_however_the_clock_is_set(

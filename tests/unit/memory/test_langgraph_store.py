@@ -95,7 +95,11 @@ async def answers(folder: Path, batches: list[list[Op]]) -> list[list[Any]]:
         await log.close()
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=25,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 @given(batches=st.lists(st.lists(operations, min_size=1, max_size=5), min_size=1, max_size=5))
 def test_it_answers_as_langgraphs_own_store(
     batches: list[list[Op]], tmp_path_factory: pytest.TempPathFactory

@@ -83,7 +83,11 @@ def rows_after(name: str, records: list[Record], path: Path, cuts: list[int]) ->
 
 
 @pytest.mark.parametrize("name", OF_RUNS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_a_fold_that_is_cut_anywhere_gives_the_same_rows(name: str, tmp_path: Path, cuts: list[int]) -> None:
     records = all_records()

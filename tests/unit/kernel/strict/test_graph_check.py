@@ -8,7 +8,7 @@ import operator
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.runnables import RunnableLambda
 from langgraph.errors import GraphRecursionError, InvalidUpdateError
@@ -402,7 +402,7 @@ def random_graphs(draw: st.DrawFn) -> StateGraph[Any, Any, Any, Any]:
     return made
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, deadline=None)
 @given(random_graphs())
 def test_a_graph_without_problems_never_meets_two_writers_when_it_runs(made: Any) -> None:
     compiled = made.compile()

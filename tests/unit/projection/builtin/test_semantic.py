@@ -136,7 +136,11 @@ async def test_the_model_of_the_package_finds_by_meaning(source: Source) -> None
         assert (await index.search("a sleeping kitten", top_k=1))[0].key == "b"
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     parts=st.lists(
         st.lists(st.tuples(st.sampled_from(["", "a", "b", "é", "aa", "~"]), st.integers(0, 5)), max_size=6),

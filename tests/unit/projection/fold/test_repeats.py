@@ -41,7 +41,11 @@ def test_a_fact_beyond_the_window_counts_again(tmp_path: Path, monkeypatch: pyte
     assert fold.state("k") == [1, 2, 3, 4, 1, 5]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     numbers=st.lists(st.integers(0, 8), max_size=40),
     cuts=st.lists(st.integers(0, 40), max_size=6),

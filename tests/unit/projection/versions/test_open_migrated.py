@@ -361,7 +361,11 @@ async def test_the_numbers_of_a_run_go_on_where_they_were(log: EventLog, tmp_pat
         await state(log, tmp_path, JournalledByHundred())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     keys=st.lists(st.sampled_from("abc"), min_size=1, max_size=30),
     cut=st.integers(0, 30),

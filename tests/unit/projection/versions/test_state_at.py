@@ -34,7 +34,11 @@ def load(reference: str) -> AnyProjection:
 
 
 @pytest.mark.parametrize("spoilt", ["nothing", "live", "copies"])
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     keys=st.lists(st.sampled_from("abc"), min_size=1, max_size=40),
     batches=st.lists(st.integers(1, 12), min_size=1),
