@@ -49,17 +49,18 @@ async def test_a_process_that_stays_is_not_cut_off_by_one_that_leaves(tmp_path: 
         for log in staying[1:]:
             await log.end("noesium.events.demo")
         await staying[0].append([counted(number, "k")])
-        wal = os.stat(f"{tmp_path}/log.db-wal").st_ino
-        held = [os.stat(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_wal(fd)]
-        assert {file.st_ino for file in held} == {wal}
+        wal = f"{tmp_path}/log.db-wal"
+        held = [os.stat(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is(fd, wal)]
+        assert {file.st_ino for file in held} == {os.stat(wal).st_ino}
     assert await somebody(url) == 4
     assert numbers(await stored(staying[-1], "noesium.events.demo")) == [0, 1, 2, 3]
     for log in staying:
         await log.close()
 
 
-def _is_wal(fd: str) -> bool:
+def _is(fd: str, path: str) -> bool:
+    """Whether a descriptor is of this file, or of one that was there before it."""
     try:
-        return "log.db-wal" in os.readlink(f"/proc/self/fd/{fd}")
+        return path in os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
         return False

@@ -16,6 +16,7 @@ import pytest
 from noesium_stream.errors import ToolError, ToolExecutionError, ToolInputError
 from noesium_stream.tool import FilesToolkit
 from noesium_stream.tool.builtin import files_open, files_search, files_walk
+from tests.support.open_files import open_beneath
 from tests.support.tool_calls import Calls
 
 SECRET = "s3cret"
@@ -258,9 +259,8 @@ async def test_a_deep_and_a_wide_folder_end_a_walk(
     for _ in range(60):
         folder = folder / "d"
         folder.mkdir()
-    before = len(os.listdir("/proc/self/fd"))
     assert (await call("find_files", pattern="**"))["cut"]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_beneath(workspace.parent) == []
     monkeypatch.setattr(files_walk, "MAX_ENTRIES", 10)
     for number in range(20):
         (workspace / f"{number}.txt").write_text("x")
@@ -318,9 +318,8 @@ async def test_a_lock_that_somebody_holds_is_not_waited_for_forever(
 
 async def test_no_call_leaves_a_file_open(call: Calls, workspace: Path) -> None:
     (workspace / "link").symlink_to("..")
-    before = len(os.listdir("/proc/self/fd"))
     for path in ("a.txt", "link", "link/x", "new", "no/such/file", "a.txt/b"):
         await every_tool(call, path)
     await call("find_files", pattern="**", most=1)
     await call("search_files", pattern=".", most=1)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_beneath(workspace.parent) == []

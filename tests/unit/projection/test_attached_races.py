@@ -29,6 +29,7 @@ from noesium_stream.projection.stored.folder import state_path
 from tests.support.attach import Numbers
 from tests.support.events import catalogue, counted
 from tests.support.reading import PATIENCE_S, eventually, stored
+from tests.support.trees import nothing_left
 from tests.unit.projection.test_attached_stops import ASK, Halves
 
 
@@ -259,5 +260,4 @@ async def test_no_task_is_left_behind_by_one_that_has_followed(log: EventLog, tm
         async with AttachedProjection(log, Numbers(), tmp_path) as attached:
             [place] = await log.append([counted(n, "k")])
             await asyncio.wait_for(attached.wait_for(place), PATIENCE_S)
-    await asyncio.sleep(0)
-    assert asyncio.all_tasks() == before
+    await nothing_left(before)
