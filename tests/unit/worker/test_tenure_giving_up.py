@@ -19,6 +19,7 @@ from noesium_stream.kernel import current_step
 from noesium_stream.kernel.activity import Activity
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
+from noesium_stream.log.topics import partition_of
 from noesium_stream.worker import Worker
 from tests.support.reading import PATIENCE_S, eventually
 
@@ -131,7 +132,8 @@ async def test_a_partition_that_goes_to_a_second_worker_takes_the_result_along(t
     home = tmp_path / "first"
     async with Client(log) as client:  # noqa: SIM117
         async with Worker(log, [paying.agent()], home=home, progress=said.append):
-            runs = [await client.start("sample", {}) for _ in range(12)]
+            runs = [await client.start("sample", {}, idempotency_key=str(number)) for number in range(12)]
+            assert {partition_of(run.id, 2) for run in runs} == {0, 1}
             await eventually(lambda: paying.begun["first"] == 12)
             async with Worker(log, [paying.agent()], home=tmp_path / "second") as second:
                 taking = asyncio.create_task(second.wait())

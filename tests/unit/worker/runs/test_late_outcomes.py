@@ -28,6 +28,7 @@ from noesium_stream.kernel.decorators import kernel_compensation
 from noesium_stream.kernel.journal import RunIdentity
 from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
+from noesium_stream.log.topics import partition_of
 from noesium_stream.worker import Worker
 from noesium_stream.worker.commit.partition_writer import PartitionWriter
 from noesium_stream.worker.runs.late_outcomes import RunOutcomeReports
@@ -188,7 +189,8 @@ async def test_partitions_that_move_take_what_outlasts_the_grace_along(tmp_path:
     log = await open_log("memory://?partitions=2")
     paying = Paying(log, tmp_path / "first")
     async with Client(log) as client, paying.worker(grace=0.01):
-        runs = [await client.start("sample", {}) for _ in range(8)]
+        runs = [await client.start("sample", {}, idempotency_key=str(number)) for number in range(8)]
+        assert {partition_of(run.id, 2) for run in runs} == {0, 1}
         await eventually(lambda: len(paying.paid) == 8)
         paying.home = tmp_path / "second"
         async with paying.worker() as second:
