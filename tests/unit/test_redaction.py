@@ -116,7 +116,7 @@ HEADERS = {
     "default_headers": {"Authorization": f"Bearer {SECRET}", "Cookie": f"sid={SECRET}"},
     "base_url": f"https://me:{SECRET}@host/v1",
     "nested": [{"Proxy-Authorization": SECRET}, {"apiKey": SECRET}, f"Authorization: Basic {SECRET}"],
-    "model_kwargs": {"extra_headers": {"X-Api-Key": SECRET}, "auth": [SECRET], "PASSWORD": 4711},
+    "model_kwargs": {"extra_headers": {"X-Api-Key": SECRET}, "auth": [SECRET], "PASSWORD": 471_108_155},
 }
 
 
@@ -125,7 +125,7 @@ def test_no_secret_of_a_models_settings_is_shown(tmp_path: Path) -> None:
     loaded = load_all(env=env, folder=tmp_path)
     shown = json.dumps([setting.value for setting in loaded.settings()]) + repr(loaded) + str(loaded.agent)
     assert SECRET not in shown
-    assert "4711" not in shown
+    assert "471108155" not in shown
     assert '"max_tokens": 5' in shown
     assert loaded.agent.llm_config["base_url"] == HEADERS["base_url"]
 

@@ -40,6 +40,12 @@ def copy(state: State) -> dict[str, Any]:
 BUILDER = StateGraph(State).add_node(node).add_node(copy).add_edge(START, "node").add_edge("node", "copy")
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What commands keep in their home is not shared with other tests, nor with the next run of them."""
+    monkeypatch.setenv("NOESIUM_HOME", str(tmp_path / "home"))
+
+
 def test_an_effect_s_reason_is_whole_and_its_arguments_are_shown() -> None:
     found = UnresolvedEffect(
         "r", "a", "e", "pay", "external", REASON, 0, "k", ["x" * 200, {"amount": 5}], None, "o"
