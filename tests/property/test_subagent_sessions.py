@@ -111,6 +111,7 @@ async def played(moves: list[tuple[str, int]], places: int, waiting: int, *, sto
         for call in play.calls:
             call.cancel()  # as a worker does with its runs; one may be in a pause
         await asyncio.gather(*play.calls, return_exceptions=True)
+    await play.settle()  # a task that was told to end needs a turn for it
     assert play.world.running == []
     assert all(one.life.state in (State.CREATED, State.TERMINATED) for one in play.world.made)
     assert {task for task in asyncio.all_tasks() if task is not asyncio.current_task()} == set()

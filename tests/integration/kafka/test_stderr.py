@@ -29,7 +29,6 @@ import asyncio, sys
 from noesium_stream.log.kafka import admin_connection, append
 from noesium_stream.log.open import open_log
 from tests.support.events import catalogue, counted, outgoing
-from tests.support.ports import dead_port
 from tests.support.reading import GroupMember, Tail, eventually, numbers, stored
 
 # A busy machine may need more than half a minute to start a broker again.
