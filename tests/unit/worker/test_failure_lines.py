@@ -21,6 +21,8 @@ from noesium_stream.worker import Worker
 from noesium_stream.worker.failure_lines import MOST, WIDTH, WINDOW_S, FailureLines
 from tests.support.reading import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.usefixtures("calm")
+
 
 @pytest.fixture
 async def log() -> AsyncIterator[EventLog]:

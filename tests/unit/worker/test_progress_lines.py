@@ -23,6 +23,8 @@ from noesium_stream.worker.progress_lines import (
 from tests.support.reading import PATIENCE_S, eventually
 from tests.support.sample_agents import Asker, Echo
 
+pytestmark = pytest.mark.usefixtures("calm")
+
 AWAY = LogUnavailableError("nobody answers")
 
 

@@ -23,6 +23,8 @@ from noesium_stream.log.topics import partition_of
 from noesium_stream.worker import Worker
 from tests.support.reading import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.usefixtures("calm")
+
 LONG_S = 60.0
 
 
@@ -84,7 +86,8 @@ async def test_an_effect_that_is_under_way_when_a_worker_ends_is_recorded_and_no
     paying = Paying(sync=sync, kind=kind)
     said: list[str] = []
     async with Client(log) as client:
-        async with Worker(log, [paying.agent()], home=tmp_path, progress=said.append) as worker:
+        agents = [paying.agent()]
+        async with Worker(log, agents, home=tmp_path, progress=said.append, grace=LONG_S) as worker:
             run = await client.start("sample", {})
             await eventually(lambda: paying.begun["first"])
             closing = asyncio.create_task(worker.close())
@@ -96,7 +99,7 @@ async def test_an_effect_that_is_under_way_when_a_worker_ends_is_recorded_and_no
         assert types["effect.completed"] == 1
         assert types["effect.requested"] == 1
         assert paying.begun == {"first": 1}, "nothing new has begun"
-        assert said == ["waiting for 1 effect under way, for 8 s at most"]
+        assert said == [f"waiting for 1 effect under way, for {LONG_S:g} s at most"]
         async with Worker(log, [paying.agent()], home=tmp_path):
             assert await run.result(timeout=PATIENCE_S) == {"first": "paid first", "second": "paid second"}
         types = await types_of(run)
@@ -131,7 +134,7 @@ async def test_a_partition_that_goes_to_a_second_worker_takes_the_result_along(t
     said: list[str] = []
     home = tmp_path / "first"
     async with Client(log) as client:  # noqa: SIM117
-        async with Worker(log, [paying.agent()], home=home, progress=said.append):
+        async with Worker(log, [paying.agent()], home=home, progress=said.append, grace=LONG_S):
             runs = [await client.start("sample", {}, idempotency_key=str(number)) for number in range(12)]
             assert {partition_of(run.id, 2) for run in runs} == {0, 1}
             await eventually(lambda: paying.begun["first"] == 12)
@@ -201,7 +204,8 @@ async def test_a_sync_node_that_calls_an_effect_too_late_hears_that_the_run_is_n
     graph.add_edge(START, "late")
     said: list[str] = []
     async with Client(log) as client:
-        async with Worker(log, [agent_from_graph(graph)], home=tmp_path, progress=said.append) as worker:
+        agents = [agent_from_graph(graph)]
+        async with Worker(log, agents, home=tmp_path, progress=said.append, grace=LONG_S) as worker:
             run = await client.start("sample", {})
             await eventually(lambda: paying.begun["first"] and entered.is_set())
             closing = asyncio.create_task(worker.close())

@@ -19,6 +19,11 @@ from noesium_stream.worker.commit.partition_writer import PROOF_S, PartitionWrit
 from noesium_stream.worker.context import PartitionContext
 
 
+@pytest.fixture(autouse=True)
+def proof() -> None:
+    """It lasts as long as in earnest here."""
+
+
 class SleepyClock(VirtualClock):
     """Its monotonic time stands still while the machine sleeps."""
 

@@ -26,6 +26,11 @@ from tests.support.reading import PATIENCE_S
 STOOD_STILL_S = 10.0
 
 
+@pytest.fixture(autouse=True)
+def proof() -> None:
+    """It lasts as long as in earnest here."""
+
+
 class Pausing(HookedLog):
     """The process stands still when its first intent is on the log; somebody may take its partition then."""
 

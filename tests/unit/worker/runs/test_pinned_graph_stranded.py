@@ -23,6 +23,8 @@ from noesium_stream.worker import Worker
 from noesium_stream.worker.runs.pinned_graph import leave
 from tests.support.reading import PATIENCE_S
 
+pytestmark = pytest.mark.usefixtures("calm")
+
 
 class State(TypedDict, total=False):
     word: str
