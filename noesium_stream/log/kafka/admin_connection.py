@@ -105,15 +105,12 @@ class AdminConnection:
         self.client.poll(0)
 
     def _probe(self, client: AdminClient, log: ClientLog, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                if log.hung_up:
-                    raise hangs_up(self._bootstrap, self._settings.security, timeout_s)
-                raise unavailable(self._bootstrap, timeout_s)
+        # A question counts for its second at most: a machine that stands still does so in one of them.
+        spent_s, question_s = 0.0, 1.0
+        while spent_s < timeout_s:
+            began_s = time.monotonic()
             try:
-                client.list_topics(timeout=min(left, 1.0))
+                client.list_topics(timeout=min(timeout_s - spent_s, question_s))
             except KafkaException as error:
                 client.poll(0)
                 if log.refusal is not None:
@@ -125,6 +122,10 @@ class AdminConnection:
                     raise translated(error, self._bootstrap, "opening") from error
             else:
                 return
+            spent_s += min(time.monotonic() - began_s, question_s)
+        if log.hung_up:
+            raise hangs_up(self._bootstrap, self._settings.security, timeout_s)
+        raise unavailable(self._bootstrap, timeout_s)
 
     def _metadata(self, topic: str | None = None) -> Any:
         deadline = time.monotonic() + PATIENCE_S
