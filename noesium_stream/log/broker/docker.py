@@ -14,7 +14,7 @@ from noesium_stream.log.broker.local import DEFAULT_PORT, BrokerStatus
 from noesium_stream.log.broker.runtime import KAFKA_VERSION, Progress, silent
 from noesium_stream.log.kafka.probe import answers
 
-START_TIMEOUT_S: Final = 120.0
+START_TIMEOUT_S: Final = 180.0
 PROJECT: Final = "noesium"
 
 

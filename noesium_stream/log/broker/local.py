@@ -33,8 +33,8 @@ from noesium_stream.log.kafka.probe import answers
 from noesium_stream.private_files import FILE_MODE, make_folder, private, write_text
 
 DEFAULT_PORT: Final = 9092
-START_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 30.0
+START_TIMEOUT_S: Final = 180.0
+STOP_TIMEOUT_S: Final = 60.0
 _HOST: Final = "127.0.0.1"
 _PORTS: Final = range(20_000, 32_768)
 _UMASK: Final = 0o077
