@@ -200,7 +200,6 @@ async def kafka_log(kafka: KafkaServer) -> AsyncIterator[EventLog]:
     await asyncio.to_thread(remove_topics, kafka.bootstrap, NAMESPACE)
 
 
-@pytest.mark.timeout(300)
 async def test_records_on_kafka_are_read_verified_and_finished_with_each_step_done_once(
     kafka_log: EventLog, tmp_path: Path
 ) -> None:
