@@ -1,7 +1,7 @@
 """`noesium` as a real process in a folder of its own, with the toy agents in it.
 
 The process is forked from one that has loaded the package (`tests/support/fork_server.py`), unless a test
-has changed its command, or its environment by more than settings.
+has made its command another than `python -m`, or changed its environment by more than settings.
 """
 
 from __future__ import annotations
@@ -38,11 +38,17 @@ def close(process: Process) -> None:
 
 
 class Folder:
-    """A current folder for commands. Nothing of the caller's NOESIUM_* variables is seen there."""
+    """A current folder for commands. Nothing of the caller's NOESIUM_* variables is seen there.
+
+    Attributes:
+        command: what is started.
+        files: descriptors that it inherits.
+    """
 
     def __init__(self, path: Path, **env: str) -> None:
         self.path = path
         self.command: tuple[str, ...] = COMMAND
+        self.files: tuple[int, ...] = ()
         outer = {name: value for name, value in os.environ.items() if not name.startswith("NOESIUM_")}
         # Byte code is looked up by a source's size and second: too coarse for agents that a test changes.
         self.env = {**outer, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1", **env}
@@ -79,14 +85,15 @@ class Folder:
 
     def start(self, *args: str) -> Process:
         """Start a command."""
-        if self.command == COMMAND:
-            forked = fork_server.start([*COMMAND[2:], *args], self.path, self.env)
+        if self.command[:2] == COMMAND[:2]:
+            forked = fork_server.start([*self.command[2:], *args], self.path, self.env)
             if forked is not None:
                 return forked
         return subprocess.Popen(
             [*self.command, *args],
             cwd=self.path,
             env=self.env,
+            pass_fds=self.files,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

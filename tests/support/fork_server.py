@@ -6,6 +6,8 @@ A new Python takes one or two seconds to import what a command needs, and the te
 server imports that once for each process of the tests. It has no thread and no event loop, and it ends, with
 all that it forked, when its tests do. A program that it forks runs its module as `__main__`, in its own
 folder and environment, and ends as any Python program ends.
+
+A shell of a test gets such programs by `tests/support/forked_command.py`.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from noesium_stream.cli.app import COMMANDS
 from noesium_stream.purity import blame
@@ -47,10 +50,14 @@ NAMES = {
     "FORCE_COLOR",
     "HOME",
     "NO_COLOR",
+    "OLDPWD",
     "PATH",
+    "PWD",
     "PYTHONDONTWRITEBYTECODE",
     "PYTHONUNBUFFERED",
+    "SHLVL",
     "TERM",
+    "_",
 }
 """Variables that are read when they are used: in these, the programs of one server may differ."""
 
@@ -105,13 +112,13 @@ class Forked:
 
 def start(args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Forked | None:
     """Start the module `args[0]`; None where only a process of its own gets this environment."""
-    if not all(may_differ(name) for name, _ in env.items() ^ os.environ.items()):
+    if not may_be(env):
         return None
     request = json.dumps({"args": list(args), "cwd": str(cwd), "env": dict(env)}).encode()
     ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
-        socket.send_fds(_server(), [request], [nothing, *theirs])
+        socket.send_fds(server(), [request], [nothing, *theirs])
     finally:
         for file in (nothing, *theirs):
             os.close(file)
@@ -119,16 +126,17 @@ def start(args: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Forked | No
     return Forked(args, told, out, err)
 
 
-def may_differ(name: str) -> bool:
-    """Whether the programs of one server may have different values of this variable."""
-    return name in NAMES or name.startswith(PREFIXES)
+def may_be(env: Mapping[str, str]) -> bool:
+    """Whether a program of this process's server may have this environment."""
+    differ = {name for name, _ in env.items() ^ os.environ.items()}
+    return all(name in NAMES or name.startswith(PREFIXES) for name in differ)
 
 
 @cache
-def _server() -> socket.socket:
+def server() -> socket.socket:
     """What the server of this process is asked by; it ends when that is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    server = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())],
         cwd=ROOT,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -137,13 +145,14 @@ def _server() -> socket.socket:
         start_new_session=True,
     )
     theirs.close()
-    atexit.register(_end, ours, server)
+    atexit.register(_end, ours, process)
     return ours
 
 
-def _end(asked: socket.socket, server: subprocess.Popen[bytes]) -> None:
-    asked.close()
-    server.wait()
+def _end(asked: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    with asked:
+        asked.send(b"")  # a program that was started by a shell may still have the socket open
+    process.wait()
 
 
 # -- the server ------------------------------------------------------------------------------------------
@@ -160,33 +169,55 @@ def load() -> None:
     assert len(os.listdir("/proc/self/task")) == 1, "a thread would be missing in what is forked"
 
 
+class _Child(NamedTuple):
+    pid: int
+    tell: int
+    """The file that its end is told to."""
+
+
 def serve(asked: socket.socket) -> dict[str, Any] | None:
     """Fork what is asked for until nobody asks any more; in what was forked: return what it is to run."""
-    children: dict[int, tuple[int, int]] = {}  # by the file that tells its end: its id, and where to tell it
+    tests = os.pidfd_open(os.getppid())
+    children: dict[int, _Child] = {}  # by the file that is ready at its end
+    standing: dict[int, int] = {}  # by the file that is ready at the end of who stands for a child: its own
     while True:
-        for ready in select.select([asked, *children], [], [])[0]:
-            if ready is not asked:
-                pid, tell = children.pop(ready)
-                os.write(tell, f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
-                os.close(tell)
-                os.close(ready)
-                continue
-            text, files, _, _ = socket.recv_fds(asked, _MOST_BYTES, 4)
-            if not text:
-                return None
-            pid = os.fork()
-            if not pid:
-                for file, (_, tell) in children.items():
-                    os.close(file)
-                    os.close(tell)
-                asked.close()
-                _take(files)
-                request: dict[str, Any] = json.loads(text)
-                return request
-            os.write(files[3], f"{pid}\n".encode())
-            children[os.pidfd_open(pid)] = (pid, files[3])
-            for file in files[:3]:
+        ready = select.select([asked, tests, *children, *standing], [], [])[0][0]
+        if ready == tests:
+            return None
+        if ready in standing:
+            signal.pidfd_send_signal(standing.pop(ready), signal.SIGKILL)
+            os.close(ready)
+            continue
+        if ready in children:
+            ended = children.pop(ready)
+            with suppress(BrokenPipeError):  # who stood for it was killed
+                os.write(ended.tell, f"{os.waitstatus_to_exitcode(os.waitpid(ended.pid, 0)[1])}\n".encode())
+            for file in (ready, ended.tell, *(key for key, child in standing.items() if child == ready)):
                 os.close(file)
+            standing = {key: child for key, child in standing.items() if child != ready}
+            continue
+        text, files, _, _ = socket.recv_fds(asked, _MOST_BYTES, 4)
+        if not text:
+            return None
+        request: dict[str, Any] = json.loads(text)
+        stands_for_it = request.pop("stands_for_it", None)
+        pid = os.fork() if stands_for_it is None or may_be(request["env"]) else None
+        if pid == 0:
+            for file in (tests, *children, *standing, *(child.tell for child in children.values())):
+                os.close(file)
+            asked.close()
+            _take(files)
+            return request
+        os.write(files[3], f"{pid or 0}\n".encode())
+        for file in files[:3]:
+            os.close(file)
+        if pid is None:
+            os.close(files[3])
+            continue
+        child = os.pidfd_open(pid)
+        children[child] = _Child(pid, files[3])
+        if stands_for_it is not None:
+            standing[os.pidfd_open(stands_for_it)] = child
 
 
 def _take(files: list[int]) -> None:
@@ -198,13 +229,13 @@ def _take(files: list[int]) -> None:
         os.close(file)
 
 
-def run(args: list[str], cwd: str, env: dict[str, str]) -> None:
-    """Be `python -m ARGS` in a folder and an environment."""
+def run(args: list[str], cwd: str, env: dict[str, str], *, safe_path: bool = False) -> None:
+    """Be `python -m ARGS` in a folder and an environment; `python -P -m ARGS` with `safe_path`."""
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
     sys.dont_write_bytecode = bool(env.get("PYTHONDONTWRITEBYTECODE"))
-    sys.path[0] = cwd
+    sys.path[:1] = [] if safe_path else [cwd]
     importlib.invalidate_caches()
     vars(blame).update(_FOLDER=cwd)  # which that module looks up when it is imported
     sys.argv[:] = args

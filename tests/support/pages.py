@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from noesium_stream.cli.guides import GUIDES
+from tests.support import fork_server, forked_command
 from tests.support.command import Folder, Running
 from tests.support.ports import free_port
 
@@ -91,6 +92,7 @@ class Reader(Folder):
             ["bash", "-euo", "pipefail", "-c", text],
             cwd=self.path,
             env={**self.env, **env},
+            pass_fds=self.files,
             capture_output=True,
             text=True,
             timeout=LONG_S,
@@ -169,17 +171,20 @@ def read_guide(name: str, tmp_path: Path) -> Reader:
         else:
             shutil.copy2(source, path / each)
     reader = Reader(guide(name), path)
-    reader.env["PATH"] = f"{_commands(tmp_path / 'bin')}{os.pathsep}{reader.env['PATH']}"
+    server = fork_server.server().fileno()
+    reader.files = (server,)
+    reader.env["PATH"] = f"{_commands(tmp_path / 'bin', server)}{os.pathsep}{reader.env['PATH']}"
     return reader
 
 
-def _commands(folder: Path) -> Path:
+def _commands(folder: Path, server: int) -> Path:
     """The commands of an activated environment: they may not be on the path of who runs the tests."""
+    forked = f"{shlex.quote(forked_command.__file__)} {server}"
     commands = {
         "python": '"$@"',
         "pip": '-m pip "$@" --dry-run',
         "pytest": '-P -m pytest "$@"',
-        "noesium": '-P -m noesium_stream.cli "$@"',
+        "noesium": f'-IS {forked} "$@"',
         "opentelemetry-instrument": f'-P -c "{_OPENTELEMETRY}" "$@"',
     }
     folder.mkdir()
