@@ -1,4 +1,4 @@
-"""Half of the heavy tests by default: each on one of two logs in turn; the others with `-m soak`."""
+"""A part of the heavy tests by default: on one of two logs in turn, or some of many; all with soaks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ def on_a_log_in_turn(names: Iterable[str]) -> list[Any]:
     ]
 
 
-def one_of(several: int, names: Iterable[str]) -> list[Any]:
-    """Parameters: every so many of the names, the others only if soaks are asked for."""
+def one_of(several: int, values: Iterable[Any]) -> list[Any]:
+    """Parameters: one of so many values (a tuple is several), the others only if soaks are asked for."""
     return [
-        pytest.param(name, marks=[pytest.mark.soak] if number % several else [])
-        for number, name in enumerate(names)
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=[pytest.mark.soak] if number % several else [],
+        )
+        for number, value in enumerate(values)
     ]
 
 

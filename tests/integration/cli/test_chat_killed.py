@@ -15,6 +15,7 @@ from noesium_stream.client.conversation import ConversationView
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.log import open_log
 from tests.support.chatting import folder_with_clerk
+from tests.support.chosen import one_of
 from tests.support.command import Folder
 from tests.support.processes import ROOT
 from tests.support.reading import PATIENCE_S
@@ -115,7 +116,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("kind", "when"), KINDS)
+@pytest.mark.parametrize(("kind", "when"), one_of(2, KINDS))
 async def test_a_chat_that_was_killed_goes_on_in_the_next_process(
     kind: str, when: str, undisturbed: Path, tmp_path: Path
 ) -> None:

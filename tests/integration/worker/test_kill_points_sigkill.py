@@ -1,6 +1,7 @@
 """Real processes killed before, in and after every append of a run: right end, each effect as its class says.
 
 The run is `tests/support/trip.py`, what kills it `tests/support/dying.py`. On Kafka: `test_kill_points.py`.
+The run in which a tool refuses, so that the others are undone; the one that completes only with soaks.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.support.chosen import chosen, one_of
 from tests.support.dying import ALONE, MODES, Point
 from tests.support.processes import ROOT
 from tests.support.trip import BOOKED, NIGHTS
 
 MEMORY = Path("/dev/shm")
-WHATS = ("goes", "refused")
+WHATS = ("refused", "goes")
 EVERYWHERE = {
     "agent.started",
     "partition.acquired",
@@ -62,15 +64,16 @@ def died(folder: Path, *whats: str) -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def points() -> dict[str, list[Point]]:
+def points(request: pytest.FixtureRequest) -> dict[str, list[Point]]:
     """All kill points, by what becomes of the run."""
+    whats = [what for (what,) in chosen(request, "what")]
     # A killed process loses nothing that it gave to the kernel, on a disk or not; a disk takes twice as long.
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        found = died(Path(folder), *WHATS)
+        found = died(Path(folder), *whats)
     return {what: [json.loads(line) for line in lines] for what, lines in found.items()}
 
 
-@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("what", one_of(2, WHATS))
 @pytest.mark.parametrize("mode", MODES)
 def test_the_appends_of_a_run_were_each_the_death_of_a_process(
     points: dict[str, list[Point]], what: str, mode: str
@@ -86,7 +89,7 @@ def test_the_appends_of_a_run_were_each_the_death_of_a_process(
         assert len(cut) > (40 if mode in ALONE else 20)
 
 
-@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("what", one_of(2, WHATS))
 def test_a_killed_run_ends_as_one_that_nothing_happened_to(points: dict[str, list[Point]], what: str) -> None:
     for point in points[what]:
         if what == "goes":
@@ -106,7 +109,7 @@ def test_a_killed_run_ends_as_one_that_nothing_happened_to(points: dict[str, lis
     assert len(steps) == 1, "every run did the same steps"
 
 
-@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("what", one_of(2, WHATS))
 def test_no_body_runs_again_once_the_log_says_that_it_is_done(
     points: dict[str, list[Point]], what: str
 ) -> None:
@@ -120,7 +123,7 @@ def test_no_body_runs_again_once_the_log_says_that_it_is_done(
     assert again > 0, "some bodies were cut and ran again"
 
 
-@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("what", one_of(2, WHATS))
 def test_each_effect_of_a_killed_run_is_done_as_its_class_says(
     points: dict[str, list[Point]], what: str
 ) -> None:

@@ -25,6 +25,7 @@ from noesium_stream.memory import EphemeralMemory
 from noesium_stream.testing import Rehearsal
 from noesium_stream.worker import Worker
 from noesium_stream.worker.runs.run_session import RunSession
+from tests.support.chosen import one_of
 from tests.support.talking import ORDERS, Clerk, talk
 
 USER = "ada"
@@ -147,7 +148,7 @@ async def test_who_takes_over_reads_the_last_turns_and_not_all(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("reaches_log", [True, False])
+@pytest.mark.parametrize("reaches_log", one_of(2, [True, False]))
 async def test_a_death_at_any_event_of_a_conversation_in_segments_changes_nothing(reaches_log: bool) -> None:
     deaths, number, last = 0, 0, False
     while not last:

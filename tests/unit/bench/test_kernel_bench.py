@@ -33,6 +33,7 @@ def positive(figures: list[Figure]) -> bool:
     )
 
 
+@pytest.mark.soak
 async def test_a_chain_is_run_by_a_worker_and_by_langgraph_on_both_logs(small: KernelSettings):
     in_memory, on_sqlite = await kernel.measure_chain(small)
     assert positive([in_memory, on_sqlite])

@@ -111,6 +111,7 @@ def test_sides_take_turns_in_changing_order_and_every_round_counts(monkeypatch: 
     assert measured.found == {one: {"disk": [1.0, 4.0, 5.0]}, two: {"disk": [2.0, 3.0, 6.0]}}
 
 
+@pytest.mark.soak
 async def test_handlers_are_measured_and_their_output_is_checked(tmp_path: Path):
     async with AsyncExitStack() as stack:
         ground = Ground(tmp_path, Installer(tmp_path), stack)

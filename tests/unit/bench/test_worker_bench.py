@@ -88,6 +88,7 @@ def test_what_is_kept_of_each_run_is_the_slope_behind_the_first_tenth():
     assert slope([*warming_up, *leaking]) == pytest.approx(85, abs=1)
 
 
+@pytest.mark.soak
 def test_the_command_keeps_what_it_measured(
     kafka: KafkaServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
