@@ -53,7 +53,6 @@ async def read(folder: Folder) -> tuple[str, ConversationView, list[str]]:
     return info.run_id, conversation.view, kinds
 
 
-@pytest.mark.timeout(300)
 async def test_a_chat_whose_worker_and_terminal_are_killed_goes_on_and_knows(folder: Folder) -> None:
     with folder.running("worker", "clerk") as first:
         first.wait_for_error_line("clerk 1.0.0: at work on kafka://")

@@ -15,7 +15,7 @@ from noesium_stream.log import open_log
 from noesium_stream.log.port import EventLog
 from tests.support.kafka import KafkaServer
 from tests.support.processes import Program
-from tests.support.reading import PATIENCE_S, eventually, stored
+from tests.support.reading import eventually, stored
 from tests.support.tree_agents import AGENTS
 from tests.support.trees import at_work, counts, endings, thirty
 
@@ -51,7 +51,6 @@ async def cancelled(log: EventLog) -> int:
     return found
 
 
-@pytest.mark.timeout(2 * PATIENCE_S)
 @pytest.mark.parametrize("kind", ["sqlite", "kafka"])
 async def test_each_run_of_a_tree_ends_once_though_a_worker_is_killed_while_it_is_cancelled(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,6 @@ WORDS = [f"m{number}" for number in range(7)]
 
 
 @pytest.mark.needs("several_processes")
-@pytest.mark.timeout(2 * PATIENCE_S)
 @pytest.mark.parametrize("point", [f"before:{STARTED}", f"after:{STARTED}"])
 async def test_a_killed_worker_begins_each_segment_once(backend: Backend, tmp_path: Path, point: str) -> None:
     """The process dies at the second beginning."""
