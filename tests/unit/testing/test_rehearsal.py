@@ -224,14 +224,14 @@ async def test_a_run_that_waits_for_a_provider_without_a_script_is_told_when_the
 
 
 async def test_a_run_is_not_given_up_because_the_machine_stood_still_before_its_answer_came(monkeypatch):
-    monkeypatch.setattr(rehearsal_module, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(rehearsal_module, "PATIENCE_S", 6.0)
     async with Rehearsal(slow(ask)) as rehearsal:
         run = await rehearsal.start()
         await run.wait_for("approval.requested")
 
         async def stand_still_and_answer() -> None:
             await asyncio.sleep(0.01)
-            time.sleep(1.2)
+            time.sleep(3.2)  # more than half of the patience
             await run.answer("red")
 
         answering = asyncio.create_task(stand_still_and_answer())
