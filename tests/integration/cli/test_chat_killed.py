@@ -115,7 +115,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.path
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("kind", "when"), one_of(2, KINDS))
 async def test_a_chat_that_was_killed_goes_on_in_the_next_process(
     kind: str, when: str, undisturbed: Path, tmp_path: Path
