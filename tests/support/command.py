@@ -42,13 +42,13 @@ class Folder:
 
     Attributes:
         command: what is started.
-        files: descriptors that it inherits.
+        descriptors: files that it inherits.
     """
 
     def __init__(self, path: Path, **env: str) -> None:
         self.path = path
         self.command: tuple[str, ...] = COMMAND
-        self.files: tuple[int, ...] = ()
+        self.descriptors: tuple[int, ...] = ()
         outer = {name: value for name, value in os.environ.items() if not name.startswith("NOESIUM_")}
         # Byte code is looked up by a source's size and second: too coarse for agents that a test changes.
         self.env = {**outer, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1", **env}
@@ -93,7 +93,7 @@ class Folder:
             [*self.command, *args],
             cwd=self.path,
             env=self.env,
-            pass_fds=self.files,
+            pass_fds=self.descriptors,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -92,7 +92,7 @@ class Reader(Folder):
             ["bash", "-euo", "pipefail", "-c", text],
             cwd=self.path,
             env={**self.env, **env},
-            pass_fds=self.files,
+            pass_fds=self.descriptors,
             capture_output=True,
             text=True,
             timeout=LONG_S,
@@ -172,7 +172,7 @@ def read_guide(name: str, tmp_path: Path) -> Reader:
             shutil.copy2(source, path / each)
     reader = Reader(guide(name), path)
     server = fork_server.server().fileno()
-    reader.files = (server,)
+    reader.descriptors = (server,)
     reader.env["PATH"] = f"{_commands(tmp_path / 'bin', server)}{os.pathsep}{reader.env['PATH']}"
     return reader
 
