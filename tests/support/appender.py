@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from noesium_stream.log.open import open_log
 from noesium_stream.log.port import EventLog, TopicPartition
@@ -59,10 +59,13 @@ async def member(log: EventLog, topic: str, group: str) -> None:
     await subscription.wait()
 
 
+PROGRAMS: dict[str, Callable[..., Awaitable[None]]] = {"append": append, "commit": commit, "member": member}
+
+
 async def main(what: str, url: str, *arguments: str) -> None:
     log = await open_log(url, catalogue=catalogue())
     try:
-        await {"append": append, "commit": commit, "member": member}[what](log, *arguments)
+        await PROGRAMS[what](log, *arguments)
     finally:
         await log.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from noesium_stream.clock import VirtualClock
+from noesium_stream.durations import Duration
 from tests.support.reading import PATIENCE_S
 
 
@@ -16,8 +17,8 @@ class HandClock(VirtualClock):
         self._moved = asyncio.Event()
         self.sleepers = 0
 
-    def advance(self, seconds: float) -> None:
-        super().advance(seconds)
+    def advance(self, duration: Duration) -> None:
+        super().advance(duration)
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
 

@@ -31,7 +31,7 @@ class Talker(BaseGraphicAgent):
     def get_state_class(self) -> type[Talk]:
         return Talk
 
-    def initial_state(self, asked: dict[str, Any], capability_id: str | None = None) -> Talk:
+    def initial_state(self, input: dict[str, Any], capability_id: str | None) -> dict[str, Any]:
         return {"heard": 0, "text": "", "answers": []}
 
     def _build_graph(self) -> StateGraph[Any, Any, Any, Any]:
