@@ -52,7 +52,7 @@ from noesium_stream.kernel.journal import RunJournal
 from noesium_stream.kernel.reach import Reach
 from noesium_stream.kernel.run_context import Durability, RunContext, Toolbox, running
 from noesium_stream.kernel.run_history import RunHistory
-from noesium_stream.kernel.state.node_values import identified, message_keys
+from noesium_stream.kernel.state.message_ids import identified, message_keys
 from noesium_stream.kernel.state.state_hash import StateHash, state_channels
 from noesium_stream.kernel.state.typed_json import building
 from noesium_stream.kernel.strict.graph_check import require_strict

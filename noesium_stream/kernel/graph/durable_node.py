@@ -41,10 +41,10 @@ from noesium_stream.kernel.graph.node_retry import NodeTimedOutError, pause_ms
 from noesium_stream.kernel.modes import compare_runs
 from noesium_stream.kernel.run_context import RunContext, current_run
 from noesium_stream.kernel.run_history import StepKey, step_id
+from noesium_stream.kernel.state.message_ids import MessageKeys, identified
 from noesium_stream.kernel.state.node_values import (
     NodeRules,
     Targets,
-    identified,
     record,
     restore,
     returned,
@@ -86,7 +86,7 @@ class DurableNode(Runnable[Any, Any]):
         ask_before: bool = False,
         ask_after: bool = False,
         handled: bool = False,
-        messages: frozenset[str] = frozenset(),
+        messages: MessageKeys | None = None,
         targets: Targets = None,
     ) -> None:
         self.name = name
@@ -95,7 +95,7 @@ class DurableNode(Runnable[Any, Any]):
         self._guarded = guard_bound(bound, name)
         self._meta: NodeMeta = node_meta(bound)
         known = None if isinstance(bound, Pregel) else keys
-        self._rules = NodeRules(str(name), known, messages, targets)
+        self._rules = NodeRules(str(name), known, messages or {}, targets)
         self._retry = retry
         self._timeout_s = self._meta.timeout_s or timeout_s
         self._ask_before, self._ask_after = ask_before, ask_after

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import is_dataclass, replace
-from functools import partial
+from dataclasses import is_dataclass
 from typing import Any, Final, NamedTuple
 
-from langchain_core.messages import BaseMessage, RemoveMessage, convert_to_messages
 from langgraph._internal._fields import get_cached_annotated_keys, get_update_as_tuples
-from langgraph.channels import BinaryOperatorAggregate
 from langgraph.constants import END
-from langgraph.graph.message import add_messages
-from langgraph.types import Command, Overwrite, Send
+from langgraph.types import Command, Send
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
 from noesium_stream.errors import KernelError, StateError
 from noesium_stream.event.domain_event import DomainEvent
+from noesium_stream.kernel.state.message_ids import MessageKeys, identified
 from noesium_stream.kernel.state.typed_json import check_size, decode, encode
 
 PENDING: Final = "_pending_events"
@@ -51,13 +48,13 @@ class NodeRules(NamedTuple):
     Attributes:
         name: the node's name.
         keys: the keys of the graph's state; None if they are unknown.
-        messages: keys of the state that hold chat messages.
+        messages: keys of the state that hold chat messages (see `message_keys`).
         targets: the nodes that it may name as the next ones.
     """
 
     name: str
     keys: frozenset[str] | None
-    messages: frozenset[str]
+    messages: MessageKeys
     targets: Targets
 
 
@@ -247,56 +244,3 @@ def check_targets(destinations: Iterable[Any], known: Targets, who: str) -> None
             f"{who} goes to {name!r}, which the graph does not have.",
             hint=f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(known))}.",
         )
-
-
-def message_keys(graph: Any) -> frozenset[str]:
-    """The keys of a compiled graph's state that `add_messages` reduces."""
-    return frozenset(
-        name
-        for name, channel in graph.channels.items()
-        if isinstance(channel, BinaryOperatorAggregate) and _adds_messages(channel.operator)
-    )
-
-
-def identified(value: Any, keys: frozenset[str], next_id: Callable[[], str]) -> Any:
-    """An update of the state, in any shape, in which every message of `keys` has an id."""
-    if not keys:
-        return value
-    if isinstance(value, Command):
-        if value.graph is not None or value.update is None:
-            return value
-        return replace(value, update=identified(value.update, keys, next_id))
-    if isinstance(value, Mapping):
-        named = {key: _named(item, next_id) if key in keys else item for key, item in value.items()}
-        return named if any(key in keys for key in value) else value
-    if isinstance(value, list | tuple):
-        return [_pair_or_update(item, keys, next_id) for item in value]
-    return value
-
-
-def _pair_or_update(item: Any, keys: frozenset[str], next_id: Callable[[], str]) -> Any:
-    if isinstance(item, tuple) and len(item) == 2 and item[0] in keys:
-        return (item[0], _named(item[1], next_id))
-    return identified(item, keys, next_id) if isinstance(item, Command | Mapping) else item
-
-
-def _named(messages: Any, next_id: Callable[[], str]) -> Any:
-    if messages is None or isinstance(messages, Overwrite):
-        return messages
-    several = messages if isinstance(messages, list) else [messages]
-    if all(isinstance(message, BaseMessage) and message.id is not None for message in several):
-        return messages
-    found = [
-        message
-        if isinstance(message, RemoveMessage) or message.id is not None
-        else message.model_copy(update={"id": next_id()})
-        for message in convert_to_messages(several)
-    ]
-    return found if isinstance(messages, list) else found[0]
-
-
-def _adds_messages(reducer: Any) -> bool:
-    # `add_messages(format=…)` is a partial of the function behind it.
-    if isinstance(reducer, partial):
-        return getattr(reducer.func, "__name__", "") == "add_messages"
-    return reducer is add_messages

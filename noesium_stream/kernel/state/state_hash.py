@@ -35,7 +35,7 @@ from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.graph.message import add_messages
 
 from noesium_stream.event.envelope import MAX_INT, EventEnvelope
-from noesium_stream.kernel.state.node_values import message_keys
+from noesium_stream.kernel.state.message_ids import Held, message_keys
 from noesium_stream.kernel.state.typed_json import TYPE, encode
 
 Reader = Callable[[list[str]], Mapping[str, Any]]
@@ -74,7 +74,7 @@ def state_channels(graph: Any) -> dict[str, bool]:
     """The channels of a compiled graph's state, by name: whether their elements are never changed."""
     messages = message_keys(graph)
     return {
-        name: name in messages or _keeps_elements(channel)
+        name: messages.get(name) is Held.ADDED or _keeps_elements(channel)
         for name, channel in sorted(graph.channels.items())
         if isinstance(channel, BaseChannel)
         and not isinstance(channel, UntrackedValue)

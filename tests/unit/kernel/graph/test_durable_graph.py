@@ -12,10 +12,11 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.channels import DeltaChannel
 from langgraph.errors import NodeError
 from langgraph.graph import END, START, StateGraph
-from langgraph.graph.message import add_messages
-from langgraph.types import Command, RetryPolicy, Send
+from langgraph.graph.message import _messages_delta_reducer, add_messages
+from langgraph.types import Command, Overwrite, RetryPolicy, Send
 from pydantic import BaseModel
 
 from noesium_stream.errors import (
@@ -216,9 +217,14 @@ class Talk(TypedDict):
     messages: Annotated[list[AnyMessage], add_messages]
 
 
-async def test_messages_without_ids_get_the_same_ones_on_every_execution() -> None:
+class DeltaTalk(TypedDict):
+    messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer, list, snapshot_frequency=2)]
+
+
+@pytest.mark.parametrize("state", [Talk, DeltaTalk])
+async def test_messages_without_ids_get_the_same_ones_on_every_execution(state: type) -> None:
     def build() -> Graph:
-        graph = StateGraph(Talk)
+        graph = StateGraph(state)
         graph.add_node("a", lambda s: {"messages": [AIMessage("one"), ("user", "two")]})
         graph.add_node("b", lambda s: Command(update={"messages": "three"}))
         graph.add_edge(START, "a")
@@ -228,6 +234,53 @@ async def test_messages_without_ids_get_the_same_ones_on_every_execution() -> No
     result = await killed_everywhere(build, {"messages": [{"role": "user", "content": "zero"}]})
     assert [message.content for message in result["messages"]] == ["zero", "one", "two", "three"]
     assert len({message.id for message in result["messages"]}) == 4
+
+
+def appended(state: list[Any] | None, writes: list[Any]) -> list[Any]:
+    """As the reducer that Deep Agents brings along: it gives no ids."""
+    several = [item for write in writes for item in (write if isinstance(write, list) else [write])]
+    return [*(state or []), *several]
+
+
+class Mixed(TypedDict):
+    items: Annotated[list[Any], DeltaChannel(appended, list, snapshot_frequency=2)]
+
+
+async def test_messages_in_a_channel_of_anything_get_the_same_ids_and_what_is_none_stays() -> None:
+    others = [{"name": "a"}, "text", 7, {"type": "other", "id": None}]
+
+    def build() -> Graph:
+        graph = StateGraph(Mixed)
+        graph.add_node("a", lambda s: {"items": [AIMessage("one"), *others]})
+        graph.add_node("b", lambda s: {"items": HumanMessage("two")})
+        graph.add_node("c", lambda s: {"items": {"role": "user", "content": "three"}})
+        graph.add_edge(START, "a")
+        graph.add_edge("a", "b")
+        graph.add_edge("b", "c")
+        return graph
+
+    result = await killed_everywhere(build, {"items": [{"role": "user", "content": "zero"}]})
+    zero, one, *rest, two, three = result["items"]
+    assert [zero.content, one.content, two.content, three["content"]] == ["zero", "one", "two", "three"]
+    assert rest == others
+    assert len({zero.id, one.id, two.id, three["id"]} - {None}) == 4
+
+
+@pytest.mark.parametrize("state", [DeltaTalk, Mixed])
+async def test_messages_that_overwrite_others_get_the_same_ids(state: type) -> None:
+    (key,) = state.__annotations__
+
+    def build() -> Graph:
+        graph = StateGraph(state)
+        graph.add_node("a", lambda s: {key: [AIMessage("one")]})
+        graph.add_node("b", lambda s: {key: Overwrite([AIMessage("two"), HumanMessage("three")])})
+        graph.add_edge(START, "a")
+        graph.add_edge("a", "b")
+        return graph
+
+    result = await killed_everywhere(build, {key: [HumanMessage("zero")]})
+    assert [message.content for message in result[key]] == ["two", "three"]
+    assert len({message.id for message in result[key]} - {None}) == 2
 
 
 class Model(BaseModel):
