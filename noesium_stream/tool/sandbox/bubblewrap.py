@@ -22,7 +22,7 @@ from functools import lru_cache, partial
 from typing import Final
 
 from noesium_stream.errors import SandboxError
-from noesium_stream.tool.sandbox.mounts import mounts_of
+from noesium_stream.tool.sandbox.mounts import mounts_of, open_folder
 from noesium_stream.tool.sandbox.result import SandboxResult
 from noesium_stream.tool.sandbox.running import (
     OWN_PROCESSES,
@@ -103,7 +103,7 @@ def arguments_of(walls: Walls, opened: ExitStack) -> tuple[list[str], list[int]]
     """The arguments that build the walls, and the file descriptors in them, which `opened` closes.
 
     Raises:
-        SandboxError: the workspace cannot be opened, or there is no filter for this machine.
+        SandboxError: a folder cannot be opened, or there is no filter for this machine.
     """
     arguments = ["--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
     arguments += ["--share-net"] if walls.network else []
@@ -111,10 +111,16 @@ def arguments_of(walls: Walls, opened: ExitStack) -> tuple[list[str], list[int]]
     arguments += _system(network=walls.network)
     scratch = str(walls.limits.scratch_bytes)
     arguments += ["--proc", "/proc", "--dev", "/dev", "--size", scratch, "--tmpfs", _SHARED]
-    arguments += ["--remount-ro", "/dev", "--size", scratch, "--tmpfs", SCRATCH, "--dir", WORKSPACE]
+    arguments += ["--remount-ro", "/dev"]
+    fds = []
+    if walls.scratch is None:
+        arguments += ["--size", scratch, "--tmpfs", SCRATCH]
+    else:
+        fds.append(open_folder(walls.scratch, "The scratch folder", opened))
+        arguments += ["--bind-fd", str(fds[-1]), SCRATCH]
+    arguments += ["--dir", WORKSPACE]
     for program in walls.programs:
         arguments += ["--ro-bind", str(program), str(program)]
-    fds = []
     for mount in mounts_of(walls, opened):
         how = "--bind-fd" if mount.writable else "--ro-bind-fd"
         arguments += [how, str(mount.fd), f"{WORKSPACE}/{mount.path}".removesuffix("/")]

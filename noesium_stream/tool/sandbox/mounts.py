@@ -36,8 +36,7 @@ def mounts_of(walls: Walls, opened: ExitStack) -> Iterator[Mount]:
     Raises:
         SandboxError: the workspace is no folder, or a path in it is a link.
     """
-    root = _workspace(walls.workspace)
-    opened.callback(os.close, root)
+    root = open_folder(walls.workspace, "The workspace", opened)
     wanted = {pattern: False for pattern in walls.readable}
     wanted.update(dict.fromkeys(walls.writable, True))
     for pattern in sorted(wanted, key=path_in):
@@ -47,13 +46,20 @@ def mounts_of(walls: Walls, opened: ExitStack) -> Iterator[Mount]:
             yield Mount(fd, "/".join(path_in(pattern)), wanted[pattern])
 
 
-def _workspace(path: Path) -> int:
+def open_folder(path: Path, what: str, opened: ExitStack) -> int:
+    """Open a folder that is mounted, or what is mounted lies in; `opened` closes it.
+
+    Raises:
+        SandboxError: it is no folder, or cannot be opened; the message begins with `what`.
+    """
     try:
-        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SandboxError(
-            f"The workspace {path} cannot be opened: {error.strerror}.", hint="Make the folder."
+            f"{what} {path} cannot be opened: {error.strerror}.", hint="Make the folder."
         ) from None
+    opened.callback(os.close, folder)
+    return folder
 
 
 def _opened(root: int, pattern: str, writable: bool) -> int | None:

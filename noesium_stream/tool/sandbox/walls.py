@@ -41,7 +41,7 @@ class Limits:
         output_bytes: bytes that are kept of each output stream; 16 times as many end the program.
         file_bytes: bytes of each file that it writes.
         disk_bytes: bytes written to disk.
-        scratch_bytes: bytes in its own `/tmp`.
+        scratch_bytes: bytes in a `/tmp` that is gone afterwards.
         open_files: open files of each process.
     """
 
@@ -74,6 +74,7 @@ class Walls:
         network: whether it has the network of this machine; else it has none at all.
         environment: variables beside PATH, HOME, TMPDIR and LANG.
         programs: folders and files outside the workspace that it can read, in the same place.
+        scratch: the folder that is its `/tmp`, writable; None: an empty one that is gone afterwards.
         limits: see `Limits`.
     """
 
@@ -83,6 +84,7 @@ class Walls:
     network: bool = False
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     programs: tuple[Path, ...] = ()
+    scratch: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
 
