@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
-from noesium_stream.errors import ConfigError
+from noesium_stream.errors import ConfigError, SandboxError
+from noesium_stream.event.trust.permission import permission_in
 from noesium_stream.tool.extra import missing_extra
 from noesium_stream.tool.sandbox.find import find_sandbox
 from noesium_stream.tool.sandbox.python import python_folders
@@ -102,15 +103,20 @@ class WorkspaceSandbox(BaseSandbox):
             sandbox: the provider; None: the first that works here.
 
         Raises:
-            ConfigError: the workspace is no folder.
-            SandboxError: there is no sandbox on this machine.
+            ConfigError: the workspace is no folder, or a permission is none.
+            SandboxError: there is no sandbox on this machine, or no folder for its `/tmp` can be made.
         """
         self._sandbox = find_sandbox(sandbox)
         folder = Path(workspace).absolute()
         if not folder.is_dir():
             raise ConfigError(f"The workspace {folder} is no folder.", hint="Make the folder.")
-        scratch = tempfile.mkdtemp(prefix="noesium-sandbox-")
-        self._remove = weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
+        wrong = [one for one in permissions if permission_in(one) is None]
+        if wrong:
+            raise ConfigError(
+                f"{wrong[0][:100]!r} is no permission.", hint="Write fs:read, or fs:write:reports/**."
+            )
+        scratch = _made_scratch()
+        self._remove = weakref.finalize(self, _remove_scratch, scratch, os.getpid())
         seen = python_folders() if programs is None else tuple(Path(one).absolute() for one in programs)
         self._walls = replace(
             walls_from(permissions, folder, limits=limits, programs=seen), scratch=Path(scratch)
@@ -222,6 +228,21 @@ class WorkspaceSandbox(BaseSandbox):
         code, *arguments = script
         command = ["/bin/sh", "-c", code, "sh", *arguments]
         return await self._sandbox.run(command, replace(self._walls, limits=limits), stdin=stdin)
+
+
+def _made_scratch() -> str:
+    try:
+        return tempfile.mkdtemp(prefix="noesium-sandbox-")
+    except OSError as error:
+        raise SandboxError(
+            f"{tempfile.gettempdir()} takes no folder for the /tmp of the sandbox: {error.strerror}.",
+            hint="Set TMPDIR to a folder with space that this user may write to.",
+        ) from None
+
+
+def _remove_scratch(scratch: str, maker: int) -> None:
+    if os.getpid() == maker:  # and not a process that was forked from it
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _response(result: SandboxResult) -> ExecuteResponse:

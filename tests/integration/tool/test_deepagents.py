@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -222,6 +224,28 @@ def test_a_workspace_that_is_not_there_is_told(tmp_path: Path) -> None:
         WorkspaceSandbox(tmp_path / "none")
     with pytest.raises(SandboxError, match="no sandbox"):
         WorkspaceSandbox(tmp_path, sandbox="other")
+    with pytest.raises(ConfigError, match="'fs raed' is no permission"):
+        WorkspaceSandbox(tmp_path, permissions=("fs:read", "fs raed"))
+
+
+def test_its_tmp_is_removed_by_the_process_that_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    made = WorkspaceSandbox(tmp_path)
+    child = os.fork()
+    if child == 0:
+        made.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert len(os.listdir(tmp_path / "temporary")) == 1
+    del made
+    gc.collect()
+    assert os.listdir(tmp_path / "temporary") == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(SandboxError, match="No such file or directory"):
+        WorkspaceSandbox(tmp_path)
 
 
 def test_one_workspace_has_one_id(walled: WorkspaceSandbox, workspace: Path) -> None:
