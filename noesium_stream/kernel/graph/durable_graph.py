@@ -39,6 +39,7 @@ from noesium_stream.config import ExecutionMode
 from noesium_stream.errors import CheckpointError, KernelError, NodeExecutionError
 from noesium_stream.kernel.graph.durable_node import DurableNode
 from noesium_stream.kernel.graph.goto_check import targets_of, watched
+from noesium_stream.kernel.graph.named_input import NamedInput
 from noesium_stream.kernel.graph.resume import (
     ResumePoint,
     ResumeSaver,
@@ -315,7 +316,10 @@ def _wrap(graph: Pregel[Any, Any, Any, Any], seen: set[int], declared: set[str])
     wrapped = {}
     for name, node in graph.nodes.items():
         if name == _START:
-            wrapped[name] = node.copy({"writers": watched(node.writers, targets, name)})
+            start: dict[str, Any] = {"writers": watched(node.writers, targets, name)}
+            if messages:
+                start["mapper"] = NamedInput(messages, node.mapper)
+            wrapped[name] = node.copy(start)
             continue
         for inner in node.subgraphs:
             if id(inner) not in seen and isinstance(inner, Pregel):

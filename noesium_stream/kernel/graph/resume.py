@@ -15,6 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph._internal._fields import get_cached_annotated_keys, get_update_as_tuples
 from langgraph._internal._typing import MISSING
 from langgraph.channels.base import BaseChannel
+from langgraph.channels.delta import DeltaChannel
 from langgraph.channels.ephemeral_value import EphemeralValue
 from langgraph.channels.last_value import LastValueAfterFinish
 from langgraph.channels.named_barrier_value import NamedBarrierValue, NamedBarrierValueAfterFinish
@@ -25,6 +26,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     copy_checkpoint,
 )
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph.state import CompiledStateGraph
 
 from noesium_stream.clock import to_datetime
@@ -59,11 +61,18 @@ def resume_point(graph: Graph, history: RunHistory, initial_state: Any) -> Resum
     if step is None:
         return None
     channels = _channels_before(graph, history, initial_state, step)
-    saved = {name: channel.checkpoint() for name, channel in channels.items()}
+    saved = {name: _saved(channel) for name, channel in channels.items()}
     values = {name: value for name, value in saved.items() if value is not MISSING}
     for event in history.steps[step]:
         values[_BRANCH + event.payload["node"]] = None
     return _point(step, values, history.steps[step][0])
+
+
+def _saved(channel: BaseChannel[Any, Any, Any]) -> Any:
+    """The value of a channel as its checkpoint has it; a `DeltaChannel` keeps it in snapshots alone."""
+    if isinstance(channel, DeltaChannel) and channel.is_available():
+        return _DeltaSnapshot(channel.get())
+    return channel.checkpoint()
 
 
 def migrated_point(graph: Graph, migrated: EventEnvelope) -> ResumePoint:

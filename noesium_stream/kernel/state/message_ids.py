@@ -7,7 +7,7 @@ before LangGraph sees them, in the same places.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -28,7 +28,7 @@ _TYPES: Final = frozenset({"human", "ai", "tool", "system", "function", "remove"
 class Held(Enum):
     """Which values of a key of the state are chat messages, and get ids."""
 
-    ADDED = "all, by add_messages; none of those that overwrite others"
+    ADDED = "all, by add_messages"
     DELTA = "all, in a DeltaChannel with LangGraph's reducer of messages"
     SOME = "those that are messages, in a DeltaChannel that may hold anything"
 
@@ -92,17 +92,19 @@ def _named(value: Any, held: Held | None, next_id: NextId) -> Any:
     """What is written to one key, with ids."""
     if held is None or value is None:
         return value
-    if held is Held.ADDED:
-        return value if isinstance(value, Overwrite) else _all_named(value, next_id)
     overwrites, given = _get_overwrite(value)
-    name = _message_named if held is Held.DELTA else _object_named if overwrites else _item_named
     if overwrites:
-        return Overwrite(_each(given, name, next_id)) if isinstance(given, list | tuple) else value
+        name = _object_named if held is Held.SOME else _message_named
+        named = _each(given, name, next_id) if isinstance(given, list | tuple) else given
+        return value if named is given else Overwrite(named)
+    if held is Held.ADDED:
+        return _all_named(value, next_id)
+    name = _message_named if held is Held.DELTA else _item_named
     if isinstance(value, list):
         return _each(value, name, next_id)
     if held is Held.SOME and _is_message_dict(value):
         return value if value.get("id") else {**value, "id": next_id()}
-    return (_message_named if held is Held.DELTA else _object_named)(value, next_id)
+    return name(value, next_id)
 
 
 def _all_named(messages: Any, next_id: NextId) -> Any:
@@ -118,8 +120,12 @@ def _all_named(messages: Any, next_id: NextId) -> Any:
     return found if isinstance(messages, list) else found[0]
 
 
-def _each(items: Sequence[Any], name: Callable[[Any, NextId], Any], next_id: NextId) -> list[Any]:
-    return [name(item, next_id) for item in items]
+def _each(items: list[Any] | tuple[Any, ...], name: Callable[[Any, NextId], Any], next_id: NextId) -> Any:
+    """The items with ids, in a container of the same kind; the container itself if all have them."""
+    named = [name(item, next_id) for item in items]
+    if all(new is old for new, old in zip(named, items, strict=True)):
+        return items
+    return named if isinstance(items, list) else tuple(named)
 
 
 def _object_named(item: Any, next_id: NextId) -> Any:

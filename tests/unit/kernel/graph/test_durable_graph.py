@@ -266,21 +266,101 @@ async def test_messages_in_a_channel_of_anything_get_the_same_ids_and_what_is_no
     assert len({zero.id, one.id, two.id, three["id"]} - {None}) == 4
 
 
-@pytest.mark.parametrize("state", [DeltaTalk, Mixed])
-async def test_messages_that_overwrite_others_get_the_same_ids(state: type) -> None:
+FORMS = {
+    "Overwrite": Overwrite,
+    "dict": lambda value: {"__overwrite__": value},
+    "of JSON": lambda value: {"type": "__overwrite__", "value": value},
+}
+
+
+@pytest.mark.parametrize("state", [Talk, DeltaTalk, Mixed])
+@pytest.mark.parametrize("form", FORMS)
+async def test_messages_that_overwrite_others_get_the_same_ids(state: type, form: str) -> None:
     (key,) = state.__annotations__
 
     def build() -> Graph:
         graph = StateGraph(state)
         graph.add_node("a", lambda s: {key: [AIMessage("one")]})
-        graph.add_node("b", lambda s: {key: Overwrite([AIMessage("two"), HumanMessage("three")])})
+        graph.add_node("b", lambda s: {key: FORMS[form]([AIMessage("two"), HumanMessage("three")])})
+        graph.add_node("c", lambda s: {key: [AIMessage("four")]})
+        graph.add_edge(START, "a")
+        graph.add_edge("a", "b")
+        graph.add_edge("b", "c")
+        return graph
+
+    result = await killed_everywhere(build, {key: [HumanMessage("zero")]})
+    assert [message.content for message in result[key]] == ["two", "three", "four"]
+    assert len({message.id for message in result[key]} - {None}) == 3
+
+
+def replaced(state: tuple[int, ...] | None, writes: list[Any]) -> tuple[int, ...]:
+    return (*(state or ()), *(item for write in writes for item in write))
+
+
+class Pairs(TypedDict):
+    values: Annotated[tuple[int, ...], DeltaChannel(replaced, tuple)]
+
+
+async def test_a_tuple_that_overwrites_another_stays_one() -> None:
+    def build() -> Graph:
+        graph = StateGraph(Pairs)
+        graph.add_node("a", lambda s: {"values": Overwrite((1, 2))})
+        graph.add_node("b", lambda s: {"values": (3,)} if type(s["values"]) is tuple else {"values": ()})
         graph.add_edge(START, "a")
         graph.add_edge("a", "b")
         return graph
 
+    assert (await killed_everywhere(build, {"values": (0,)}))["values"] == (1, 2, 3)
+
+
+@pytest.mark.parametrize("state", [Talk, DeltaTalk, Mixed])
+@pytest.mark.parametrize("called", [True, False], ids=["called", "sent to"])
+async def test_messages_for_other_graphs_get_the_same_ids(state: type, called: bool) -> None:
+    (key,) = state.__annotations__
+
+    def build() -> Graph:
+        inner = StateGraph(state)
+        inner.add_node("first", lambda s: {key: [AIMessage(f"{s[key][-1].content} {s[key][-1].id}")]})
+        inner.add_node("second", lambda s: {key: [AIMessage("end")]})
+        inner.add_edge(START, "first")
+        inner.add_edge("first", "second")
+        other = inner.compile()
+
+        async def call(s: Any) -> Any:
+            answers = [await other.ainvoke({key: [HumanMessage(text)]}) for text in ("x", "y", "x")]
+            return {key: [message for one in answers for message in one[key][:2]]}
+
+        graph = StateGraph(state)
+        graph.add_node("call", call if called else other)
+        if called:
+            graph.add_edge(START, "call")
+        else:
+            graph.add_conditional_edges(START, lambda s: [Send("call", {key: [HumanMessage("x")]})], ["call"])
+        return graph
+
     result = await killed_everywhere(build, {key: [HumanMessage("zero")]})
-    assert [message.content for message in result[key]] == ["two", "three"]
-    assert len({message.id for message in result[key]} - {None}) == 2
+    ids = [message.id for message in result[key]]
+    assert None not in ids
+    assert len(ids) == len(set(ids)) == (7 if called else 4)
+
+
+@pytest.mark.parametrize("state", [Talk, DeltaTalk, Mixed])
+async def test_a_long_conversation_that_is_taken_up_is_whole(state: type) -> None:
+    (key,) = state.__annotations__
+
+    def build() -> Graph:
+        graph = StateGraph(state)
+        graph.add_node("a", lambda s: {key: [AIMessage(f"a{len(s[key])}")]})
+        graph.add_node("b", lambda s: {key: [AIMessage(f"b{len(s[key])}")]})
+        graph.add_edge(START, "a")
+        graph.add_edge("a", "b")
+        graph.add_conditional_edges("b", lambda s: "a" if len(s[key]) < 8 else END)
+        return graph
+
+    given = {key: [HumanMessage("zero")]}
+    result = await killed_everywhere(build, given, walk_steps=1)
+    texts = [message.content for message in result[key]]
+    assert texts == ["zero", "a1", "b2", "a3", "b4", "a5", "b6", "a7", "b8"]
 
 
 class Model(BaseModel):
