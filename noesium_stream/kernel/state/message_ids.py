@@ -21,6 +21,8 @@ from langgraph.types import Command, Overwrite
 
 NextId = Callable[[], str]
 _DELTA_REDUCER: Final = "_messages_delta_reducer"
+_ROOT: Final = "__root__"
+"""The key of a state without keys."""
 _ROLES: Final = frozenset({"user", "human", "assistant", "ai", "tool", "system", "function"})
 _TYPES: Final = frozenset({"human", "ai", "tool", "system", "function", "remove"})
 
@@ -73,13 +75,22 @@ def identified(value: Any, keys: MessageKeys, next_id: NextId) -> Any:
     if isinstance(value, Command):
         if value.graph is not None or value.update is None:
             return value
-        return replace(value, update=identified(value.update, keys, next_id))
+        update = identified(value.update, keys, next_id)
+        # LangGraph takes a message that is the whole update for one with keys.
+        whole = isinstance(update, BaseMessage) and not isinstance(value.update, BaseMessage)
+        return replace(value, update=[update] if whole else update)
+    if _ROOT in keys and not _has_commands(value):
+        return _named(value, keys[_ROOT], next_id)
     if isinstance(value, Mapping):
         named = {key: _named(item, keys.get(key), next_id) for key, item in value.items()}
         return named if any(key in keys for key in value) else value
     if isinstance(value, list | tuple):
         return [_pair_or_update(item, keys, next_id) for item in value]
     return value
+
+
+def _has_commands(value: Any) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(item, Command) for item in value)
 
 
 def _pair_or_update(item: Any, keys: MessageKeys, next_id: NextId) -> Any:

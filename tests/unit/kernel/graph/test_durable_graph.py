@@ -236,6 +236,20 @@ async def test_messages_without_ids_get_the_same_ones_on_every_execution(state: 
     assert len({message.id for message in result["messages"]}) == 4
 
 
+async def test_messages_of_a_state_without_keys_get_the_same_ids() -> None:
+    def build() -> Graph:
+        graph: Graph = StateGraph(Annotated[list[AnyMessage], add_messages])
+        graph.add_node("a", lambda s: [AIMessage("one"), ("user", "two")])
+        graph.add_node("b", lambda s: Command(update="three"))
+        graph.add_edge(START, "a")
+        graph.add_edge("a", "b")
+        return graph
+
+    result = await killed_everywhere(build, [("user", "zero")])
+    assert [message.content for message in result] == ["zero", "one", "two", "three"]
+    assert len({message.id for message in result}) == 4
+
+
 def appended(state: list[Any] | None, writes: list[Any]) -> list[Any]:
     """As the reducer that Deep Agents brings along: it gives no ids."""
     several = [item for write in writes for item in (write if isinstance(write, list) else [write])]
