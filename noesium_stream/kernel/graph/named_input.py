@@ -23,7 +23,9 @@ class NamedInput:
 
     def __init__(self, keys: MessageKeys, mapper: Callable[[Any], Any] | None) -> None:
         self._keys = keys
-        self._mapper = mapper._mapper if isinstance(mapper, NamedInput) else mapper
+        self._mapper: Callable[[Any], Any] | None = (
+            mapper._mapper if isinstance(mapper, NamedInput) else mapper
+        )
 
     def __call__(self, value: Any) -> Any:
         """The input, with ids."""

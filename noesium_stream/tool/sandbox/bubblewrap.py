@@ -15,10 +15,11 @@ import math
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Final
 
 from noesium_stream.errors import SandboxError
@@ -103,7 +104,8 @@ def arguments_of(walls: Walls, opened: ExitStack) -> tuple[list[str], list[int]]
     """The arguments that build the walls, and the file descriptors in them, which `opened` closes.
 
     Raises:
-        SandboxError: a folder cannot be opened, or there is no filter for this machine.
+        SandboxError: a folder cannot be opened, a program is below a `/tmp` that is kept, or there is no
+            filter for this machine.
     """
     arguments = ["--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
     arguments += ["--share-net"] if walls.network else []
@@ -116,6 +118,7 @@ def arguments_of(walls: Walls, opened: ExitStack) -> tuple[list[str], list[int]]
     if walls.scratch is None:
         arguments += ["--size", scratch, "--tmpfs", SCRATCH]
     else:
+        _check_apart(walls.programs)
         fds.append(open_folder(walls.scratch, "The scratch folder", opened))
         arguments += ["--bind-fd", str(fds[-1]), SCRATCH]
     arguments += ["--dir", WORKSPACE]
@@ -137,6 +140,19 @@ def arguments_of(walls: Walls, opened: ExitStack) -> tuple[list[str], list[int]]
         WORKSPACE,
     ]
     return arguments, fds
+
+
+def _check_apart(programs: Iterable[Path]) -> None:
+    """Refuse programs below a `/tmp` that is kept.
+
+    bwrap makes the folders of a mount by their path, and what an earlier command left there may be a link.
+    """
+    for program in programs:
+        if Path(os.path.normpath(program)).is_relative_to(SCRATCH):
+            raise SandboxError(
+                f"{program} is in {SCRATCH}, and a sandbox with a {SCRATCH} that is kept cannot show it.",
+                hint="Put it in a folder elsewhere.",
+            )
 
 
 def limiting(limits: Limits) -> str:

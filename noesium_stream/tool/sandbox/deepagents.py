@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import shutil
+import subprocess
 import sys
 import tempfile
 import weakref
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -23,6 +24,7 @@ from uuid import uuid4
 from noesium_stream.errors import ConfigError, SandboxError
 from noesium_stream.event.trust.permission import permission_in
 from noesium_stream.tool.extra import missing_extra
+from noesium_stream.tool.sandbox.bubblewrap import SCRATCH
 from noesium_stream.tool.sandbox.find import find_sandbox
 from noesium_stream.tool.sandbox.python import python_folders
 from noesium_stream.tool.sandbox.result import Ended, SandboxResult
@@ -45,11 +47,11 @@ LIMITS: Final = Limits(wall_s=120, cpu_s=120, output_bytes=MIB)
 _MAX_COMMAND: Final = 100_000
 """Bytes of a command; the kernel takes 131,071 in an argument."""
 _MAX_PATH: Final = 4_096
-_TRANSFER: Final = Limits(wall_s=120, cpu_s=60)
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _SAID: Final = 300
+_REMOVING_S: Final = 60
 
-_EXECUTE: Final = 'exec 2>&1; PATH="$1"; export PATH; exec /bin/sh -c "$2"'
+_EXECUTE: Final = 'exec 2>&1; PATH="$1"; export PATH; exec /bin/sh -c -- "$2"'
 _MISSING, _FOLDER, _DENIED, _ODD = 81, 82, 83, 84
 _ERRORS: Final = {
     _MISSING: "file_not_found",
@@ -66,7 +68,7 @@ _UPLOAD: Final = (
     f'[ -d "$1" ] && exit {_FOLDER}; [ ! -e "$1" ] || [ -f "$1" ] || exit {_ODD}; folder="${{1%/*}}/"; '
     f'mkdir -p -- "$folder" 2>/dev/null || exit {_DENIED}; [ -w "$folder" ] || exit {_DENIED}; '
     f'[ ! -e "$1" ] || [ -w "$1" ] || exit {_DENIED}; part="$folder$2"; '
-    'if cat > "$part"; then [ ! -e "$1" ] || chmod --reference="$1" -- "$part"; '
+    'if cat > "$part"; then [ ! -e "$1" ] || chmod --reference="$1" -- "$part"; chmod ug-s -- "$part"; '
     'mv -f -T -- "$part" "$1" && exit; fi; rm -f -- "$part"; exit 1'
 )
 
@@ -99,7 +101,7 @@ class WorkspaceSandbox(BaseSandbox):
             permissions: what opens the walls, such as `fs:read`, `fs:write:reports/**`, `net:outbound`.
             limits: of each command; `wall_s` is also the longest timeout that a call may ask for.
             programs: folders and files outside the workspace that commands can read; None: this Python with
-                the packages that are installed for it.
+                the packages that are installed for it, unless they are in `/tmp`.
             sandbox: the provider; None: the first that works here.
 
         Raises:
@@ -117,12 +119,13 @@ class WorkspaceSandbox(BaseSandbox):
             )
         scratch = _made_scratch()
         self._remove = weakref.finalize(self, _remove_scratch, scratch, os.getpid())
-        seen = python_folders() if programs is None else tuple(Path(one).absolute() for one in programs)
+        own = tuple(one for one in python_folders() if not one.is_relative_to(SCRATCH))
+        seen = own if programs is None else tuple(Path(one).absolute() for one in programs)
         self._walls = replace(
             walls_from(permissions, folder, limits=limits, programs=seen), scratch=Path(scratch)
         )
-        python = str(Path(sys.executable).parent)
-        self._path = f"{python}:{_PATH}" if programs is None else _PATH
+        python = Path(sys.executable).parent
+        self._path = f"{python}:{_PATH}" if any(python.is_relative_to(one) for one in seen) else _PATH
         self._id = f"{self._sandbox.name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
 
     @property
@@ -162,7 +165,7 @@ class WorkspaceSandbox(BaseSandbox):
         return _waited(self.aexecute(command, timeout=timeout))
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Write files, each whole or not at all, with the folders that they need.
+        """Write files, each whole or not at all, with the folders that they need; a link is replaced.
 
         Args:
             files: absolute paths in the sandbox, and contents of at most `file_bytes` of the limits.
@@ -203,8 +206,16 @@ class WorkspaceSandbox(BaseSandbox):
             return "invalid_path"
         if len(content) > most:
             return f"The file has {len(content):,} bytes, the limit is {most:,}."
-        script = (_UPLOAD, path, f".{uuid4().hex}.part")
-        result = await self._run(script, self._transfer(output_bytes=_SAID), stdin=content)
+        part, limits = f".{uuid4().hex}.part", self._transfer(output_bytes=_SAID)
+        ended = False
+        try:
+            result = await self._run((_UPLOAD, path, part), limits, stdin=content)
+            ended = result.ended is Ended.EXIT
+        finally:
+            if not ended:
+                left = f"{path.rpartition('/')[0]}/{part}"
+                patient = replace(limits, wall_s=_REMOVING_S, cpu_s=_REMOVING_S)
+                await asyncio.shield(self._run(('rm -f -- "$1"', left), patient))
         return _error(result)
 
     async def _downloaded(self, path: str) -> FileDownloadResponse:
@@ -219,10 +230,9 @@ class WorkspaceSandbox(BaseSandbox):
         return FileDownloadResponse(path, None if wrong else result.stdout, wrong)
 
     def _transfer(self, *, output_bytes: int) -> Limits:
+        """The limits of a transfer: a file that is as long as it may be is no file that is too long."""
         own = self._walls.limits
-        return replace(
-            _TRANSFER, output_bytes=output_bytes, file_bytes=own.file_bytes, disk_bytes=own.disk_bytes
-        )
+        return replace(own, output_bytes=output_bytes, file_bytes=-(-own.file_bytes // 512) * 512)
 
     async def _run(self, script: Sequence[str], limits: Limits, *, stdin: bytes = b"") -> SandboxResult:
         code, *arguments = script
@@ -241,14 +251,19 @@ def _made_scratch() -> str:
 
 
 def _remove_scratch(scratch: str, maker: int) -> None:
-    if os.getpid() == maker:  # and not a process that was forked from it
-        shutil.rmtree(scratch, ignore_errors=True)
+    """Remove it, however deep its folders are and whatever they permit; not in a process that was forked."""
+    if os.getpid() == maker:
+        script = 'chmod -R u+rwx -- "$1"; exec rm -rf -- "$1"'
+        command = ["/bin/sh", "-c", script, "sh", scratch]
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(command, capture_output=True, timeout=_REMOVING_S, check=False)
 
 
 def _response(result: SandboxResult) -> ExecuteResponse:
     output = result.stdout.decode(errors="replace")
     if result.ended not in (Ended.EXIT, Ended.SIGNAL):
-        output = f"{output.rstrip()}\n[killed: limit of {result.ended.value}]".lstrip()
+        output += "" if not output or output.endswith("\n") else "\n"
+        output += f"[killed: limit of {result.ended.value}]"
     return ExecuteResponse(output=output, exit_code=result.exit_code, truncated=result.stdout_cut > 0)
 
 

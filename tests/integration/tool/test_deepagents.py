@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from deepagents.backends.protocol import SandboxBackendProtocol
+from deepagents.backends.protocol import ExecuteResponse, SandboxBackendProtocol
 from langchain_tests.integration_tests import SandboxIntegrationTests
 
 from noesium_stream.errors import ConfigError, SandboxError
@@ -60,6 +61,14 @@ def _of_older_deep_agents(request: pytest.FixtureRequest) -> None:
         request.applymarker(pytest.mark.xfail(strict=True, reason="the kit is older than Deep Agents 0.7"))
 
 
+class WithPython(WorkspaceSandbox):
+    """With a command `python`, which the kit asks for: a Python whose folder is in `/tmp` is not seen."""
+
+    async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """See `WorkspaceSandbox.aexecute`."""
+        return await super().aexecute(f'python() {{ python3 "$@"; }}\n{command}', timeout=timeout)
+
+
 class TestTheStandardTestsOfLangChain(SandboxIntegrationTests):
     """`SandboxIntegrationTests` of `langchain-tests`."""
 
@@ -71,7 +80,7 @@ class TestTheStandardTestsOfLangChain(SandboxIntegrationTests):
     @pytest.fixture(scope="class")
     def sandbox(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxBackendProtocol]:
         """The backend under test."""
-        made = WorkspaceSandbox(tmp_path_factory.mktemp("work"), limits=PATIENT)
+        made = WithPython(tmp_path_factory.mktemp("work"), limits=PATIENT)
         yield made
         made.close()
 
@@ -110,12 +119,57 @@ def test_no_command_and_no_file_operation_leads_out(walled: WorkspaceSandbox, wo
 
 
 def test_it_has_no_network_and_no_variables(
-    walled: WorkspaceSandbox, monkeypatch: pytest.MonkeyPatch
+    walled: WorkspaceSandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("API_TOKEN", "s3cret")
-    said = walled.execute("env; python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 22), 2)'")
+    opened = WorkspaceSandbox(workspace, permissions=("fs:read", "net:outbound"), limits=PATIENT)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        code = f'import socket; socket.create_connection(("127.0.0.1", {server.getsockname()[1]}), 20)'
+        said = walled.execute(f"env; python3 -c '{code}'")
+        assert opened.execute(f"python3 -c '{code}'").exit_code == 0
+    opened.close()
     assert "s3cret" not in said.output
-    assert said.exit_code != 0
+    assert "Connection refused" in said.output or "Network is unreachable" in said.output
+    assert said.exit_code == 1
+
+
+def test_no_link_in_its_tmp_leads_a_mount_out(workspace: Path) -> None:
+    program = Path("/tmp/noesium/of-others/tool")
+    backend = WorkspaceSandbox(workspace, programs=(program,), limits=PATIENT)
+    with pytest.raises(SandboxError, match="is in /tmp"):
+        backend.execute("true")
+    backend.close()
+    backend = WorkspaceSandbox(workspace, programs=(Path("/usr/../tmp/tool"),), limits=PATIENT)
+    with pytest.raises(SandboxError, match="is in /tmp"):
+        backend.execute("true")
+    backend.close()
+
+
+def test_its_tmp_is_removed_whatever_is_in_it(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    backend = WorkspaceSandbox(workspace, limits=PATIENT)
+    deep = "import os\nfor _ in range(1500):\n    os.mkdir('d'); os.chdir('d')"
+    backend.execute("mkdir -p /tmp/closed/inner; chmod 000 /tmp/closed; ln -s /workspace /tmp/link")
+    assert backend.execute(f'cd /tmp; python3 -c "{deep}"').exit_code == 0
+    backend.close()
+    assert os.listdir(tmp_path / "temporary") == []
+    assert (workspace / "notes.txt").exists()
+
+
+async def test_a_transfer_that_does_not_end_leaves_nothing(workspace: Path) -> None:
+    small = WorkspaceSandbox(workspace, limits=replace(PATIENT, wall_s=0.2))
+    (error,) = [one.error for one in await small.aupload_files([("/workspace/pipe.txt", b"x" * 40_000_000)])]
+    assert error is None or "timeout" in error
+    upload = asyncio.create_task(small.aupload_files([("/workspace/other.txt", b"x" * 40_000_000)]))
+    while not upload.done() and not list(workspace.glob(".*.part")):
+        await asyncio.sleep(0)
+    upload.cancel()
+    await asyncio.wait({upload})
+    assert not list(workspace.glob(".*.part"))
+    small.close()
 
 
 @pytest.mark.parametrize(
@@ -148,17 +202,17 @@ def test_what_is_in_tmp_stays_until_it_is_closed(walled: WorkspaceSandbox) -> No
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(workspace: Path) -> None:
-    small = WorkspaceSandbox(workspace, limits=replace(PATIENT, file_bytes=8_192))
-    (workspace / "notes.txt").chmod(0o755)
-    assert small.upload_files([("/workspace/notes.txt", b"x" * 8_193)])[0].error == (
-        "The file has 8,193 bytes, the limit is 8,192."
+    small = WorkspaceSandbox(workspace, limits=replace(PATIENT, file_bytes=8_000))
+    (workspace / "notes.txt").chmod(0o4755)
+    assert small.upload_files([("/workspace/notes.txt", b"x" * 8_001)])[0].error == (
+        "The file has 8,001 bytes, the limit is 8,000."
     )
     assert (workspace / "notes.txt").read_text() == "inside"
-    assert small.upload_files([("/workspace/notes.txt", b"x" * 8_192)])[0].error is None
-    assert ((workspace / "notes.txt").stat().st_size, os.listdir(workspace)) == (8_192, ["notes.txt"])
-    assert (workspace / "notes.txt").stat().st_mode & 0o777 == 0o755
-    (workspace / "large").write_bytes(b"x" * 8_193)
-    assert small.download_files(["/workspace/large"])[0].error == "The file has more than 8,192 bytes."
+    assert small.upload_files([("/workspace/notes.txt", b"x" * 8_000)])[0].error is None
+    assert ((workspace / "notes.txt").stat().st_size, os.listdir(workspace)) == (8_000, ["notes.txt"])
+    assert (workspace / "notes.txt").stat().st_mode & 0o7777 == 0o755
+    (workspace / "large").write_bytes(b"x" * 8_001)
+    assert small.download_files(["/workspace/large"])[0].error == "The file has more than 8,000 bytes."
     small.close()
 
 
@@ -196,6 +250,8 @@ def test_hostile_commands(walled: WorkspaceSandbox) -> None:
         said = walled.execute(command)
         assert (told in said.output, said.exit_code) == (True, 126)
     assert walled.execute("exit 3").exit_code == 3
+    assert walled.execute("-x").exit_code == 127
+    assert walled.execute("--help").exit_code == 127
     assert walled.execute("echo a; echo b >&2; echo c").output == "a\nb\nc\n"
     assert walled.execute("printf '\\377'").output == "\ufffd"
 
