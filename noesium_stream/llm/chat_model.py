@@ -26,6 +26,7 @@ from noesium_stream.kernel.modes import ModelParameters, check_model_parameters,
 from noesium_stream.kernel.state.typed_json import decode, encode
 from noesium_stream.kernel.step.effects import Effects
 from noesium_stream.kernel.step.position import Place, enclosing_step
+from noesium_stream.kernel.step.serving import serving_call
 from noesium_stream.kernel.step.step import current_step
 from noesium_stream.llm.call import ModelCall, reservation
 from noesium_stream.llm.gate import ModelGate
@@ -156,7 +157,7 @@ class JournaledChatModel(BaseChatModel):
             "kwargs": {
                 "parameters": parameters.to_dict(),
                 "messages": len(messages),
-                "messages_sha256": _hash(prompt),
+                "messages_sha256": _hash(prompt if serving_call() is None else _without_ids(prompt)),
                 "options_sha256": _hash(offered),
             },
         }
@@ -193,6 +194,11 @@ class JournaledChatModel(BaseChatModel):
 
 def _result(message: BaseMessage) -> ChatResult:
     return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def _without_ids(prompt: list[Any]) -> list[Any]:
+    """Messages without their ids: LangGraph gives random ones to those of a graph that a tool runs."""
+    return [{**one, "value": {**one["value"], "id": None}} for one in prompt]
 
 
 def _hash(value: Any) -> str:

@@ -39,6 +39,7 @@ from noesium_stream.kernel.step.effect import Effect, as_it_is
 from noesium_stream.kernel.step.effect_call import in_thread
 from noesium_stream.kernel.step.effects import Effects
 from noesium_stream.kernel.step.position import Place, this_step
+from noesium_stream.kernel.step.serving import serving
 from noesium_stream.tool.atomic import MAX_TIMEOUT_MS, AtomicTool
 from noesium_stream.tool.bounds import Bounds
 from noesium_stream.tool.call_state import ToolCall
@@ -252,9 +253,10 @@ class ToolExecutor:
         service: Service | None,
     ) -> Any:
         tool, arguments = call.tool, dict(call.arguments)
-        if service is not None:
-            return _json_of(tool, await service.call(arguments))
-        value = await _served(tool, arguments, self._context(place, call, call_id, call.limit_ms), place)
+        with serving(call_id):
+            if service is not None:
+                return _json_of(tool, await service.call(arguments))
+            value = await _served(tool, arguments, self._context(place, call, call_id, call.limit_ms), place)
         return await (self._record(tool, value) if call.in_legs else self._recordable(tool, value))
 
     def _context(self, place: Place, call: ToolCall, call_id: str, limit_ms: int) -> ToolContext:

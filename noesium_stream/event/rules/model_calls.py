@@ -6,9 +6,9 @@ for readers and for budgets (`budget.py`): a second execution reads the effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.slices import OF_RUNS
@@ -20,6 +20,32 @@ TYPES: Final = frozenset({INVOKED, "model.repeated", "model.denied", "model.swit
 
 RUN_ENDED: Final = "RunEnded"
 """`error_type` of a call that had not ended when its run did."""
+
+
+_WITHIN: Final = "within"
+_NAMES: Final = "model:"
+
+
+def arguments_within(arguments: dict[str, Any], effect_id: str | None) -> dict[str, Any]:
+    """The recorded arguments of a model call that the code of a tool makes.
+
+    Args:
+        arguments: as a step's own code makes it, with `args` and `kwargs`.
+        effect_id: of the tool's call; None: it is the step's own.
+    """
+    if effect_id is None:
+        return arguments
+    return {**arguments, "kwargs": {**arguments["kwargs"], _WITHIN: effect_id}}
+
+
+def made_within(requested: Mapping[str, Any]) -> str | None:
+    """The effect id of the tool call whose code made a model call, by its `effect.requested`; None: none."""
+    arguments = requested.get("arguments")
+    if not str(requested.get("name")).startswith(_NAMES) or not isinstance(arguments, Mapping):
+        return None
+    given = arguments.get("kwargs")
+    found = given.get(_WITHIN) if isinstance(given, Mapping) else None
+    return found if isinstance(found, str) else None
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from typing import Final
 
 from noesium_stream.event.envelope import EventEnvelope
 from noesium_stream.event.rules.agent_calls import ANSWERS, CALLS
+from noesium_stream.event.rules.model_calls import made_within
 from noesium_stream.event.rules.tool_calls import INVOKED, is_told
 from noesium_stream.kernel.compensation.plan import Undoing
 from noesium_stream.kernel.recording.recorded_run import RecordedRun, call_key, is_call
@@ -95,7 +96,12 @@ class RecordedStep:
     def unmade(self) -> RecordedCall | None:
         """The first call of the last attempt that the replay has not repeated."""
         open_calls = (call for call in self.calls.values() if not call.made and call.index > self.over)
-        return next(open_calls, None)
+        return next((call for call in open_calls if not self._is_within(call)), None)
+
+    def _is_within(self, call: RecordedCall) -> bool:
+        """Whether the call was made by a tool whose own call has an outcome, and so is not repeated."""
+        outer = self.calls.get(made_within(call.event.payload) or "")
+        return outer is not None and bool(outer.followed_by)
 
 
 class ReplayIndex:

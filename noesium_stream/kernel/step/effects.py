@@ -10,6 +10,7 @@ from typing import Any
 
 from noesium_stream.durations import Duration, in_seconds
 from noesium_stream.event.payload.value import to_json
+from noesium_stream.event.rules.model_calls import arguments_within
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.kernel.activity import Activity
 from noesium_stream.kernel.callable_reference import (
@@ -25,6 +26,7 @@ from noesium_stream.kernel.state.typed_json import check_size, said_of
 from noesium_stream.kernel.step.effect import Effect, as_it_is
 from noesium_stream.kernel.step.effect_call import in_thread
 from noesium_stream.kernel.step.position import Place
+from noesium_stream.kernel.step.serving import serving_call
 from noesium_stream.kernel.step.told_effect import Gate, Telling, Told, questions_of
 from noesium_stream.kernel.strict.guard import exempt
 
@@ -152,6 +154,7 @@ class Effects:
             Exception: the error of `call`, or what the gate refused it with, after it is recorded.
         """
         place = self._place
+        arguments = arguments_within(arguments, serving_call())
         with exempt():
             check_size(arguments, "arguments", f"The effect {name}")
             base = place.call_id("effect", name, arguments)

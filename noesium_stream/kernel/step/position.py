@@ -26,6 +26,7 @@ from noesium_stream.event.domain_event import DomainEvent
 from noesium_stream.event.envelope import EventEnvelope, TraceContext
 from noesium_stream.event.payload.canonical import canonical_json
 from noesium_stream.event.rules.agent_calls import CALLS, input_of
+from noesium_stream.event.rules.model_calls import made_within
 from noesium_stream.event.rules.tool_calls import is_told
 from noesium_stream.event.sealing.seal import MEMORY
 from noesium_stream.event.standard import (
@@ -278,11 +279,13 @@ class Place:
         """The requests of an earlier execution of this node that this one has not made (yet).
 
         A node that failed before may take another way the next time, and so may a node whose effect failed
-        and is retried; then there is nothing to compare.
+        and is retried; then there is nothing to compare. Calls within a tool's call that has an outcome are
+        not made again.
         """
         if not self._resumed or self.tried_again or self.history.failures[self.key]:
             return []
-        return list(self._not_repeated.values())
+        outcomes = self.history.outcomes
+        return [one for one in self._not_repeated.values() if made_within(one.payload) not in outcomes]
 
     def check_complete(self) -> None:
         """Compare the actions of this step with those on the log of its earlier execution.

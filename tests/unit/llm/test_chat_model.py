@@ -22,6 +22,7 @@ from noesium_stream.event import EventEnvelope
 from noesium_stream.event.standard import SideEffectClass
 from noesium_stream.testing import Rehearsal
 from noesium_stream.tool import Mode, tool
+from tests.support.chosen import one_of
 from tests.support.scripted_chat import ScriptedChat, calling
 
 made: Counter[str] = Counter()
@@ -125,6 +126,56 @@ async def test_an_agent_of_langchain_makes_every_call_once(event_type: str, nth:
     assert len(asked) <= 3 + (event_type == "effect.requested")
     ends = Counter(event.event_type for event in events if event.event_type.startswith("tool."))
     assert ends == {"tool.invoked": 3, "tool.completed": 3}
+
+
+WITHIN = [
+    (event_type, nth)
+    for event_type, times in {
+        "effect.requested": 4,
+        "effect.completed": 5,
+        "tool.invoked": 1,
+        "tool.completed": 1,
+        "model.invoked": 4,
+        "model.completed": 4,
+        "kernel.node.completed": 3,
+    }.items()
+    for nth in range(1, times + 1)
+]
+
+
+@pytest.mark.parametrize("effect_class", [SideEffectClass.PURE, SideEffectClass.EXTERNAL])
+@pytest.mark.parametrize(("event_type", "nth"), one_of(3, [("", 0), *WITHIN]))
+async def test_a_tool_may_be_an_agent_with_such_a_model(
+    event_type: str, nth: int, effect_class: SideEffectClass
+) -> None:
+    lines = [calling(("h", "help_out", {"number": 7})), AIMessage("Helped.")]
+    inner = [calling(("l", "look_up", {"number": 7})), AIMessage("700 cents.")]
+    script, helper = ScriptedChat(lines=lines), ScriptedChat(lines=inner)
+    helping = create_agent(journaled_model(helper), [look_up])
+
+    @tool(side_effects=effect_class)
+    @langchain_tool
+    async def help_out(number: int) -> str:
+        """Have another agent look."""
+        answer = await helping.ainvoke({"messages": [("user", f"Look {number} up.")]})
+        return str(answer["messages"][-1].text)
+
+    kind = agent_of(create_agent(journaled_model(script), [help_out]))
+    async with Rehearsal(kind) as rehearsal:
+        if event_type:
+            rehearsal.crash_after(event_type, nth)
+        run = await rehearsal.start(ASKED)
+        result = await settled(rehearsal, run)
+        asked, told = list(script.asked), list(helper.asked)
+        verdict = await verify(await rehearsal.client.get_run(run.id), agent_target(kind, rehearsal.log))
+        assert verdict.difference is None
+        assert (script.asked, helper.asked) == (asked, told)
+    texts = [one["content"] for one in result["messages"]]
+    assert texts in (
+        ["Pay order 7 back.", "", "700 cents.", "Helped."],
+        ["Pay order 7 back.", "", "paid 7", "Helped."],  # by a person, after an outcome that nobody knew
+    )
+    assert sorted(set(asked)) == [0, 1]
 
 
 async def test_the_state_is_that_of_langchain_alone() -> None:
