@@ -15,6 +15,7 @@ import noesium_stream
 import noesium_stream.memory
 import noesium_stream.memory.extraction
 import noesium_stream.tool
+import noesium_stream.tool.sandbox.deepagents
 from noesium_stream import errors
 
 PACKAGE = Path(noesium_stream.__file__).parent
@@ -62,6 +63,7 @@ def test_the_pages_import_all_that_is_no_test_helper_from_the_package_itself(pag
             "noesium_stream.memory": noesium_stream.memory.__all__,
             "noesium_stream.memory.extraction": noesium_stream.memory.extraction.__all__,
             "noesium_stream.tool": noesium_stream.tool.__all__,
+            "noesium_stream.tool.sandbox.deepagents": noesium_stream.tool.sandbox.deepagents.__all__,
         }
         assert module in public, f"{page.name}: from {module} import {names}"
         for name in re.split(r",\s*", names.strip("() ")):

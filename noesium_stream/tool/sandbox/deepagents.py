@@ -40,6 +40,8 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra("WorkspaceSandbox", error.name, "deepagents") from None
 
+__all__ = ["LIMITS", "Limits", "WorkspaceSandbox"]
+
 Value = TypeVar("Value")
 
 LIMITS: Final = Limits(wall_s=120, cpu_s=120, output_bytes=MIB)
