@@ -136,7 +136,10 @@ class WorkspaceSandbox(BaseSandbox):
         return self._id
 
     def close(self) -> None:
-        """Remove what is in its `/tmp`; it can start nothing afterwards. Also done when it is collected."""
+        """Remove what is in its `/tmp`; it can start nothing afterwards. Also done when it is collected.
+
+        Call it when no command of it runs. A process that is killed leaves the folder in its `TMPDIR`.
+        """
         self._remove()
 
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
